@@ -1,8 +1,8 @@
-"""What Spark imports by itself, because of its name: it makes `spark.read.format("kcore")` known to every session."""
+"""Registers `spark.read.format("kcore")` in every session: Spark imports modules with this name prefix by itself."""
 
 from kcore.spark.events.datasource import KcoreDataSource
 
 __all__ = ["DefaultSource", "KcoreDataSource"]
 
 DefaultSource = KcoreDataSource
-"""The name by which Spark finds a data source in a module that it found."""
+"""The name by which Spark finds the data source in this module."""

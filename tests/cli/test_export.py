@@ -76,7 +76,7 @@ def test_ranges_are_kept_to_and_what_is_there_is_not_exported_again(run: Run, pl
         (("DATA", "--out", "OUT", "--from", "-1"), "--from -1: no range of offsets"),
         (("DATA", "--out", "OUT", "--from", "5", "--to", "4"), "--from 5 --to 4: no range of offsets"),
         (("DATA", "--topic", "none", "--topic", "lines", "--out", "OUT"), "none: no such topic"),
-        (("MISSING", "--out", "OUT"), "MISSING is no folder"),
+        (("MISSING", "--out", "OUT"), "MISSING is not a folder"),
         (("DATA", "--format", "jsonl", "--out", "PARQUET"), "PARQUET holds an export in parquet, not jsonl"),
         (("--bootstrap", "127.0.0.1:1", "--out", "OUT"), "127.0.0.1:1 cannot be reached: "),
         (("verify",), "name the export: kcore export verify FOLDER"),
@@ -119,7 +119,7 @@ def test_damage_is_told_and_the_rest_exported(run: Run, tmp_path: Path) -> None:
     (rows,) = exported(tmp_path / "out").values()
     assert [(row.offset, row.headers) for row in rows] == [(n, (("h", b"1"),)) for n in range(3)]
     checked = run("export", "verify", tmp_path / "out")
-    told = second.replace("@3: truncated:", "@3: truncated when it was exported:")
+    told = second.replace("@3: truncated:", "@3: truncated at export:")
     assert (checked.status, checked.out) == (1, f"{told}\n1 findings\n")
 
 

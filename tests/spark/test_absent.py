@@ -58,8 +58,8 @@ def test_who_knows_how_many_there_are_is_believed_or_refused() -> None:
     (first, second) = absent_partitions({CONSUMER_OFFSETS: {0, 2}}, ids(7, 50, {0, 2}), given)
     assert first == Absent(CONSUMER_OFFSETS, 3, False, (1,))
     assert second == Absent(SHARE_GROUP_STATE, 2, False, (0, 1))
-    assert first.sentence == "the partition is not there: the topic has 3"
-    with pytest.raises(KcoreError, match="__consumer_offsets cannot have 2 partitions: number 2 is there"):
+    assert first.sentence == "the partition is missing: the topic has 3"
+    with pytest.raises(KcoreError, match="__consumer_offsets cannot have 2 partitions: number 2 exists"):
         absent_partitions({CONSUMER_OFFSETS: {0, 2}}, (), {CONSUMER_OFFSETS: 2})
 
 
@@ -69,14 +69,14 @@ def test_a_rebuild_names_what_is_not_there(spark: Any, kafka_logs: Path, tmp_pat
     for name in ("__consumer_offsets-0", "__consumer_offsets-1"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)
     counts = rebuild_job.rebuild(spark, tmp_path / "logs", tmp_path / "out")
-    absent = [f"__consumer_offsets-{n}: the partition is not there: the topic has at least 5" for n in (2, 3, 4)]
-    holes = "2 partitions were compacted: a file that was lost there would not show; see `holes_to`"
+    absent = [f"__consumer_offsets-{n}: the partition is missing: the topic has at least 5" for n in (2, 3, 4)]
+    holes = "2 partitions were compacted: the loss of a file there would go unnoticed; see `holes_to`"
     doubts = doubts_of(tmp_path / "out")
     assert doubts.are_grave
     assert doubts.lines == [
         *absent,
         "3 partitions are not complete: parts of their logs are missing; see the table `partitions`",
-        "3 places could not be read or applied; see the table `faults`",
+        "3 records or parts could not be read or applied; see the table `faults`",
         holes,
     ]
     assert (counts["partitions"], counts["faults"]) == (5, 3)
@@ -86,10 +86,10 @@ def test_a_rebuild_names_what_is_not_there(spark: Any, kafka_logs: Path, tmp_pat
     partitions = {CONSUMER_OFFSETS: 2, TRANSACTION_STATE: 1}
     rebuild_job.rebuild(spark, tmp_path / "logs", tmp_path / "out", partitions=partitions)
     assert doubts_of(tmp_path / "out").lines == [
-        f"__consumer_offsets-0: {31_001:020d}.log is not there, and {31_001:020d}.timeindex is",
-        "__transaction_state-0: the partition is not there: the topic has 1",
+        f"__consumer_offsets-0: {31_001:020d}.log is missing, but {31_001:020d}.timeindex exists",
+        "__transaction_state-0: the partition is missing: the topic has 1",
         "2 partitions are not complete: parts of their logs are missing; see the table `partitions`",
-        "2 places could not be read or applied; see the table `faults`",
+        "2 records or parts could not be read or applied; see the table `faults`",
         holes.replace("2", "1", 1),
     ]
     done = json.loads((tmp_path / "out" / rebuild_job.DONE).read_bytes())

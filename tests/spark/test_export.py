@@ -120,7 +120,7 @@ def test_verify_names_what_was_changed(small: Path, tmp_path: Path) -> None:
     assert verify(tmp_path) == [
         f"{names[0]}: is missing",
         f"{names[1]}: has {second.stat().st_size} bytes, not {second.stat().st_size + 1}",
-        f"{names[2]}: was changed: its checksum is another",
+        f"{names[2]}: was changed: its checksum differs",
         "topic=__consumer_offsets/partition=0/more: is not in the manifest",
     ]
     (tmp_path / "manifest.json").write_text("{")
@@ -151,10 +151,10 @@ def test_verify_looks_at_counts_and_offsets_too(small: Path, tmp_path: Path, for
         ("part", "cleaned_to", [], r"cleaned_to is \[\], and should be int | None"),
         ("part", "files", 7, "int"),
         ("file", "count", None, "count is None, and should be int"),
-        ("file", "path", "topic=a/../../../b", "does not lie in the export"),
-        ("file", "path", "/etc/hostname", "does not lie in the export"),
+        ("file", "path", "topic=a/../../../b", "is outside of the export"),
+        ("file", "path", "/etc/hostname", "is outside of the export"),
         ("all", "format", "xml", "format 'xml' is none of parquet, jsonl"),
-        ("all", "version", 2, "the manifest is of version 2, not 1"),
+        ("all", "version", 2, "the manifest has version 2; supported is version 1"),
     ],
 )
 def test_a_manifest_that_cannot_be_is_an_error(
@@ -315,8 +315,7 @@ def test_what_could_not_be_exported_stays_known(kafka_logs: Path, tmp_path: Path
         one for one in expected if one[1].kind != "duplicate"
     }
     assert verify(events) == [
-        f"__consumer_offsets-0@{fault.offset}: {fault.kind} when it was exported: {fault.detail}"
-        for _, fault in expected
+        f"__consumer_offsets-0@{fault.offset}: {fault.kind} at export: {fault.detail}" for _, fault in expected
     ]
     source = ExportSource(events)
     (part,) = source.parts()

@@ -103,7 +103,7 @@ def test_a_front_that_is_missing(logs: Path, tmp_path: Path) -> None:
     shares = segment(logs, SHARES, 0)
     shares.rename(shares.with_name(f"{3:020d}.log"))
     assert incomplete(logs) == {OFFSETS}
-    said = "the log begins at offset 9590: what was before is unknown"
+    said = "the log begins at offset 9590: earlier records are missing"
     assert faults(logs) == {OFFSETS: [(9_590, "front", said)]}
     assert findings(logs, WARNING) == [("log-front-missing", f"__consumer_offsets-3: {said}.")]
     with open_source(logs) as source:
@@ -119,7 +119,7 @@ def test_an_export_that_was_begun_late(logs: Path, tmp_path: Path) -> None:
             report = export(source, tmp_path / "events", start=start)
         assert report.begun_late == ([] if start else [(*place, 30) for place in (OFFSETS, SHARES, TRANSACTIONS)])
         assert incomplete(tmp_path / "events") == {OFFSETS, SHARES, TRANSACTIONS}
-    said = "the log begins at offset 30, as it was asked for: what was before is unknown"
+    said = "the log begins at offset 30, as requested: earlier records are missing"
     places = (OFFSETS, SHARES, TRANSACTIONS)
     assert faults(tmp_path / "events") == {place: [(30, "front", said)] for place in places}
     assert {kind for kind, _ in findings(tmp_path / "events", WARNING)} == {"log-front-missing"}
@@ -142,7 +142,7 @@ def test_a_segment_that_is_missing_amidst_others(logs: Path, tmp_path: Path) -> 
     assert state.completeness.holes_to == 41_117
     missing.with_suffix(".log.deleted").unlink()
     assert incomplete(logs) == {place}
-    said = f"{31_001:020d}.log is not there, and {31_001:020d}.index is"
+    said = f"{31_001:020d}.log is missing, but {31_001:020d}.index exists"
     assert faults(logs) == {place: [(31_001, "missing", said)]}
     assert findings(logs, ERROR) == [("segment-missing", f"__consumer_offsets-0: {said}.")]
     with open_source(logs) as source:
@@ -169,7 +169,7 @@ def test_what_a_broker_was_writing_or_deleting_is_named(logs: Path) -> None:
     assert ("leftover-files", said) in findings(logs, INFO)
     assert (incomplete(logs), faults(logs)) == (set(), {})
     middle.unlink()
-    missed = f"{middle.name} is not there, and {middle.name}.swap is"
+    missed = f"{middle.name} is missing, but {middle.name}.swap exists"
     assert faults(logs) == {OFFSETS: [(9_590, "missing", missed)]}
     for path in (logs / "__consumer_offsets-3").glob("*.log"):
         path.unlink()

@@ -137,8 +137,8 @@ def test_a_plan_is_carried_out_and_a_second_time_changes_nothing(cluster: Cluste
     assert offsets_of(cluster, group) == {(topic, 0): 4, (topic, 1): 7}
     assert results(apply(plan, cluster)) == [(topic, 0, "already"), (topic, 1, "already")]
     assert brief(plan_restore(then, cluster, "here")) == [
-        (0, 4, 4, "skip", "it is so already"),
-        (1, 7, 7, "skip", "it is so already"),
+        (0, 4, 4, "skip", "correct already"),
+        (1, 7, 7, "skip", "correct already"),
     ]
     again = plan_restore(then, cluster, "here", include_same=True)
     assert results(apply(again, cluster)) == [(topic, 0, "set"), (topic, 1, "set")]
@@ -150,7 +150,7 @@ def test_offsets_are_clipped_to_the_log(cluster: Cluster, admin: AdminClient, to
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
     plan = plan_restore([CommittedAsOf(group, topic, 0, 3), CommittedAsOf(group, topic, 1, 99)], cluster, "here")
     assert brief(plan) == [
-        (0, None, 6, "set", "nothing is committed now; clipped to the log's start, 6: what lay before is gone"),
+        (0, None, 6, "set", "nothing is committed now; clipped to the log's start, 6: earlier records were deleted"),
         (1, None, RECORDS, "set", f"nothing is committed now; clipped to the log's end, {RECORDS}"),
     ]
     assert {one.result for one in apply(plan, cluster)} == {"set"}
@@ -167,12 +167,12 @@ def test_topics_and_partitions_that_are_gone_are_refused(cluster: Cluster, topic
         CommittedAsOf(group, topic, 1, 3),
     ]
     plan = plan_restore(then, cluster, "here")
-    other = "the topic is another one of the same name: its offsets are of other records"
+    other = "the topic was recreated: its offsets refer to other records"
     assert brief(plan) == [
         (0, None, None, "refuse", other),
         (1, None, 3, "set", "nothing is committed now"),
         (9, None, None, "refuse", "the partition is gone, or has no leader"),
-        (0, None, None, "refuse", "the topic is gone"),
+        (0, None, None, "refuse", "the topic was deleted"),
     ]
     assert [one.result for one in apply(plan, cluster)] == ["refused", "set", "refused", "refused"]
     assert offsets_of(cluster, group) == {(topic, 1): 3}

@@ -64,7 +64,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFactor
 
 def test_how_a_plan_looks(tmp_path: Path) -> None:
     """A row a line, in the order of group, topic and partition, whatever order they came in."""
-    later = PlanRow("h", "t", 1, None, None, "refuse", "the topic is gone", 4)
+    later = PlanRow("h", "t", 1, None, None, "refuse", "the topic was deleted", 4)
     plan = Plan("events", 1_000, (("__consumer_offsets", 3, 70),), (), (4,), Checked("here:9092", "c1"), (later, ROW))
     plan.save(tmp_path / "plan.json")
     assert (tmp_path / "plan.json").read_text() == (
@@ -94,7 +94,7 @@ def test_how_a_plan_looks(tmp_path: Path) -> None:
         '  {"group": "g", "topic": "t", "partition": 0, "from": 30, "to": 10, "action": "set", "why": "back by 20", '
         '"then": 10, "metadata": "note", "history": "whole", "topic_id": "' + TOPIC_ID + '"},\n'
         '  {"group": "h", "topic": "t", "partition": 1, "from": null, "to": null, "action": "refuse", '
-        '"why": "the topic is gone", "then": 4, "metadata": "", "history": "whole", "topic_id": ""}\n'
+        '"why": "the topic was deleted", "then": 4, "metadata": "", "history": "whole", "topic_id": ""}\n'
         " ]\n"
         "}\n"
     )
@@ -102,7 +102,7 @@ def test_how_a_plan_looks(tmp_path: Path) -> None:
     assert (tmp_path / "plan.csv").read_text().splitlines()[1:] == [
         "group,topic,partition,from,to,action,why,then,metadata,history,topic_id",
         f"g,t,0,30,10,set,back by 20,10,note,whole,{TOPIC_ID}",
-        "h,t,1,,,refuse,the topic is gone,4,,whole,",
+        "h,t,1,,,refuse,the topic was deleted,4,,whole,",
     ]
 
 
@@ -117,12 +117,12 @@ def edited(change: Any) -> str:
     [
         ("", "cannot be read as a restore plan"),
         ("[]", "cannot be read as a restore plan"),
-        ('{"rows": []}', "is no restore plan"),
-        (edited(lambda plan: plan.update(version=2)), "a plan of version 2; this is for version 1"),
+        ('{"rows": []}', "is not a restore plan"),
+        (edited(lambda plan: plan.update(version=2)), "the plan has version 2; supported is version 1"),
         (edited(lambda plan: plan["rows"].append(plan["rows"][0])), "group 'g' has two rows for t-0"),
         (edited(lambda plan: plan["rows"][0].pop("why")), "row 1 has the columns"),
         (edited(lambda plan: plan["rows"][0].update(to=-1)), "row 1: to cannot be -1"),
-        (edited(lambda plan: plan["rows"][0].update(to=None)), "row 1: there is no offset to set"),
+        (edited(lambda plan: plan["rows"][0].update(to=None)), "row 1: the action is set, but there is no offset"),
         (edited(lambda plan: plan["rows"][0].update(action="delete")), "action is one of set, skip, refuse, unchecked"),
         (edited(lambda plan: plan["rows"][0].update(partition=True)), "row 1: partition cannot be True"),
     ],
@@ -168,12 +168,12 @@ def then(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
         (then(), state(), 10, "set", "back by 20"),
         (then(40), state(), 40, "set", "forward by 10"),
         (then(), state(committed={"g": {}}), 10, "set", "nothing is committed now"),
-        (then(30), state(), 30, "skip", "it is so already"),
+        (then(30), state(), 30, "skip", "correct already"),
         (then(30, metadata="other"), state(), 30, "set", "the same offset, committed again"),
-        (then(2), state(), 5, "set", "back by 25; clipped to the log's start, 5: what lay before is gone"),
+        (then(2), state(), 5, "set", "back by 25; clipped to the log's start, 5: earlier records were deleted"),
         (then(99), state(), 50, "set", "forward by 20; clipped to the log's end, 50"),
         (then(2), state(committed={"g": {("t", 0): Committed(5, "note")}}), 5, "skip",
-         "it is so already; clipped to the log's start, 5: what lay before is gone"),
+         "correct already; clipped to the log's start, 5: earlier records were deleted"),
         (then(pending=True), state(), 10, "set",
          "back by 20; a transaction was open then, whose offset does not count"),
         (then(history=COMPACTED), state(), 10, "set",
@@ -185,15 +185,15 @@ def then(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
         (then(None, history=DAMAGED), None, None, "refuse", DAMAGE),
         (then(), state(refused={"g": "the group has 1 members (Stable)"}), None, "refuse",
          "the group has 1 members (Stable)"),
-        (then(), state(unknown_topics=frozenset({"t"}), logs={}), None, "refuse", "the topic is gone"),
+        (then(), state(unknown_topics=frozenset({"t"}), logs={}), None, "refuse", "the topic was deleted"),
         (then(), state(logs={}), None, "refuse", "the partition is gone, or has no leader"),
         (then(topic_id="b" * 32), state(), None, "refuse",
-         "the topic is another one of the same name: its offsets are of other records"),
+         "the topic was recreated: its offsets refer to other records"),
         (then(topic_id=""), state(), 10, "set", "back by 20"),
         (then(), state(logs={("t", 0): Log(5, 50)}), 10, "set", "back by 20"),
         (then(), state(committed={"g": {("t", 0): Committed(30, "note", True)}}), None, "refuse",
          "a transaction that is open now holds an offset"),
-        (then(), None, 10, "unchecked", "no target was looked at"),
+        (then(), None, 10, "unchecked", "no target was checked"),
         (then(None, history=COMPACTED), None, None, "refuse", LOST),
     ],
 )  # fmt: skip

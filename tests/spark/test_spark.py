@@ -114,7 +114,7 @@ def test_a_stream_of_what_is_there_now_takes_all_of_it(spark: Any, exported: Pat
 def test_an_offset_of_a_log_that_is_not_there_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
     """A slip of the pen would else give the state at the end, and call it complete."""
     for place in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
-        with pytest.raises(KcoreError, match=f"holds no {place[0]}-{place[1]}, of which"):
+        with pytest.raises(KcoreError, match=f"holds no {place[0]}-{place[1]}, whose"):
             rebuild_job.rebuild(spark, exported, tmp_path / "state", offsets={place: 5})
 
 

@@ -58,7 +58,7 @@ def check(buffer: memoryview, position: int) -> Header:
     """
     left = len(buffer) - position
     if left < pure_batch.HEADER_BYTES:
-        raise BatchError("truncated", f"{left} bytes are left at position {position}, no whole header")
+        raise BatchError("truncated", f"{left} bytes are left at position {position}, less than a header")
     base_offset, length, _, magic, _, _, last_delta, _, max_timestamp_ms = _HEAD.unpack_from(buffer, position)
     size_bytes = length + LENGTH_OVERHEAD
     if size_bytes < pure_batch.HEADER_BYTES or base_offset < 0:

@@ -32,7 +32,7 @@ def number(options: Options, name: str, least: int | None = None) -> int | None:
     try:
         value = int(raw)
     except ValueError:
-        raise ConfigError(f"option {name}: {raw!r} is no whole number") from None
+        raise ConfigError(f"option {name}: {raw!r} is not an integer") from None
     if least is not None and value < least:
         raise ConfigError(f"option {name}: {value} is less than {least}")
     return value
@@ -56,7 +56,7 @@ def names(options: Options, name: str) -> frozenset[str] | None:
         return None
     value = frozenset(one.strip() for one in raw.split(","))
     if "" in value:
-        raise ConfigError(f"option {name}: {raw!r} has an empty name in it")
+        raise ConfigError(f"option {name}: {raw!r} contains an empty name")
     return value
 
 

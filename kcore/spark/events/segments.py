@@ -191,7 +191,7 @@ class _Missing:
         while self._left and (offset is None or self._left[0][0] < offset):
             base, name = self._left.pop(0)
             if offset is None or offset > self._start:
-                detail = f"{base:020d}.log is not there, and {name} is"
+                detail = f"{base:020d}.log is missing, but {name} exists"
                 self._on_fault(LogFault(self._part.topic, self._part.partition, base, "missing", detail))
 
 
@@ -320,6 +320,6 @@ class _Again:
     def end(self) -> None:
         """Ends the run and reports it."""
         if self._first >= 0:
-            detail = f"{self._file}: offsets {self._first} to {self._last} stand in the log once more"
+            detail = f"{self._file}: offsets {self._first} to {self._last} occur in the log again"
             self._on_fault(LogFault(self._part.topic, self._part.partition, self._first, "duplicate", detail))
             self._first = -1

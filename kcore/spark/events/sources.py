@@ -55,7 +55,7 @@ class Part(NamedTuple):
         if not self.asked_from and not (self.log_start and self.topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)):
             return None
         why = ", as requested" if self.asked_from else ""
-        return f"the log begins at offset {self.log_start}{why}: what was before is unknown"
+        return f"the log begins at offset {self.log_start}{why}: earlier records are missing"
 
 
 class Span(NamedTuple):
@@ -371,7 +371,7 @@ def open_source(path: str | Path) -> Source:
 
         return ExportSource(path)
     if not path.is_dir():
-        raise KcoreError(f"{path} is no folder")
+        raise KcoreError(f"{path} is not a folder")
     if segments.find_partitions(path):
         return SegmentSource(path)
     if not (path / DATA_FILE).is_file() and (inside := _log_folders(path)):

@@ -1,7 +1,6 @@
-"""Export of event logs: Parquet or JSON lines by topic and partition, with a manifest; resumable, and verifiable.
+"""Exports event logs as Parquet or JSON lines by topic and partition, with a manifest; resumable and verifiable.
 
-events/manifest.json
-events/topic=__consumer_offsets/partition=7/00000000000000000000.parquet
+events/manifest.json events/topic=__consumer_offsets/partition=7/00000000000000000000.parquet
 """
 
 from __future__ import annotations
@@ -41,13 +40,10 @@ Wanted = Callable[[str], bool]
 
 
 class ExportReport(NamedTuple):
-    """What a run of an export wrote.
+    """The result of an export run.
 
-    Attributes:
-        files: how many files.
-        rows: how many rows are in them.
-        faults: what it could not read.
-        begun_late: (topic, partition, offset) of what an earlier run began behind where this one was to begin.
+    Attributes: files: the number of written files. rows: the number of rows in them. faults: the unreadable parts.
+    begun_late: (topic, partition, offset) of partitions whose export began at a later offset in an earlier run.
     """
 
     files: int
@@ -68,23 +64,17 @@ def export(
     on_file: Callable[[ExportedFile], None] = lambda file: None,
     manifest: Manifest | None = None,
 ) -> ExportReport:
-    """Writes what a source holds and an export does not hold yet.
+    """Exports the rows of a source that an export does not contain yet.
 
-    A run that was stopped, however, is taken up where the manifest ends; what it had begun is thrown away.
+    An interrupted export resumes where the manifest ends; an unfinished file is discarded.
 
-    Args:
-        source: what to export.
-        out: the export's folder, made if it is not there.
-        wanted: which topics.
-        start: the first offset of every partition.
-        stop: the offset before which to stop; None: the end.
-        form: one of `manifest.FORMATS`; an export keeps the one that it began with.
-        rows_per_file: at most so many rows go into a file.
-        on_file: told of each file once it is in the manifest.
-        manifest: what `open_export` gave, for a process that exports again and again: it need not be read each time.
+    Args: source: the source. out: the export's folder, created if it does not exist. wanted: selects topics. start:
+    the first offset of every partition. stop: the offset before which to stop; None: the end. form: one of
+    `manifest.FORMATS`; an export keeps its first format. rows_per_file: the maximum number of rows per file. on_file:
+    called with each file once it is in the manifest. manifest: the result of `open_export`, for a process that
+    exports repeatedly: avoids reading the manifest again.
 
-    Raises:
-        KcoreError: the folder holds an export in another format.
+    Raises: KcoreError: the folder holds an export in another format.
     """
     folder = Path(out)
     again = manifest is not None and (folder / MANIFEST).exists()
@@ -111,23 +101,22 @@ def _faults(manifest: Manifest) -> list[list[ExportedFault]]:
 
 
 def open_export(folder: Path, form: str) -> Manifest:
-    """What a folder holds of an export; the folder is made, and what a run that was stopped had begun is thrown away.
+    """Opens or creates an export's folder, discards unfinished files, and returns its manifest.
 
-    Raises:
-        KcoreError: the folder holds an export in another format, or its manifest cannot be read.
+    Raises: KcoreError: the folder holds an export in another format, or its manifest cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     manifest = Manifest.load(folder) if (folder / MANIFEST).exists() else Manifest(form)
     if manifest.form != form:
         raise KcoreError(f"{folder} holds an export in {manifest.form}, not {form}")
     if (folder / JOURNAL).exists():
-        manifest.save(folder)  # its last line may be half a line
+        manifest.save(folder)  # its last line may be incomplete
     _drop_leftovers(folder, manifest)
     return manifest
 
 
 def _drop_leftovers(folder: Path, manifest: Manifest) -> None:
-    """Removes files that a run wrote which never came to name them."""
+    """Removes files that an interrupted run wrote but did not add to the manifest."""
     named = {one.path for part in manifest.partitions.values() for one in part.files}
     for path in folder.glob("topic=*/partition=*/*"):
         if path.relative_to(folder).as_posix() not in named:
@@ -135,7 +124,7 @@ def _drop_leftovers(folder: Path, manifest: Manifest) -> None:
 
 
 def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
-    """A partition's place in the manifest, as this run begins."""
+    """Returns a partition's entry in the manifest, updated for this run."""
     place = (part.topic, part.partition)
     exported = manifest.partitions.get(place)
     if exported is None:
@@ -155,19 +144,19 @@ def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
 def _noting(
     source: Source, part: Part, exported: ExportedPartition, stop: int | None, on_fault: OnFault
 ) -> Iterator[pa.RecordBatch]:
-    """What of a partition is not exported yet; what cannot be read is noted for the manifest, too."""
+    """Yields the rows of a partition that are not exported yet; adds unreadable parts to the manifest."""
 
-    def told(fault: LogFault) -> None:
+    def record(fault: LogFault) -> None:
         on_fault(fault)
         exported.lacks(ExportedFault(fault.offset, fault.kind, fault.detail))
 
-    return source.batches(part, exported.next_offset, stop, told)
+    return source.batches(part, exported.next_offset, stop, record)
 
 
 def _files(
     pieces: _Pieces, exported: ExportedPartition, folder: Path, manifest: Manifest, rows_per_file: int
 ) -> Iterator[ExportedFile]:
-    """Writes a partition's files; each is in the manifest when it is given."""
+    """Writes a partition's files; yields each once it is in the manifest."""
     place = (exported.topic, exported.partition)
     while (written := _write_file(folder, place, pieces, manifest.form, rows_per_file)) is not None:
         exported.files.append(written)
@@ -177,14 +166,14 @@ def _files(
 
 
 class _Pieces:
-    """Rows that are taken in pieces of any size, whatever that of their batches."""
+    """Splits the rows of batches into pieces of any size."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._rest: pa.RecordBatch | None = None
 
     def take(self, limit: int) -> pa.RecordBatch | None:
-        """The next rows, at most `limit` of them; None if there are none left, or if none may be taken."""
+        """Returns the next rows, at most `limit`; None if no rows are left or `limit` is 0."""
         if not limit:
             return None
         batch = self._rest if self._rest is not None else next(self._batches, None)
@@ -197,7 +186,7 @@ class _Pieces:
 def _write_file(
     folder: Path, place: tuple[str, int], pieces: _Pieces, form: str, rows_per_file: int
 ) -> ExportedFile | None:
-    """Writes the next file of a partition; None if there are no rows left."""
+    """Writes the next file of a partition; returns None if no rows are left."""
     piece = pieces.take(rows_per_file)
     if piece is None:
         return None
@@ -216,7 +205,7 @@ def _write_file(
                 last_offset = piece.column("offset")[-1].as_py()
                 piece = pieces.take(rows_per_file - count)
         finally:
-            finish()  # before its file is closed
+            finish()  # before the file is closed
         file.flush()
         os.fsync(file.fileno())
     put_in_place(temporary, path)
@@ -232,7 +221,7 @@ def _writer(file: Any, form: str) -> tuple[Callable[[pa.RecordBatch], None], Cal
 
 
 def as_json(row: EventRow) -> bytes:
-    """A row as a line of JSON; bytes are base64, as in Spark's `to_json`."""
+    """Returns a row as a line of JSON with bytes in base64, as in Spark's `to_json`."""
     fields = row._asdict()
     fields["key"], fields["value"] = _text(row.key), _text(row.value)
     fields["headers"] = [[name, _text(value)] for name, value in row.headers]
@@ -240,7 +229,7 @@ def as_json(row: EventRow) -> bytes:
 
 
 def of_json(line: bytes) -> EventRow:
-    """The row of a line."""
+    """Parses a line of JSON to a row."""
     fields = json.loads(line)
     fields["key"], fields["value"] = _bytes(fields["key"]), _bytes(fields["value"])
     fields["headers"] = tuple((name, _bytes(value)) for name, value in fields["headers"])
@@ -269,7 +258,7 @@ class ExportSource(Source):
                 *place,
                 part.files[0].first_offset if part.files else part.next_offset,
                 part.next_offset,
-                # With segments it can only be a broker's checkpoint; see `Part`.
+                # With segments, the offset can only be a broker's checkpoint, which is not certain (see `Part`).
                 part.cleaned_to if part.active_offset is None else None,
                 part.active_offset,
                 part.log_start,
@@ -284,15 +273,18 @@ class ExportSource(Source):
             yield from from_batch(batch)
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """See Source. What lies in Parquet is Arrow already, and no object is made of a row."""
-        told = self._told(span)
+        """Yields the rows of a span without creating an object per row, because Parquet files are read as Arrow."""
+        recorded = self._recorded_faults(span)
         for batch in self._rows_of_files(span):
-            yield from _interspersed(batch, told, span)
-        for fault in told:
+            yield from _interspersed(batch, recorded, span)
+        for fault in recorded:
             span.lacks(*fault)
 
-    def _told(self, span: Span) -> deque[tuple[int, str, str]]:
-        """What could not be read of a range when it was exported, by offset. What lies beside all rows counts too."""
+    def _recorded_faults(self, span: Span) -> deque[tuple[int, str, str]]:
+        """Returns the faults recorded at export in a range, by offset.
+
+        Includes faults outside of all rows if the range reaches the first or the last row.
+        """
         exported = self._manifest.partitions[span.part[:2]]
         first = exported.files[0].first_offset if exported.files else exported.next_offset
         reaches_end = span.stop is None or span.stop >= exported.next_offset
@@ -321,7 +313,7 @@ class ExportSource(Source):
                     found = batch if inside else in_range(batch, span.start, stop)
                     if found.num_rows:
                         yield found
-            except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are of these
+            except (OSError, ValueError, KeyError, TypeError) as error:  # includes pyarrow's errors
                 report(error)
 
     def _file_batches(
@@ -335,19 +327,19 @@ class ExportSource(Source):
             yield from parquet.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
 
 
-def _interspersed(batch: pa.RecordBatch, told: deque[tuple[int, str, str]], span: Span) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch; faults of its range are told, and taken away, where they stand."""
-    while told and told[0][0] <= batch.column("offset")[-1].as_py():
-        before = bisect_left(batch.column("offset").to_pylist(), told[0][0])
+def _interspersed(batch: pa.RecordBatch, recorded: deque[tuple[int, str, str]], span: Span) -> Iterator[pa.RecordBatch]:
+    """Yields the rows of a batch; reports and removes the recorded faults at their offsets."""
+    while recorded and recorded[0][0] <= batch.column("offset")[-1].as_py():
+        before = bisect_left(batch.column("offset").to_pylist(), recorded[0][0])
         if before:
             yield batch.slice(0, before)
-        span.lacks(*told.popleft())
+        span.lacks(*recorded.popleft())
         batch = batch.slice(before)
     yield batch
 
 
 def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iterator[EventRow]:
-    """The rows of those lines that hold one."""
+    """Yields the rows of valid lines; reports other lines."""
     for number, line in enumerate(lines, 1):
         try:
             yield of_json(line)
@@ -356,11 +348,11 @@ def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iter
 
 
 def verify(folder: str | Path) -> list[str]:
-    """What is wrong with an export: an empty list means that every file is there, as it was written, and in order, and
-    that all of what was to be exported could be read.
+    """Returns the faults of an export.
 
-    Raises:
-        KcoreError: there is no manifest that could say.
+    An empty list means that every file exists unchanged and in order, and that the source was completely readable.
+
+    Raises: KcoreError: there is no readable manifest.
     """
     folder = Path(folder)
     manifest = Manifest.load(folder)
@@ -377,7 +369,7 @@ def verify(folder: str | Path) -> list[str]:
             behind = one.last_offset + 1
         if part.files and part.next_offset != behind:
             place = f"{part.topic}-{part.partition}"
-            findings.append(f"{place}: the manifest goes on at {part.next_offset}, the files end at {behind}")
+            findings.append(f"{place}: the manifest continues at {part.next_offset}, but the files end at {behind}")
     found = {path.relative_to(folder).as_posix() for path in folder.glob("topic=*/partition=*/*")}
     return findings + [f"{path}: is not in the manifest" for path in sorted(found - named)]
 
@@ -385,9 +377,9 @@ def verify(folder: str | Path) -> list[str]:
 def _lacking(part: ExportedPartition) -> Iterator[str]:
     place = f"{part.topic}-{part.partition}"
     for fault in part.faults:
-        yield f"{place}@{fault.offset}: {fault.kind} when it was exported: {fault.detail}"
+        yield f"{place}@{fault.offset}: {fault.kind} at export: {fault.detail}"
     if len(part.faults) >= MAX_FAULTS:
-        yield f"{place}: there may be more, which could not be read when it was exported"
+        yield f"{place}: more parts may have been unreadable at export"
 
 
 def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:
@@ -396,11 +388,11 @@ def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:
     elif path.stat().st_size != one.size_bytes:
         yield f"has {path.stat().st_size} bytes, not {one.size_bytes}"
     elif digest(path) != one.sha256:
-        yield "was changed: its checksum is another"
+        yield "was changed: its checksum differs"
     else:
         try:
             count, first, last = _held(path)
-        except (OSError, ValueError, KeyError, TypeError) as error:  # pyarrow's errors are of these
+        except (OSError, ValueError, KeyError, TypeError) as error:  # includes pyarrow's errors
             yield f"cannot be read: {error}"
             return
         if (count, first, last) != (one.count, one.first_offset, one.last_offset):
@@ -409,7 +401,7 @@ def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:
 
 
 def _held(path: Path) -> tuple[int, int, int]:
-    """How many rows a file has whose bytes are as they were written, and the offsets of the first and the last."""
+    """Returns the number of rows of an unchanged file, and the first and last offset."""
     if path.suffix == ".jsonl":
         with open(path, "rb") as file:
             offsets = [int(json.loads(line)["offset"]) for line in file]

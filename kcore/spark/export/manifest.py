@@ -1,6 +1,6 @@
-"""The manifest of an export: which files it is made of and what each holds, so that anybody can check that it is whole.
+"""The manifest of an export: lists the files and their content, so that the export can be verified.
 
-It is the last thing that is written and the first that is read: a file that it does not name is no part of the export.
+An export writes the manifest last and reads it first: files that it does not name are not part of the export.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from kcore.errors import KcoreError
 
 MANIFEST = "manifest.json"
 JOURNAL = "manifest.jsonl"
-"""What came to the manifest since it was written, a file a line: to write all of it for each file would take ever
-longer. It lies there only for as long as it is shorter than the manifest."""
+"""The lines added since the manifest was written, one per file. Rewriting the manifest for each file would take ever
+longer. The manifest is rewritten, and this file removed, once it is longer than the manifest.
+"""
 MOST_NOTED = 1_000
 MAX_FAULTS = 1_000
-"""How many faults of a partition are kept."""
+"""The maximum number of faults to keep per partition."""
 FORMAT_VERSION = 1
 FORMATS = ("parquet", "jsonl")
 CHUNK_BYTES = 1 << 20
@@ -33,11 +34,11 @@ class ExportedFile:
 
     Attributes:
         path: its path below the export's folder, with `/`.
-        first_offset: of its first row.
-        last_offset: of its last row.
-        count: how many rows it has.
-        size_bytes: how long it is.
-        sha256: of its bytes, as hexadecimal digits.
+        first_offset: the offset of its first row.
+        last_offset: the offset of its last row.
+        count: the number of rows.
+        size_bytes: its size.
+        sha256: its checksum, in hexadecimal digits.
     """
 
     path: str
@@ -51,17 +52,17 @@ class ExportedFile:
         _check_types(self)
         place = PurePosixPath(self.path)
         if place.is_absolute() or ".." in place.parts:
-            raise ValueError(f"path {self.path!r} does not lie in the export")
+            raise ValueError(f"path {self.path!r} is outside of the export")
 
 
 @dataclass(slots=True)
 class ExportedFault:
-    """What could not be read when it was to be exported; see `kcore.spark.events.event.LogFault`.
+    """An unreadable part of the source, recorded at export: a `LogFault` without topic and partition.
 
     Attributes:
-        offset: at or after which offset, -1 if that is not known.
-        kind: a word for programs.
-        detail: for people.
+        offset: the damage is at or after this offset, -1 if unknown.
+        kind: an identifier for programs.
+        detail: a description for people.
     """
 
     offset: int
@@ -76,16 +77,11 @@ class ExportedFault:
 class ExportedPartition:
     """One partition of an export.
 
-    Attributes:
-        topic: its topic.
-        partition: its number.
-        next_offset: where the next run goes on.
-        cleaned_to: how far compaction had come in what was read; None if the source of the last run did not know.
-        active_offset: where the newest segment began; None if there were none.
-        log_start: where the log began, or what was asked of it.
-        asked_from: the offset that was asked for, if the log was there before: what it held is not exported; 0: none.
-        faults: what could not be read, the first `MAX_FAULTS` of it.
-        files: by offset.
+    Attributes: topic: its topic. partition: its number. next_offset: the start of the next run. cleaned_to: the
+    offset up to which compaction had run; None if the source of the last run did not know. active_offset: the base
+    offset of the newest segment; None without segments. log_start: the start of the log, or of the requested part.
+    asked_from: the requested start if the log began before: earlier rows are not exported; 0: none. faults: the
+    unreadable parts, the first `MAX_FAULTS` of them. files: its files by offset.
     """
 
     topic: str
@@ -102,12 +98,12 @@ class ExportedPartition:
         _check_types(self)
 
     def lacks(self, fault: ExportedFault) -> None:
-        """Something could not be read; it may be known already."""
+        """Records an unreadable part unless it is recorded already."""
         if len(self.faults) < MAX_FAULTS and fault not in self.faults:
             self.faults.append(fault)
 
     def forget_end(self) -> None:
-        """What could not be read behind the last row will be read again: it may have been half written."""
+        """Drops the faults behind the last row: they may be half-written parts, which the next run reads again."""
         self.faults = [fault for fault in self.faults if fault.offset < self.next_offset]
 
 
@@ -118,11 +114,11 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "list[ExportedFile]": (list,),
     "list[ExportedFault]": (list,),
 }
-"""What a value may be, by its annotation."""
+"""The types that an annotation allows."""
 
 
 def _check_types(of: ExportedFile | ExportedFault | ExportedPartition) -> None:
-    """TypeError if a field is not what its annotation says: people edit manifests."""
+    """Raises TypeError if a field does not match its annotation: people may edit manifests."""
     for one in fields(of):
         value = getattr(of, one.name)
         if not isinstance(value, _KINDS[str(one.type)]):
@@ -131,12 +127,12 @@ def _check_types(of: ExportedFile | ExportedFault | ExportedPartition) -> None:
 
 @dataclass(slots=True)
 class Manifest:
-    """All of an export.
+    """The content of an export.
 
     Attributes:
         form: `parquet` or `jsonl`.
         partitions: by topic and number.
-        noted: how many lines the journal has.
+        noted: the number of lines in the journal.
     """
 
     form: str
@@ -144,7 +140,7 @@ class Manifest:
     noted: int = field(default=0, compare=False)
 
     def note(self, folder: Path, part: ExportedPartition) -> None:
-        """The newest file of a partition is part of the export now, durably."""
+        """Adds the newest file of a partition to the export durably."""
         if not (folder / MANIFEST).exists() or self.noted >= max(MOST_NOTED, self._file_count()):
             self.save(folder)
             return
@@ -162,7 +158,7 @@ class Manifest:
         return sum(len(part.files) for part in self.partitions.values())
 
     def save(self, folder: Path) -> None:
-        """Puts it in the place of the one before, whole or not at all; the journal goes."""
+        """Replaces the stored manifest atomically and removes the journal."""
         parts = [asdict(part) for _, part in sorted(self.partitions.items())]
         document = {"version": FORMAT_VERSION, "format": self.form, "partitions": parts}
         write_whole(folder / MANIFEST, (json.dumps(document, indent=1) + "\n").encode())
@@ -171,15 +167,17 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:
-        """The manifest of an export.
+        """Reads the manifest of an export.
 
         Raises:
-            KcoreError: there is none, or it cannot be read.
+            KcoreError: there is no manifest, or it cannot be read.
         """
         try:
             document: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
             if document["version"] != FORMAT_VERSION:
-                raise KcoreError(f"{folder}: the manifest is of version {document['version']}, not {FORMAT_VERSION}")
+                raise KcoreError(
+                    f"{folder}: the manifest has version {document['version']}; supported is version {FORMAT_VERSION}"
+                )
             manifest = cls(document["format"])
             if manifest.form not in FORMATS:
                 raise ValueError(f"format {manifest.form!r} is none of {', '.join(FORMATS)}")
@@ -192,10 +190,10 @@ class Manifest:
         return manifest
 
     def _take_journal(self, folder: Path) -> None:
-        """What the journal says beyond the manifest, which may have been written from it already."""
+        """Applies the journal to the manifest. The manifest may contain its lines already."""
         path = folder / JOURNAL
         data = path.read_bytes() if path.exists() else b""
-        for line in data[: data.rfind(b"\n") + 1].splitlines():  # a line without an end was never whole
+        for line in data[: data.rfind(b"\n") + 1].splitlines():  # an unterminated line was not written completely
             part = _partition(json.loads(line))
             known = self.partitions.get((part.topic, part.partition))
             if known is None:
@@ -207,14 +205,14 @@ class Manifest:
             self.noted += 1
 
 
-def _partition(said: dict[str, Any]) -> ExportedPartition:
-    files = [ExportedFile(**one) for one in said["files"]]
-    faults = [ExportedFault(**one) for one in said.get("faults", ())]
-    return ExportedPartition(**{**said, "files": files, "faults": faults})
+def _partition(document: dict[str, Any]) -> ExportedPartition:
+    files = [ExportedFile(**one) for one in document["files"]]
+    faults = [ExportedFault(**one) for one in document.get("faults", ())]
+    return ExportedPartition(**{**document, "files": files, "faults": faults})
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file that is there whole or not at all, whenever the machine stops."""
+    """Writes a file atomically and durably."""
     temporary = path.with_name(f".{path.name}.tmp")
     with open(temporary, "wb") as file:
         file.write(data)
@@ -224,7 +222,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Gives a finished file its name, durably."""
+    """Renames a finished file durably to its final name."""
     os.replace(temporary, path)
     sync_folder(path.parent)
 
@@ -239,7 +237,7 @@ def sync_folder(path: Path) -> None:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 of a file, as hexadecimal digits."""
+    """Returns the SHA-256 of a file in hexadecimal digits."""
     found = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK_BYTES):

@@ -1,7 +1,7 @@
-"""States out of folders: each task reads its coordinator partitions itself and replays them where it reads them.
+"""Rebuilds states from folders: each task reads and replays its own coordinator partitions.
 
-No event passes through Spark, nor is any shuffled or sorted: a partition's log lies in the order of its offsets. What
-comes as a frame (of Spark's own Kafka source, say) goes through `frames` instead; both give the same.
+Events do not pass through Spark, and nothing is shuffled or sorted, because a log is stored in offset order. Events
+in a frame (of Spark's own Kafka source, for example) are replayed by `transforms` with the same result.
 """
 
 from __future__ import annotations
@@ -35,18 +35,14 @@ def folder_state(
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
 ) -> DataFrame:
-    """The state of every coordinator partition in a folder, as rows of all tables (`frames.STATE_DDL`).
+    """Returns the state of every coordinator partition in a folder, as rows of all tables (`transforms.STATE_DDL`).
 
-    Args:
-        spark: a session.
-        path: an export, a data folder, or a broker's log folder, where executors find it too.
-        topics: which internal topics.
-        partitions: which of their partitions; None: all.
-        offsets: (topic, partition) -> the offset before which to stop; others are read to their ends.
-        timestamp_ms: stop before the first record with a later timestamp.
+    Args: spark: a session. path: an export, a data folder, or a broker's log folder, at a path that executors can
+    read. topics: the internal topics. partitions: their partitions; None: all. offsets: (topic, partition) -> the
+    offset before which to stop; other partitions are read to their ends. timestamp_ms: stop before the first record
+    with a later timestamp.
 
-    Raises:
-        KcoreError: an offset is of a partition that is not there.
+    Raises: KcoreError: an offset names a missing partition.
     """
     return _replayed(spark, path, (topics, partitions), (offsets, timestamp_ms), (_tables, STATE_DDL))
 
@@ -59,9 +55,9 @@ def folder_tables(
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
 ) -> DataFrame:
-    """The same as files in a folder that executors share: each task writes its own, and a row for each of them.
+    """Writes the state to files in a folder that executors share; returns a row per file.
 
-    The columns are those of `table_files.WRITTEN_DDL`; `table_files.put_tables` takes them. The other arguments are
+    The columns are those of `table_files.WRITTEN_DDL`, the input of `table_files.put_tables`. The other arguments are
     those of `folder_state`.
     """
     from kcore.spark.state.table_files import WRITTEN_DDL  # noqa: PLC0415
@@ -81,10 +77,10 @@ def folder_living(
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
 ) -> DataFrame:
-    """The records that these states are made of, in the columns of `EVENT_DDL`.
+    """Returns the records that make up these states, in the columns of `EVENT_DDL`.
 
-    Rows of a partition stand together and in the order in which they are to be replayed; see `LiveRecords.rows`. The
-    arguments are those of `folder_state`.
+    Rows of a partition are adjacent and in replay order, as `LiveRecords.rows` yields them. The arguments are those
+    of `folder_state`.
     """
     from kcore.spark.events.arrow import EVENT_DDL  # noqa: PLC0415
 
@@ -124,15 +120,15 @@ def _replayed(
 
 
 def _check_places(path: str | Path, source: Source, offsets: Mapping[tuple[str, int], int]) -> None:
-    """KcoreError for an offset of a partition that is not there: its state would be another than was asked for."""
+    """Raises KcoreError for an offset of a missing partition: its state would differ from the requested one."""
     missing = sorted(offsets.keys() - {part[:2] for part in source.parts()})
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
-        raise KcoreError(f"{path} holds no {names}, of which a state before an offset was asked for")
+        raise KcoreError(f"{path} holds no {names}, whose state before an offset was requested")
 
 
 def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
-    """Divides partitions among so many tasks, those of known sizes by size; none is left without any."""
+    """Divides partitions among at most `count` tasks, by size where known. Every task gets a partition."""
     sized = sorted(parts, key=lambda part: (part.start - (part.end or part.start), *part[:2]))
     return [share for number in range(count) if (share := sized[number::count])]
 
@@ -141,7 +137,7 @@ def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
 
 
 def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> Rebuilt:
-    """One partition; what could not be read of it is among its faults."""
+    """Rebuilds one partition; adds unreadable parts to its faults."""
     from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
     from kcore.spark.events.event import LogFault  # noqa: PLC0415
     from kcore.spark.state.batch_replay import REPLAYED, rebuild_batches  # noqa: PLC0415
@@ -176,9 +172,9 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> R
         result.state.fault(part.log_start, "front", front)
     for fault in unread:
         if fault.kind == "truncated" and fault.offset < min(part.active_offset or 0, result.state.next_offset):
-            result.state.completeness.lost = True  # only the newest segment may end so
+            result.state.completeness.lost = True  # only the newest segment may be truncated
         if fault.kind in LOSSES and (not result.cut or fault.offset < (as_of.offset or 0)):
-            result.state.completeness.lost = True  # compaction may have left a gap in front of it
+            result.state.completeness.lost = True  # damage may hide a gap made by compaction
         result.state.fault(fault.offset, fault.kind, fault.detail)
     return result
 

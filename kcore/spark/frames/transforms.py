@@ -1,4 +1,4 @@
-"""Functions DataFrame -> DataFrame. None of them makes a session, reads or writes: that is for `jobs`."""
+"""Functions from DataFrame to DataFrame. They create no session and do no I/O of their own, unlike `jobs`."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ if TYPE_CHECKING:
 EVENT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 FACT_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
 STATE_DDL = "`table` string, " + ", ".join(f"`{name}` struct<{table_ddl(name)}>" for name in TABLES)
-"""All tables in one frame: `table` says which of the structs a row has."""
+"""The schema of all tables in one frame: `table` names the struct that a row has."""
 
 
 class LogFacts(NamedTuple):
-    """What is known of partitions beside their rows, by (topic, partition); see `sources.Part`."""
+    """Properties of partitions beside their rows, by (topic, partition), as in `sources.Part`."""
 
     cleaned_to: Mapping[tuple[str, int], int] = {}
     active_offset: Mapping[tuple[str, int], int] = {}
 
 
 def coordinator_events(events: DataFrame) -> DataFrame:
-    """The rows that coordinators' state is made of, with all columns that a rebuild looks at.
+    """Returns the rows of internal topics with all columns that a rebuild needs.
 
-    Args:
-        events: `EVENT_COLUMNS`, and as many of `FACT_COLUMNS` as there are. Spark's own Kafka source has none of
-            these: read it with `kafka.isolation.level=read_committed`, since it never shows how a transaction ended.
+    Args: events: `EVENT_COLUMNS`, and the available columns of `FACT_COLUMNS`. Spark's own Kafka source has none of
+    these: read it with `kafka.isolation.level=read_committed`, because it never shows transaction markers.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -50,16 +49,13 @@ def rebuild_state(
     timestamp_ms: int | None = None,
     facts: LogFacts | None = None,
 ) -> DataFrame:
-    """The state of every coordinator partition, as rows of all tables (`STATE_DDL`).
+    """Returns the state of every coordinator partition, as rows of all tables (`STATE_DDL`).
 
-    Each partition is replayed in the order of its offsets by one task, and held in that task's memory; its log is not.
+    One task replays each partition in offset order. It holds the partition's state in memory, not its log.
 
-    Args:
-        events: as for `coordinator_events`; duplicates of an offset are passed over.
-        offsets: (topic, partition) -> the offset before which to stop; partitions that are not in it are read to
-            their ends.
-        timestamp_ms: stop before the first record with a later timestamp.
-        facts: what is known of the logs beside their rows.
+    Args: events: as for `coordinator_events`; duplicates of an offset are skipped. offsets: (topic, partition) -> the
+    offset before which to stop; other partitions are read to their ends. timestamp_ms: stop before the first record
+    with a later timestamp. facts: properties of the logs beside their rows.
     """
     from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
 
@@ -73,7 +69,7 @@ def rebuild_state(
 
 
 def _by_partition(events: DataFrame) -> DataFrame:
-    """Each coordinator partition in one task, by offset."""
+    """Sends each coordinator partition to one task, in offset order."""
     return (
         coordinator_events(events)
         .repartition("topic", "partition")
@@ -82,7 +78,7 @@ def _by_partition(events: DataFrame) -> DataFrame:
 
 
 def table_of(state: DataFrame, name: str) -> DataFrame:
-    """One table of `rebuild_state`'s answer."""
+    """Returns one table of `rebuild_state`'s result."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return state.where(f.col("table") == name).select(f"{name}.*")
@@ -97,7 +93,7 @@ def replay_batches(
     otherwise: AsOf,
     facts: LogFacts,
 ) -> Iterator[pa.RecordBatch]:
-    """Replays sorted rows partition after partition; gives the tables' rows in batches."""
+    """Replays sorted rows, one partition after another; yields the tables' rows in batches."""
     from kcore.spark.state.table_batches import all_tables, in_one_frame  # noqa: PLC0415
 
     return in_one_frame(all_tables(_rebuilt(batches, moments, otherwise, facts)))
@@ -125,7 +121,7 @@ def _rebuilt(
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:
-    """The parts of a batch that are of one partition each."""
+    """Splits a batch into runs of rows of one partition."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
     columns = [batch.column(name) for name in ("topic", "partition")]

@@ -1,6 +1,6 @@
-"""Jobs, one a file: each has `add_arguments`, `run` and a line of help, and is called by `kcore spark` and `submit`.
+"""The jobs, one per module, each with `add_arguments` and `run`; called by `kcore spark` and `submit`.
 
-Only `run` makes a session; what it calls are functions of a session and of frames.
+Only `run` creates a session; it calls functions of a session and of frames.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from types import ModuleType
 from typing import Final
 
 JOBS: Final = {
-    "audit": "what must not be in logs, over their whole history",
-    "rebuild": "the state of coordinators as tables, as of any moment",
-    "restore-plan": "committed offsets as of any moment, as a plan for `kcore offsets apply`",
-    "timeline": "rebalances, commits and transactions over time, as tables and as one page",
+    "audit": "check the history of logs for violated invariants",
+    "rebuild": "rebuild coordinator state as tables, as of any moment",
+    "restore-plan": "plan the restore of committed offsets as of any moment, for `kcore offsets apply`",
+    "timeline": "show rebalances, commits and transactions over time, as tables and as an HTML page",
 }
-"""Name of a job -> what it gives, for people. A job `a-b` is the module `a_b` here."""
+"""Name of a job -> its help text. The module of a job `a-b` is `a_b`."""
 
 
 def job(name: str) -> ModuleType:
-    """A job's module. Imported when it is asked for: the others need not be there to list them."""
+    """Imports a job's module. Imported on demand: listing the jobs does not need their dependencies."""
     return import_module(f"{__name__}.{name.replace('-', '_')}")

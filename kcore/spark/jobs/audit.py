@@ -1,4 +1,4 @@
-"""The job `audit`: what must not be in logs, over their whole history."""
+"""The job `audit`: checks the history of logs for violated invariants."""
 
 from __future__ import annotations
 
@@ -30,18 +30,16 @@ SHOWN = 50
 
 
 class Audited(NamedTuple):
-    """What an audit found.
+    """The result of an audit.
 
-    Attributes:
-        counts: (severity, kind) -> how many findings.
-        worst: the first findings, worst first.
+    Attributes: counts: (severity, kind) -> number of findings. worst: the first findings, worst first.
     """
 
     counts: dict[tuple[str, str], int]
     worst: list[Finding]
 
     def at_least(self, severity: str) -> int:
-        """How many findings are of a severity or worse."""
+        """Returns the number of findings of a severity or worse."""
         return sum(number for (found, _), number in self.counts.items() if rank(found) <= rank(severity))
 
 
@@ -55,21 +53,16 @@ def audit(
     grace_ms: int = GRACE_MS,
     shown: int = SHOWN,
 ) -> Audited:
-    """Writes the findings of a folder's logs as Parquet, the worst first.
+    """Writes the findings of a folder's logs as Parquet, worst first.
 
-    A run replaces what an earlier one wrote; `audit.json` is written last, so that where it lies the table is.
+    A run replaces the output of an earlier one. It writes `audit.json` last: if that file exists, the table does.
 
-    Args:
-        spark: a session.
-        path: an export, a data folder, or raw segment files.
-        out: where the table `findings` goes.
-        topics: which topics to look at; none: all.
-        now_ms: at what time transactions that are open count as hanging; None: that of the newest record.
-        grace_ms: how much longer than its timeout a transaction may be open.
-        shown: how many findings to hand back.
+    Args: spark: a session. path: an export, a data folder, or raw segment files. out: the output folder of the table
+    `findings`. topics: the topics to audit; empty: all. now_ms: the time at which to check open transactions for
+    timeouts; None: the timestamp of the newest record. grace_ms: the tolerance beyond a transaction's timeout. shown:
+    the maximum number of findings to return.
 
-    Raises:
-        KcoreError: there are no logs.
+    Raises: KcoreError: there are no logs.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -81,7 +74,7 @@ def audit(
     if not parts:
         raise KcoreError(f"{path} holds no logs" + (f" of {', '.join(topics)}" if topics else ""))
     said = said_of_folder(spark, path, parts).persist(StorageLevel.DISK_ONLY)
-    # More tasks than there are logs would have little to do, and each costs a Python worker's round.
+    # More tasks than logs would have little to do, and each costs a round trip to a Python worker.
     tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
     try:
         found = audit_logs(said, logs_of(said, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
@@ -104,7 +97,7 @@ def audit(
 
 
 def _absent(parts: Iterable[Part]) -> Iterator[Finding]:
-    """The partitions of coordinators' topics that their numbers say there must be."""
+    """Yields findings on missing partitions of internal topics, inferred from the partition numbers."""
     present: dict[str, set[int]] = {}
     for part in parts:
         if part.topic in TOPICS:
@@ -116,32 +109,32 @@ def _absent(parts: Iterable[Part]) -> Iterator[Finding]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The job's arguments."""
+    """Adds the job's arguments."""
     add_folder_argument(parser)
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the table of findings goes")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="the output folder for the table of findings")
     parser.add_argument("--topic", action="append", default=[], help="only that topic (may be repeated)")
     parser.add_argument(
         "--fail-on",
         choices=SEVERITIES,
         default=WARNING,
-        help=f"the status is 1 if a finding is of that severity or worse (default {WARNING})",
+        help=f"exit with status 1 if a finding has this severity or a worse one (default {WARNING})",
     )
     parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"show N findings (default {SHOWN})")
     parser.add_argument(
-        "--now-ms", type=int, metavar="MS", help="the time at which open transactions are looked at; else the logs' end"
+        "--now-ms", type=int, metavar="MS", help="the time at which to check open transactions; default: the logs' end"
     )
     parser.add_argument(
         "--grace-ms",
         type=int,
         default=GRACE_MS,
         metavar="MS",
-        help=f"how much longer than its timeout a transaction may be open (default {GRACE_MS})",
+        help=f"the tolerance beyond a transaction's timeout (default {GRACE_MS})",
     )
     add_session_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the job in a session of its own; 1 if it found anything that is bad enough."""
+    """Runs the job in its own session; returns 1 if a finding has the severity `--fail-on` or a worse one."""
     with session(options, "audit") as spark:
         found = audit(
             spark,

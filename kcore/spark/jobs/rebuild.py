@@ -1,4 +1,4 @@
-"""The job `rebuild`: the state of coordinators as tables, as of any moment."""
+"""The job `rebuild`: writes coordinator state as tables, as of any moment."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 DONE = "rebuild.json"
 LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
-"""What a data folder has of an internal topic even if the log has nothing of it."""
+"""The minimum partition count of an internal topic in a data folder, even if the source has no partition of it."""
 
 
 def facts_of(path: str | Path) -> LogFacts:
-    """What a folder says of its logs beside their rows."""
+    """Returns the properties of a folder's logs beside their rows."""
     with open_source(path) as source:
         parts = source.parts()
     return LogFacts(
@@ -51,24 +51,19 @@ def rebuild(
     timestamp_ms: int | None = None,
     partitions: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Writes the tables of a folder's state as Parquet, one folder a table.
+    """Writes the tables of a folder's state as Parquet, one folder per table.
 
-    A run replaces what an earlier one wrote; `rebuild.json` is written last, so that where it lies all tables are.
-    Partitions that are not there have rows in `partitions` and `faults`.
+    A run replaces the output of an earlier one. It writes `rebuild.json` last: if that file exists, all tables do.
+    Missing partitions have rows in `partitions` and `faults`.
 
-    Args:
-        spark: a session.
-        path: an export, a data folder, or raw segment files.
-        out: where the tables go; executors write there, so it is a folder that they share.
-        offsets: (topic, partition) -> the offset before which to stop.
-        timestamp_ms: stop before the first record with a later timestamp.
-        partitions: internal topic -> how many partitions it has; others have as many as the folder shows.
+    Args: spark: a session. path: an export, a data folder, or raw segment files. out: the output folder; executors
+    write there, so they must share it. offsets: (topic, partition) -> the offset before which to stop. timestamp_ms:
+    stop before the first record with a later timestamp. partitions: internal topic -> partition count; inferred from
+    the folder for other topics.
 
-    Returns:
-        How many rows each table has.
+    Returns: The number of rows of each table.
 
-    Raises:
-        KcoreError: an offset is of a partition that is not there, or a partition is there that its topic cannot have.
+    Raises: KcoreError: an offset names a missing partition, or a partition exists that its topic cannot have.
     """
     target = Path(out).absolute()
     (target / DONE).unlink(missing_ok=True)
@@ -93,7 +88,7 @@ def rebuild(
 
 
 def _present(path: str | Path) -> dict[str, set[int]]:
-    """Internal topic -> its partitions that are in a folder."""
+    """Returns internal topic -> its partitions in a folder."""
     found: dict[str, set[int]] = {}
     with open_source(path) as source:
         for part in source.parts():
@@ -103,7 +98,7 @@ def _present(path: str | Path) -> dict[str, set[int]]:
 
 
 def partition_counts(path: str | Path, given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """How many partitions each internal topic has: as many as the folder shows, or as many as are given."""
+    """Returns the partition count of each internal topic, as given or else inferred from the folder."""
     found = {topic: max(numbers) + 1 for topic, numbers in _present(path).items()}
     return {**LEAST_PARTITIONS, **found, **(given or {})}
 
@@ -117,18 +112,14 @@ def rebuild_folder(
     timestamp_ms: int | None = None,
     partitions: Mapping[str, int] | None = None,
 ) -> WrittenFolder:
-    """Writes a data folder that `kcore serve` starts from, with the coordinators' state as of a moment.
+    """Writes a data folder that `kcore serve` can start from, with the coordinator state as of a moment.
 
-    Args:
-        spark: a session.
-        path: an export, a data folder, or raw segment files.
-        folder: the new data folder: not there yet, or empty.
-        offsets: (topic, partition) -> the offset before which to stop.
-        timestamp_ms: stop before the first record with a later timestamp.
-        partitions: internal topic -> how many partitions it has, where the source does not show all of them.
+    Args: spark: a session. path: an export, a data folder, or raw segment files. folder: the new data folder, which
+    must be empty or not exist. offsets: (topic, partition) -> the offset before which to stop. timestamp_ms: stop
+    before the first record with a later timestamp. partitions: internal topic -> partition count, if the source does
+    not contain all partitions.
 
-    Raises:
-        KcoreError: the folder is not empty, or a group is not where that many partitions would have it.
+    Raises: KcoreError: the folder is not empty, or a group is not in the partition that this partition count implies.
     """
     check_empty(Path(folder))
     living = folder_living(spark, path, offsets=offsets, timestamp_ms=timestamp_ms)
@@ -137,7 +128,10 @@ def rebuild_folder(
 
 
 def event_of(row: Row) -> EventRow:
-    """A row of a frame of events as an `EventRow`; its time is in a column `timestamp_ms`, in which no zone matters."""
+    """Converts a row of a frame of events to an `EventRow`.
+
+    Its time is in the column `timestamp_ms`, which does not depend on a time zone.
+    """
     return EventRow(
         None if row["key"] is None else bytes(row["key"]),
         None if row["value"] is None else bytes(row["value"]),
@@ -157,9 +151,9 @@ def event_of(row: Row) -> EventRow:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The job's arguments."""
+    """Adds the job's arguments."""
     add_folder_argument(parser)
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the tables go")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="the output folder for the tables")
     parser.add_argument("--as-of-ms", type=int, metavar="MS", help="the state at that time, in ms since the epoch")
     parser.add_argument(
         "--as-of-offset",
@@ -171,20 +165,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-folder",
         metavar="DIR",
-        help="also write a data folder that `kcore serve` starts from; not there, or empty",
+        help="also write a data folder that `kcore serve` can start from; must be empty or not exist",
     )
     parser.add_argument(
         "--topic-partitions",
         action="append",
         default=[],
         metavar="TOPIC=N",
-        help="how many partitions an internal topic has, if the folder does not show all of them (may be repeated)",
+        help="the partition count of an internal topic, if the folder lacks some partitions (may be repeated)",
     )
     add_session_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the job in a session of its own; 1 if a partition's state could not be known whole, or not all applied."""
+    """Runs the job in its own session; returns 1 if the state of a partition is incomplete or a record was not
+    applied.
+    """
     offsets = parse_offsets(options.as_of_offset)
     given = parse_partitions(options.topic_partitions)
     written: WrittenFolder | None = None
@@ -214,11 +210,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def parse_partitions(texts: Sequence[str]) -> dict[str, int]:
-    """`TOPIC=N` as a mapping. KcoreError for anything else, and for topics that are not the coordinators'."""
+    """Parses `TOPIC=N` entries to a mapping. KcoreError for anything else and for topics that are not internal."""
     found = {}
     for text in texts:
         topic, _, count = text.partition("=")
         if topic not in COORDINATOR_TOPICS or not count.isdigit() or not int(count):
-            raise KcoreError(f"{text!r} is no TOPIC=N; topics are {', '.join(COORDINATOR_TOPICS)}")
+            raise KcoreError(f"{text!r} is not TOPIC=N; the topics are {', '.join(COORDINATOR_TOPICS)}")
         found[topic] = int(count)
     return found

@@ -1,4 +1,4 @@
-"""The job `restore-plan`: committed offsets as of a moment, as a plan for `kcore offsets apply`."""
+"""The job `restore-plan`: plans the restore of committed offsets as of a moment, for `kcore offsets apply`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 Key = tuple[str, str, int]
 
-COMPACTED_SAID = "compacted since then: what was deleted there may be missing"
-DAMAGED_SAID = "parts of their logs are missing: what was committed may be missing, or older than it was"
+COMPACTED_SAID = "compacted since then: offsets that were deleted there may be missing"
+DAMAGED_SAID = "parts of their logs are missing: committed offsets may be missing or outdated"
 
 
 def committed_then(
@@ -36,24 +36,19 @@ def committed_then(
     timestamp_ms: int | None = None,
     groups: Collection[str] = (),
 ) -> tuple[list[CommittedAsOf], dict[int, str]]:
-    """What groups had committed as of a moment, as far as a log still knows.
+    """Returns the offsets that groups had committed as of a moment, as far as the log shows.
 
-    Where compaction has come beyond the moment, a record that is still there is right: whatever replaced it earlier
-    would have taken it away. What is missing is not known. So the keys that the end of such a log has, and the moment
-    has not, come as offsets of which nothing is known. Where parts of a log are missing for another reason, the record
-    that is there may be older than one that is not.
+    If compaction has passed the moment, a record that still exists is correct: a record that replaced it before the
+    moment would have removed it. Missing records are unknown. Keys that exist at the end of such a log but not at the
+    moment are therefore returned with an unknown offset. If parts of a log are missing for another reason, a returned
+    offset may be older than a missing one.
 
-    Args:
-        spark: a session.
-        path: an export, a data folder, or a broker's log folder.
-        offsets: (topic, partition) -> the offset before which to stop.
-        timestamp_ms: stop before the first record with a later timestamp.
-        groups: which; none: all.
+    Args: spark: a session. path: an export, a data folder, or a broker's log folder. offsets: (topic, partition) ->
+    the offset before which to stop. timestamp_ms: stop before the first record with a later timestamp. groups: the
+    groups; empty: all.
 
-    Returns:
-        The offsets, and the partitions of the log to which either happened, with their histories, `COMPACTED` or
-        `DAMAGED`: what was deleted there since, and long ago, may have left no trace at all. A partition that is not
-        there is among the damaged ones.
+    Returns: The offsets, and the incomplete partitions of the log with their histories, `COMPACTED` or `DAMAGED`. An
+    offset that was deleted there since may have left no trace. Missing partitions count as damaged.
     """
     topics = (CONSUMER_OFFSETS,)
     state = folder_state(spark, path, topics=topics, offsets=offsets, timestamp_ms=timestamp_ms)
@@ -62,7 +57,7 @@ def committed_then(
         at_end, _, _ = _offsets(folder_state(spark, path, topics=topics, partitions=incomplete), groups, incomplete)
         for key in at_end.keys() - found.keys():
             found[key] = CommittedAsOf(*key, None, history=at_end[key].history)
-    # In a whole history, what only a transaction had then was not committed.
+    # In a whole history, an offset that existed only in an open transaction was not committed.
     then = [one for _, one in sorted(found.items()) if one.offset is not None or one.history != WHOLE]
     with open_source(path) as source:
         present = {part.partition for part in source.parts() if part.topic == CONSUMER_OFFSETS}
@@ -74,13 +69,11 @@ def committed_then(
 def _offsets(
     state: DataFrame, groups: Collection[str], histories: Mapping[int, str] | None = None
 ) -> tuple[dict[Key, CommittedAsOf], dict[int, str], set[PlacedId]]:
-    """Offsets out of a state, those of open transactions with None; the histories of partitions that are not whole; and
-    in which partitions groups were found.
+    """Returns the offsets of a state (None for those of open transactions), the histories of incomplete partitions,
+    and the partition of each group.
 
-    Args:
-        state: see `folder_state`.
-        groups: which; none: all.
-        histories: those that count; None: those of the state itself.
+    Args: state: the result of `folder_state`. groups: the groups; empty: all. histories: the histories to use; None:
+    those of the state itself.
     """
     wanted = state["table"] == "offsets"
     if groups:
@@ -108,16 +101,12 @@ def _offsets(
 
 
 def plan_restore(then: list[CommittedAsOf], brokers: Brokers | None, where: str, *, include_same: bool = False) -> Plan:
-    """The plan for what was committed then, checked against a target where there is one.
+    """Returns the plan for restoring committed offsets, checked against a target if there is one.
 
-    Args:
-        then: see `committed_then`.
-        brokers: the target; None: none.
-        where: what the target is called.
-        include_same: whether offsets that are right already are committed again.
+    Args: then: the offsets from `committed_then`. brokers: the target; None: none. where: the target's name.
+    include_same: True to commit offsets again that are correct already.
 
-    Returns:
-        A plan without its source and moment.
+    Returns: A plan without its source and moment.
     """
     if brokers is None:
         return Plan("", rows=tuple(make_rows(then, None)))
@@ -128,7 +117,7 @@ def plan_restore(then: list[CommittedAsOf], brokers: Brokers | None, where: str,
 
 @contextmanager
 def _target(options: argparse.Namespace) -> Iterator[tuple[Brokers | None, str]]:
-    """The target that the arguments name, and what it is called."""
+    """Opens the target that the arguments name; yields it with its name."""
     if options.bootstrap is None and options.data is None:
         yield None, ""
         return
@@ -142,7 +131,7 @@ def _target(options: argparse.Namespace) -> Iterator[tuple[Brokers | None, str]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The job's arguments."""
+    """Adds the job's arguments."""
     add_folder_argument(parser)
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="the plan, .json or .csv")
     parser.add_argument("--as-of-ms", type=int, metavar="MS", help="the offsets at that time, in ms since the epoch")
@@ -160,13 +149,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--include-same",
         action="store_true",
-        help="commit offsets that are right already once more: renews their retention",
+        help="also commit offsets that are correct already, which renews their retention",
     )
     add_session_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the job in a session of its own; 1 if an offset cannot be restored."""
+    """Runs the job in its own session; returns 1 if an offset cannot be restored."""
     is_csv(options.out)
     if options.bootstrap is not None and options.data is not None:
         raise ConfigError("name one target: --bootstrap HOST:PORT or --data DIR")
@@ -197,10 +186,10 @@ def run(options: argparse.Namespace) -> int:
     found: Mapping[str, Any] = counts(plan.rows)
     for action, count in found.items():
         print(f"{action:10} {count}")
-    for of_kind, said in ((compacted, COMPACTED_SAID), (damaged, DAMAGED_SAID)):
+    for of_kind, remark in ((compacted, COMPACTED_SAID), (damaged, DAMAGED_SAID)):
         if of_kind:
-            print(f"partitions {', '.join(map(str, of_kind))} of {CONSUMER_OFFSETS}: {said}")
-    unheard = sorted(set(options.group) - {row.group for row in plan.rows})
-    for group in unheard:
+            print(f"partitions {', '.join(map(str, of_kind))} of {CONSUMER_OFFSETS}: {remark}")
+    unknown_groups = sorted(set(options.group) - {row.group for row in plan.rows})
+    for group in unknown_groups:
         print(f"group {group!r} had no offsets then")
-    return 1 if found[REFUSE] or unheard else 0
+    return 1 if found[REFUSE] or unknown_groups else 0

@@ -1,4 +1,4 @@
-"""What every job needs before it starts: a Java runtime, a session, and places named on a command line."""
+"""Prerequisites of every job: a Java runtime, a Spark session, and parsing of command line arguments."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def add_folder_argument(parser: argparse.ArgumentParser) -> None:
-    """The argument that says where events come from, as `path`."""
+    """Adds the argument for the source of events, as `path`."""
     parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments that say where Spark runs."""
-    parser.add_argument("--master", help="Spark's master; by default what spark-submit says, else local[*]")
+    """Adds the argument for Spark's master."""
+    parser.add_argument("--master", help="Spark's master (default: that of spark-submit, else local[*])")
 
 
 def check_java() -> None:
-    """Raises KcoreError, which says what to do, if there is no Java runtime here."""
+    """Raises KcoreError with instructions if there is no Java runtime."""
     if shutil.which("java") is None:
         raise KcoreError(
             "Spark needs a Java runtime, version 17 or newer, and there is no `java` on the path. "
@@ -38,10 +38,10 @@ def check_java() -> None:
 
 
 def prepare_local_workers() -> None:
-    """Workers of this machine are this interpreter, not whatever `python3` is here, and have this kcore.
+    """Makes local workers use this interpreter and this kcore.
 
-    Spark finds data sources by looking through the folders of the module path: those of an editable install, which
-    are not in it, it would miss.
+    Without it, workers would run the first `python3` on the path. Spark finds data sources by listing the folders of
+    the module path, which does not contain those of an editable install.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = str(Path(kcore.__file__).parents[1])
@@ -52,10 +52,9 @@ def prepare_local_workers() -> None:
 
 @contextmanager
 def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
-    """A session for one job, in UTC, stopped behind it.
+    """Opens a session for one job, in UTC, and stops it afterwards.
 
-    Raises:
-        KcoreError: there is no Java runtime here, or a task failed: the last line of what it says.
+    Raises: KcoreError: there is no Java runtime, or a task failed; the message is the last line of Spark's.
     """
     check_java()
     from pyspark.errors import PySparkException  # noqa: PLC0415
@@ -68,20 +67,20 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     try:
         yield spark
     except PySparkException as error:
-        # Pages of Java's frames and Python's: what is wrong stands in the last line.
-        said = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise KcoreError(f"the job failed: {said[-1] if said else type(error).__name__}") from error
+        # Spark's message has pages of Java and Python frames; its last line is the cause.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise KcoreError(f"the job failed: {lines[-1] if lines else type(error).__name__}") from error
     finally:
         spark.stop()
 
 
 def parse_offsets(texts: Sequence[str]) -> dict[tuple[str, int], int]:
-    """`TOPIC-PARTITION:OFFSET` as a mapping. KcoreError for anything else."""
+    """Parses `TOPIC-PARTITION:OFFSET` entries to a mapping. KcoreError for anything else."""
     found = {}
     for text in texts:
         place, _, offset = text.rpartition(":")
         topic, _, partition = place.rpartition("-")
         if not topic or not partition.isdigit() or not offset.isdigit():
-            raise KcoreError(f"{text!r} is no TOPIC-PARTITION:OFFSET")
+            raise KcoreError(f"{text!r} is not TOPIC-PARTITION:OFFSET")
         found[topic, int(partition)] = int(offset)
     return found

@@ -1,4 +1,4 @@
-"""The entry of `spark-submit`; kcore is installed where Spark runs Python.
+"""The entry point for `spark-submit`. kcore must be installed where Spark runs Python.
 
 spark-submit .../kcore/spark/jobs/submit.py rebuild EXPORT --out STATE
 """
@@ -15,14 +15,14 @@ from kcore.spark.jobs import JOBS, job
 
 
 def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """A sub-command for each job."""
+    """Adds a sub-command for each job."""
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     for name, meaning in JOBS.items():
         job(name).add_arguments(jobs.add_parser(name, help=meaning))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one job; its status is that of the process."""
+    """Runs one job and returns the exit status of the process."""
     parser = argparse.ArgumentParser(prog="kcore spark", description="Jobs over event logs.")
     add_jobs(parser)
     options = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""The job `timeline`: rebalances, commits and transactions over time, as tables and as one page."""
+"""The job `timeline`: shows rebalances, commits and transactions over time, as tables and as an HTML page."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REPORT = "timeline.html"
 
 
 class Asked(NamedTuple):
-    """What a timeline is asked for; see `Bounds` and `Wanted`. `window_ms` None: as the time that is covered asks."""
+    """The options of a timeline, passed to `Bounds` and `Wanted`. `window_ms` None: derived from the covered time."""
 
     from_ms: int | None = None
     to_ms: int | None = None
@@ -48,18 +48,15 @@ class Asked(NamedTuple):
 
 
 def timeline(spark: SparkSession, path: str | Path, out: str | Path, asked: Asked | None = None) -> Summary:
-    """Writes the tables as Parquet, one folder a table, and `timeline.html`.
+    """Writes the tables as Parquet, one folder per table, and `timeline.html`.
 
-    A run replaces what an earlier one wrote; `timeline.json` is written last, so that where it lies all is there.
+    A run replaces the output of an earlier one. It writes `timeline.json` last: if that file exists, the output is
+    complete.
 
-    Args:
-        spark: a session.
-        path: an export, a data folder, or raw segment files.
-        out: where all of it goes.
-        asked: what is wanted.
+    Args: spark: a session. path: an export, a data folder, or raw segment files. out: the output folder. asked: the
+    options.
 
-    Returns:
-        What the report shows.
+    Returns: The content of the report.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
 
@@ -92,7 +89,7 @@ def timeline(spark: SparkSession, path: str | Path, out: str | Path, asked: Aske
 
 
 def _coordinator_partitions(path: str | Path) -> int:
-    """How many partitions of internal topics a folder has, at least 1."""
+    """Returns the number of partitions of internal topics in a folder, at least 1."""
     with open_source(path) as source:
         return max(1, sum(part.topic in COORDINATOR_TOPICS for part in source.parts()))
 
@@ -109,46 +106,48 @@ def _bounds(asked: Asked, facts: DataFrame) -> Bounds:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The job's arguments."""
-    usual = Asked()
+    """Adds the job's arguments."""
+    defaults = Asked()
     add_folder_argument(parser)
-    parser.add_argument("--out", required=True, metavar="DIR", help="where tables and timeline.html go")
-    parser.add_argument("--from-ms", type=int, metavar="MS", help="nothing that was over before, in ms since the epoch")
-    parser.add_argument("--to-ms", type=int, metavar="MS", help="nothing that began at or after it, likewise")
-    parser.add_argument("--window-ms", type=int, metavar="MS", help="width of a window; by default what suits the time")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the output folder for tables and timeline.html")
+    parser.add_argument("--from-ms", type=int, metavar="MS", help="skip what ended before, in ms since the epoch")
+    parser.add_argument("--to-ms", type=int, metavar="MS", help="skip what began at this time or later, likewise")
+    parser.add_argument(
+        "--window-ms", type=int, metavar="MS", help="window width; default: derived from the covered time"
+    )
     parser.add_argument("--group", action="append", metavar="ID", help="only this group (may be repeated)")
     parser.add_argument(
         "--gap-ms",
         type=int,
-        default=usual.gap_ms,
+        default=defaults.gap_ms,
         metavar="MS",
-        help="how long a gap in commits is at least (%(default)s)",
+        help="the minimum length of a gap in commits (%(default)s)",
     )
     parser.add_argument(
         "--storm-count",
         type=int,
-        default=usual.storm_count,
+        default=defaults.storm_count,
         metavar="N",
-        help="a storm: so many rebalances of one group (%(default)s)",
+        help="the number of rebalances of one group that make a storm (%(default)s)",
     )
     parser.add_argument(
         "--storm-window-ms",
         type=int,
-        default=usual.storm_window_ms,
+        default=defaults.storm_window_ms,
         metavar="MS",
-        help="that begin within this time (%(default)s)",
+        help="if they begin within this time (%(default)s)",
     )
     parser.add_argument(
         "--session-timeout-ms",
         type=int,
         metavar="MS",
-        help="group.consumer.session.timeout.ms, which no log holds: tells members that left from those that timed out",
+        help="group.consumer.session.timeout.ms, which no log contains: separates members that left from timeouts",
     )
     add_session_arguments(parser)
 
 
 def asked_of(options: argparse.Namespace) -> Asked:
-    """The arguments as what is asked for. KcoreError for what makes no sense."""
+    """Converts the arguments to options. KcoreError for invalid values."""
     for name in ("window_ms", "gap_ms", "storm_count", "storm_window_ms", "session_timeout_ms"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -168,7 +167,7 @@ def asked_of(options: argparse.Namespace) -> Asked:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the job in a session of its own."""
+    """Runs the job in its own session."""
     asked = asked_of(options)
     with session(options, "timeline") as spark:
         summary = timeline(spark, options.path, options.out, asked)
@@ -178,6 +177,6 @@ def run(options: argparse.Namespace) -> int:
     if totals["faults"]:
         print(f"{totals['faults']} records could not be decoded: see `faults` in the table `logs`")
     if totals["rebalances_not_whole"]:
-        print(f"{totals['rebalances_not_whole']} rebalances lie where the log was compacted: see `whole`")
+        print(f"{totals['rebalances_not_whole']} rebalances may be incomplete, as the log was compacted: see `whole`")
     print(f"report: {Path(options.out).resolve() / REPORT}")
     return 0

@@ -1,7 +1,7 @@
-"""A plan, carried out through the ordinary protocol: looked at again, committed, read back.
+"""Applies a restore plan through Kafka's protocol: checks the target again, commits offsets and reads them back.
 
-Offsets are committed as tools do it, without a member: a coordinator, Kafka's or kcore's, takes that for groups that
-have no members, and refuses it for all others. So a member that joins between the look and the commit is not harmed.
+Offsets are committed without a member, as Kafka's tools do. A coordinator accepts that only for groups without
+members. A member that joins between the check and the commit is therefore not affected.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from kcore.spark.restore.target import (
 )
 
 COMMIT_VERSION: Final = 8
-"""OffsetCommit 9 and 10 bring nothing for a commit without a member but topic ids."""
+"""OffsetCommit 9 and 10 add only topic ids for commits without a member."""
 OFFSETS_A_REQUEST: Final = 1_000
 
 DONE: Final = "set"
-"""Committed, and read back as it should be."""
+"""The offset was committed and read back correctly."""
 ALREADY: Final = "already"
-"""It was so before: an earlier run did it."""
+"""The offset was correct before, set by an earlier run."""
 WOULD: Final = "would set"
-"""A dry run found nothing against it."""
+"""A dry run found no fault."""
 SKIPPED: Final = "skipped"
-"""The plan has nothing to do for it."""
+"""The plan skips the row."""
 REFUSED: Final = "refused"
-"""The plan refuses it, or the target is not as the plan has it."""
+"""The plan refuses the row, or the target differs from the plan."""
 HELD: Final = "held back"
-"""Nothing is against it, but something is against other rows, and nothing at all was written."""
+"""The row has no fault, but other rows do, and nothing was written."""
 FAILED: Final = "failed"
-"""The target refused it, or did not keep it."""
+"""The target refused the commit or did not store it."""
 
 
 class Applied(NamedTuple):
-    """What became of a row."""
+    """The result of a row."""
 
     row: PlanRow
     result: str
@@ -62,28 +62,23 @@ class Applied(NamedTuple):
 
     @property
     def fine(self) -> bool:
-        """Whether all is as the plan wants it. What the plan itself refuses is not."""
+        """True if the target agrees with the plan. False for rows that the plan itself refuses."""
         return self.result in (DONE, ALREADY, WOULD, SKIPPED)
 
 
 def apply(plan: Plan, brokers: Brokers, *, dry_run: bool = False, partial: bool = False) -> list[Applied]:
-    """Carries a plan out.
+    """Applies a plan.
 
-    Everything is looked at before anything is written. If the target has changed under any row that is to be set,
-    nothing is written, unless `partial`: then the other rows are. A second run changes nothing: what is as it should be
-    is left alone, but for rows whose offset is to be committed again as it is.
+    All rows are checked before the first write. If the target has changed for a row to set, nothing is written; with
+    `partial`, the other rows are. A second run changes nothing: correct offsets are left alone, except rows that
+    commit an unchanged offset again.
 
-    Args:
-        plan: the plan.
-        brokers: its target.
-        dry_run: look, but do not write.
-        partial: write what can be written, whatever else cannot.
+    Args: plan: the plan. brokers: its target. dry_run: check, but do not write. partial: write the rows without
+    faults even if others have faults.
 
-    Returns:
-        What became of each row, in the order of group, topic and partition.
+    Returns: The result of each row, ordered by group, topic and partition.
 
-    Raises:
-        KcoreError: the plan was made for another cluster, or the target cannot be looked at.
+    Raises: KcoreError: the plan was made for another cluster, or the target cannot be read.
     """
     wanted = [row for row in plan.rows if row.action == SET]
     target = look(brokers, by_group((row.group, row.place) for row in wanted))
@@ -111,7 +106,7 @@ def _key(row: PlanRow) -> tuple[str, str, int]:
 
 
 def _as_planned(row: PlanRow) -> Applied | None:
-    """What becomes of a row that is not to be set."""
+    """Returns the result of a row that is not to be set."""
     if row.action == SET:
         return None
     if row.action == SKIP:
@@ -122,12 +117,12 @@ def _as_planned(row: PlanRow) -> Applied | None:
 
 
 def _verified(row: PlanRow, target: TargetState) -> Applied:
-    """Whether a row may be written: the target is as the plan has it, and nobody reads there."""
+    """Checks that a row may be written: the target agrees with the plan, and the group has no members."""
     now = target.committed[row.group].get(row.place, Committed(None))
     log = target.logs.get(row.place)
     moves = row.from_offset != row.to_offset
     if moves and (now.offset, now.metadata) == (row.to_offset, row.metadata):
-        return Applied(row, ALREADY, "it is so already")
+        return Applied(row, ALREADY, "correct already")
     fault = target.refused.get(row.group)
     if fault is None and now.pending:
         fault = HELD_OPEN
@@ -139,7 +134,7 @@ def _verified(row: PlanRow, target: TargetState) -> Applied:
 
 
 def _moved_log(row: PlanRow, log: Log | None) -> str | None:
-    """Why a partition's log is no longer the one that the plan was checked against, None if it is."""
+    """Returns the difference between a partition's log and the one in the plan, None if there is none."""
     assert row.to_offset is not None, "a row without an offset is not to be set"
     if log is None:
         return NO_LOG
@@ -158,13 +153,13 @@ def _shown(offset: int | None) -> str:
 
 
 def _write_group(brokers: Brokers, group: str, rows: Sequence[PlanRow]) -> Iterable[Applied]:
-    """Commits a group's rows, and says of each what is there afterwards."""
+    """Commits a group's rows, reads them back, and returns their results."""
     codes: dict[Place, str] = {}
     for start in range(0, len(rows), OFFSETS_A_REQUEST):
         some = rows[start : start + OFFSETS_A_REQUEST]
         try:
             codes.update(_commit(brokers, group, some))
-        except (KcoreError, OSError) as error:  # whether it was written is to be seen
+        except (KcoreError, OSError) as error:  # reading back shows whether it was written
             codes.update({row.place: str(error) or type(error).__name__ for row in some})
     try:
         found = committed_offsets(brokers, group, ())
@@ -183,14 +178,14 @@ def _judged(row: PlanRow, fault: str | None, now: Committed) -> Applied:
 
 
 def _commit(brokers: Brokers, group: str, rows: Sequence[PlanRow]) -> Mapping[Place, str]:
-    """Commits; gives the partitions that were refused, with the reason."""
+    """Commits offsets; returns the refused partitions with the error names."""
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for row in rows:
         assert row.to_offset is not None, "a row without an offset is not to be set"
         part = OffsetCommitRequestPartition(
             partition_index=row.partition,
             committed_offset=row.to_offset,
-            # No leader epoch: at the offset that it was clipped to, or in this cluster, the log's may be another one.
+            # The log may have another leader epoch at a clipped offset, or in this cluster.
             committed_leader_epoch=-1,
             committed_metadata=row.metadata,
         )
@@ -200,15 +195,15 @@ def _commit(brokers: Brokers, group: str, rows: Sequence[PlanRow]) -> Mapping[Pl
         topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
     )
 
-    def ask(coordinator: Target) -> tuple[Any, int]:
-        answer = coordinator.send(request, COMMIT_VERSION)
-        codes = {part.error_code for topic in answer.topics for part in topic.partitions}
-        return answer, next(iter(codes & COORDINATOR_AWAY), 0)
+    def send(coordinator: Target) -> tuple[Any, int]:
+        response = coordinator.send(request, COMMIT_VERSION)
+        codes = {part.error_code for topic in response.topics for part in topic.partitions}
+        return response, next(iter(codes & COORDINATOR_AWAY), 0)
 
-    answer = of_coordinator(brokers, group, ask)
+    response = of_coordinator(brokers, group, send)
     return {
         (topic.name, part.partition_index): code_name(part.error_code)
-        for topic in answer.topics
+        for topic in response.topics
         for part in topic.partitions
         if part.error_code
     }

@@ -1,8 +1,8 @@
-"""The plan of a restore: which committed offsets become what, and why. A file for people and for `kcore offsets apply`.
+"""The plan of a restore: lists committed offsets with their changes and reasons. Input of `kcore offsets apply`.
 
-As JSON it is one object, a row a line; as CSV the first line is a comment that holds all of the object but the rows.
-Both say the same, in the order of group, topic and partition, and hold nothing of when or where they were made: the
-same source, moment and target give the same bytes.
+As JSON, the plan is one object with one row per line. As CSV, its first line is a comment that holds the object
+without the rows. Both have the same content, ordered by group, topic and partition, without a creation time or host:
+the same source, moment and target give the same bytes.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FORMAT: Final = "kcore-restore-plan"
 VERSION: Final = 1
 
 SET: Final = "set"
-"""The offset is to be committed."""
+"""Commit the offset."""
 SKIP: Final = "skip"
-"""Nothing is to be done."""
+"""Do nothing."""
 REFUSE: Final = "refuse"
-"""It cannot, or must not, be restored; the row says why."""
+"""The offset cannot or must not be restored; the row gives the reason."""
 UNCHECKED: Final = "unchecked"
-"""No target was looked at; such a row cannot be applied."""
+"""The plan was made without a target; the row cannot be applied."""
 ACTIONS: Final = (SET, SKIP, REFUSE, UNCHECKED)
 
 WHOLE: Final = "whole"
@@ -39,16 +39,16 @@ COLUMNS: Final = (
     ("group", "text", "the group"),
     ("topic", "text", "the topic"),
     ("partition", "number", "its partition"),
-    ("from", "number", "what the target has committed now; null for nothing, or without a target"),
-    ("to", "number", "what is to be committed; null where nothing is"),
+    ("from", "number", "the offset that the target has committed now; null for none, or without a target"),
+    ("to", "number", "the offset to commit; null for none"),
     ("action", "text", "set, skip, refuse or unchecked"),
-    ("why", "text", "a sentence for people"),
-    ("then", "number", "the offset as of the moment, before it was clipped to the target's log; null for none"),
-    ("metadata", "text", "the remark that was committed with it, committed again"),
+    ("why", "text", "the reason, for people"),
+    ("then", "number", "the offset as of the moment, before clipping to the target's log; null for none"),
+    ("metadata", "text", "the metadata committed with the offset, which is committed again"),
     ("history", "text", "whole; compacted: the log lost records since then; damaged: parts of it are missing"),
     ("topic_id", "text", "the target's id of the topic: 32 hexadecimal digits, empty if unknown"),
 )
-"""(name, kind, meaning) of a row's columns, in their order."""
+"""(name, kind, meaning) of a row's columns, in order."""
 
 NAMES: Final = tuple(name for name, _, _ in COLUMNS)
 OPTIONAL: Final = ("from", "to", "then")
@@ -56,7 +56,7 @@ OPTIONAL: Final = ("from", "to", "then")
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """One committed offset; `COLUMNS` says what its fields mean. `from_offset` and `to_offset` are `from` and `to`."""
+    """One committed offset. `COLUMNS` describes its fields; `from_offset` and `to_offset` are `from` and `to`."""
 
     group: str
     topic: str
@@ -76,17 +76,17 @@ class PlanRow:
         return self.topic, self.partition
 
     def cells(self) -> dict[str, Any]:
-        """By column."""
+        """Returns the values by column."""
         return dict(zip(NAMES, asdict(self).values(), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a plan was checked against.
+    """The target that a plan was checked against.
 
     Attributes:
-        where: as it was named: HOST:PORT, or a folder.
-        cluster_id: its cluster's id, None for a server that does not say.
+        where: its name: HOST:PORT, or a folder.
+        cluster_id: its cluster's id, None if the server does not report it.
     """
 
     where: str
@@ -95,16 +95,16 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole plan.
+    """A restore plan.
 
     Attributes:
-        source: the log that it was made of.
-        timestamp_ms: the moment, in ms since the epoch; None if it was named by offsets.
+        source: the log that it was made from.
+        timestamp_ms: the moment, in ms since the epoch; None if offsets define it.
         offsets: the moment as (topic, partition, offset before which to stop).
         compacted: partitions of `__consumer_offsets` that lost records since the moment: offsets that were deleted
-            there since then may be missing from the plan.
-        damaged: partitions of which something, or all, is missing before the moment that no compaction took.
-        target: what it was checked against; None: nothing.
+            there since may be missing from the plan.
+        damaged: partitions that lack records before the moment for other reasons than compaction, or are missing.
+        target: the target that it was checked against; None: none.
         rows: by group, topic and partition.
     """
 
@@ -117,21 +117,21 @@ class Plan:
     rows: tuple[PlanRow, ...] = field(default=())
 
     def save(self, path: Path) -> None:
-        """Writes the file, as its name ends: `.json` or `.csv`. It is there whole or not at all."""
+        """Writes the plan atomically, as `.json` or `.csv` according to the file name."""
         write_whole(path, (self.as_csv() if is_csv(path) else self.as_json()).encode())
 
     def as_json(self) -> str:
-        """An object, its rows a line each."""
+        """Returns the plan as a JSON object with one row per line."""
         head = json.dumps(self._head(), indent=1, ensure_ascii=False)
         rows = ",\n".join(f"  {json.dumps(row.cells(), ensure_ascii=False)}" for row in sorted_rows(self.rows))
         body = f"[\n{rows}\n ]" if rows else "[]"
         return f'{head[:-2]},\n "rows": {body}\n}}\n'
 
     def as_csv(self) -> str:
-        """A comment with the head, the columns' names, the rows. What is null is empty."""
+        """Returns the plan as CSV: a comment with the head, the column names, the rows. Null values are empty."""
         out = io.StringIO(newline="")
         out.write(f"# {json.dumps(self._head())}\r\n")
-        writer = csv.DictWriter(out, NAMES)  # with the line ends of RFC 4180: what has such characters is then quoted
+        writer = csv.DictWriter(out, NAMES)  # the line ends of RFC 4180: values that contain them are quoted
         writer.writeheader()
         for row in sorted_rows(self.rows):
             writer.writerow(row.cells())
@@ -150,15 +150,14 @@ class Plan:
 
 
 def sorted_rows(rows: Iterable[PlanRow]) -> list[PlanRow]:
-    """By group, topic and partition."""
+    """Returns rows ordered by group, topic and partition."""
     return sorted(rows, key=lambda row: (row.group, row.topic, row.partition))
 
 
 def is_csv(path: Path) -> bool:
-    """Whether a file's name asks for CSV.
+    """True if a file name ends in `.csv`.
 
-    Raises:
-        KcoreError: it asks for neither form.
+    Raises: KcoreError: it ends neither in `.json` nor in `.csv`.
     """
     if path.suffix not in (".json", ".csv"):
         raise KcoreError(f"{path}: a plan is a .json or a .csv file")
@@ -168,23 +167,22 @@ def is_csv(path: Path) -> bool:
 def load(path: Path) -> Plan:
     """Reads a plan.
 
-    Raises:
-        KcoreError: the file cannot be read, is no plan, is of another version, or a row of it says what cannot be.
+    Raises: KcoreError: the file cannot be read, is not a plan, has another version, or has an invalid row.
     """
     try:
         text = path.read_bytes().decode()
         head, cells = _read_csv(text) if is_csv(path) else _read_json(text)
         if head.get("format") != FORMAT:
-            raise KcoreError(f"{path} is no restore plan")
+            raise KcoreError(f"{path} is not a restore plan")
         if head.get("version") != VERSION:
-            raise KcoreError(f"{path}: a plan of version {head.get('version')}; this is for version {VERSION}")
+            raise KcoreError(f"{path}: the plan has version {head.get('version')}; supported is version {VERSION}")
         target = head["target"]
         plan = Plan(
             source=head["source"],
             timestamp_ms=head["as_of"]["timestamp_ms"],
             offsets=tuple((topic, partition, offset) for topic, partition, offset in head["as_of"]["offsets"]),
             compacted=tuple(head["compacted"]),
-            damaged=tuple(head.get("damaged", ())),  # older plans have none
+            damaged=tuple(head.get("damaged", ())),  # older plans lack it
             target=None if target is None else Checked(**target),
             rows=tuple(_row(number, row) for number, row in enumerate(cells, 1)),
         )
@@ -205,7 +203,7 @@ def _read_json(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def _read_csv(text: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     first, _, rest = text.partition("\n")
     if not first.startswith("#"):
-        raise ValueError("the first line of a plan as CSV is its head, behind a #")
+        raise ValueError("the first line of a plan as CSV is its head, after a #")
     return json.loads(first[1:]), [_from_csv(row) for row in csv.DictReader(io.StringIO(rest, newline=""))]
 
 
@@ -228,5 +226,5 @@ def _row(number: int, cells: dict[str, Any]) -> PlanRow:
     if cells["action"] not in ACTIONS:
         raise ValueError(f"row {number}: action is one of {', '.join(ACTIONS)}, not {cells['action']!r}")
     if cells["action"] == SET and cells["to"] is None:
-        raise ValueError(f"row {number}: there is no offset to set")
+        raise ValueError(f"row {number}: the action is set, but there is no offset")
     return PlanRow(*(cells[name] for name in NAMES))

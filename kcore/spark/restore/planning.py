@@ -1,4 +1,4 @@
-"""From what was committed as of a moment, and a target as it is now, to a plan."""
+"""Makes a restore plan from the offsets committed as of a moment and the current state of a target."""
 
 from __future__ import annotations
 
@@ -10,17 +10,12 @@ from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, Place,
 
 
 class CommittedAsOf(NamedTuple):
-    """What the log says of one offset as of the moment.
+    """One offset as of the moment, as far as the log shows.
 
-    Attributes:
-        group: the group.
-        topic: the topic.
-        partition: its partition.
-        offset: what was committed; None if that cannot be known, because compaction took it away, or damage.
-        metadata: the remark beside it.
-        topic_id: the topic's id then, 32 hexadecimal digits; "" if the record does not say.
-        history: `WHOLE`, `COMPACTED` or `DAMAGED`.
-        pending: whether an open transaction held another offset.
+    Attributes: group: the group. topic: the topic. partition: its partition. offset: the committed offset; None if
+    unknown because of compaction or damage. metadata: the metadata committed with it. topic_id: the topic's id at the
+    moment, 32 hexadecimal digits; "" if the record has none. history: `WHOLE`, `COMPACTED` or `DAMAGED`. pending:
+    True if an open transaction held another offset.
     """
 
     group: str
@@ -38,23 +33,21 @@ class CommittedAsOf(NamedTuple):
         return self.topic, self.partition
 
 
-LOST = "compaction took away what was committed then, if anything was: see the offsets of later moments"
-DAMAGE = "parts of the log are missing: what was committed then, if anything was, is not known"
-NOT_THEN = "nothing was committed then: what is there stays"
+LOST = "compaction removed the offset committed then, if there was one: check the offsets of later moments"
+DAMAGE = "parts of the log are missing: the offset committed then, if there was one, is unknown"
+NOT_THEN = "no offset was committed then: the current one stays"
 PENDING = "a transaction was open then, whose offset does not count"
-OUTLIVED = "the log was compacted since; this record is still there"
+OUTLIVED = "the log was compacted since; this record still exists"
 MAYBE_OLDER = "parts of the log are missing: a later offset may have been committed"
 REMARKS = {COMPACTED: OUTLIVED, DAMAGED: MAYBE_OLDER}
-"""History -> what is to be said of an offset that is known all the same."""
+"""History -> remark on an offset that is known nevertheless."""
 
 
 def make_rows(then: Iterable[CommittedAsOf], target: TargetState | None, include_same: bool = False) -> list[PlanRow]:
-    """The rows of a plan, by group, topic and partition.
+    """Returns the rows of a plan, ordered by group, topic and partition.
 
-    Args:
-        then: what was committed, one of each group, topic and partition.
-        target: what it is checked against; None: nothing.
-        include_same: whether offsets that are right already are to be committed again, which renews their retention.
+    Args: then: the committed offsets, one per group, topic and partition. target: the target to check against; None:
+    none. include_same: True to commit offsets again that are correct already, which renews their retention.
     """
     known = list(then)
     rows = [_row(one, target, include_same) for one in known]
@@ -64,7 +57,7 @@ def make_rows(then: Iterable[CommittedAsOf], target: TargetState | None, include
 
 
 def _not_then(known: Collection[tuple[str, str, int]], groups: Collection[str], target: TargetState) -> list[PlanRow]:
-    """Offsets that the target has and that the groups did not have then."""
+    """Returns rows for offsets that the target has and that the groups did not have then."""
     return [
         PlanRow(group, topic, partition, now.offset, None, SKIP, NOT_THEN, metadata=now.metadata)
         for group in groups
@@ -82,7 +75,7 @@ def _row(one: CommittedAsOf, target: TargetState | None, include_same: bool) -> 
     lost = DAMAGE if one.history == DAMAGED else LOST
     if target is None:
         action = REFUSE if one.offset is None else UNCHECKED
-        why = lost if one.offset is None else "no target was looked at"
+        why = lost if one.offset is None else "no target was checked"
         return _made(one, None, one.offset, action, [why, *remarks])
     now = target.committed[one.group].get(one.place, Committed(None))
     log = target.logs.get(one.place)
@@ -93,7 +86,7 @@ def _row(one: CommittedAsOf, target: TargetState | None, include_same: bool) -> 
     if clipped is not None:
         remarks.insert(0, clipped)
     if to == now.offset and one.metadata == now.metadata and not include_same:
-        return _made(one, now, to, SKIP, ["it is so already", *remarks], log)
+        return _made(one, now, to, SKIP, ["correct already", *remarks], log)
     return _made(one, now, to, SET, [moved(now, to), *remarks], log)
 
 
@@ -116,32 +109,32 @@ def _made(
 
 
 def refusal(one: CommittedAsOf, now: Committed, log: Log | None, target: TargetState) -> str | None:
-    """Why an offset must not be restored, None if it may."""
+    """Returns the reason why an offset must not be restored, None if it may."""
     group = target.refused.get(one.group)
     if group is not None:
         return group
     if one.topic in target.unknown_topics:
-        return "the topic is gone"
+        return "the topic was deleted"
     if log is None:
         return NO_LOG
     if one.topic_id and log.topic_id and one.topic_id != log.topic_id:
-        return "the topic is another one of the same name: its offsets are of other records"
+        return "the topic was recreated: its offsets refer to other records"
     if now.pending:
         return HELD_OPEN
     return None
 
 
 def clip(offset: int, log: Log) -> tuple[int, str | None]:
-    """An offset within a log, and what was done to it."""
+    """Limits an offset to a log; returns it with a remark if it changed."""
     if offset < log.start:
-        return log.start, f"clipped to the log's start, {log.start}: what lay before is gone"
+        return log.start, f"clipped to the log's start, {log.start}: earlier records were deleted"
     if offset > log.end:
         return log.end, f"clipped to the log's end, {log.end}"
     return offset, None
 
 
 def moved(now: Committed, to: int) -> str:
-    """How far an offset moves, for people."""
+    """Describes the movement of an offset for people."""
     if now.offset is None:
         return "nothing is committed now"
     if to == now.offset:
@@ -150,7 +143,7 @@ def moved(now: Committed, to: int) -> str:
 
 
 def counts(rows: Iterable[PlanRow]) -> Mapping[str, int]:
-    """How many rows there are of each action."""
+    """Returns the number of rows of each action."""
     found = dict.fromkeys((SET, SKIP, REFUSE, UNCHECKED), 0)
     for row in rows:
         found[row.action] += 1

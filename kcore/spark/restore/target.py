@@ -1,6 +1,6 @@
-"""What a restore must know of its target: groups and their members, topics, where logs begin and end, offsets.
+"""Reads the state of a restore's target: groups and their members, topics, log starts and ends, committed offsets.
 
-Everything is asked through Kafka's own protocol, of the broker that knows: a group's coordinator, a partition's leader.
+Each request of Kafka's protocol goes to the responsible broker: a group's coordinator or a partition's leader.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 METADATA_VERSION: Final = 12
 OFFSETS_VERSION: Final = 8
-"""The newest of OffsetFetch that speaks of several groups and asks nothing of members (KIP-709, KIP-848)."""
+"""The newest version of OffsetFetch that names several groups and needs no member (KIP-709, KIP-848)."""
 GROUPS_A_REQUEST: Final = 100
 TRIES: Final = 100
 PAUSE_S: Final = 0.2
@@ -44,45 +44,45 @@ Place = tuple[str, int]
 
 
 class Brokers(Protocol):
-    """A cluster: `kcore.client.cluster.Cluster`, or one engine."""
+    """The interface of a cluster: `kcore.client.cluster.Cluster`, or one engine."""
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """Asks any of them."""
+        """Sends a request to any broker."""
         ...
 
     def coordinator(self, group_id: str) -> Target:
-        """A group's coordinator."""
+        """Returns a group's coordinator."""
         ...
 
     def partitions(self, topics: Sequence[str], create: bool = False) -> dict[str, list[int]]:
-        """The partitions of topics."""
+        """Returns the partitions of topics."""
         ...
 
     def leader(self, topic: str, partition: int) -> Target:
-        """The leader of a partition that `partitions` has found."""
+        """Returns the leader of a partition that `partitions` has found."""
         ...
 
 
 class OneEngine:
-    """An engine of this process in the place of a cluster."""
+    """An engine of this process as a cluster of one broker."""
 
     def __init__(self, engine: Target) -> None:
         self._engine = engine
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """See Brokers."""
+        """Sends a request to the engine."""
         return self._engine.send(request, version)
 
     def coordinator(self, group_id: str) -> Target:
-        """See Brokers."""
+        """Returns the engine."""
         return self._engine
 
     def partitions(self, topics: Sequence[str], create: bool = False) -> dict[str, list[int]]:
-        """See Brokers."""
+        """Returns nothing: the engine leads every partition."""
         return {}
 
     def leader(self, topic: str, partition: int) -> Target:
-        """See Brokers."""
+        """Returns the engine."""
         return self._engine
 
 
@@ -92,11 +92,11 @@ def open_brokers(bootstrap: str | None, data: str | None, security: ClientSecuri
 
     Args:
         bootstrap: HOST:PORT of a cluster's broker; None: the target is a folder.
-        data: a data folder that no server has open, where there is no cluster.
+        data: a data folder that no server has open; used if `bootstrap` is None.
         security: TLS and SASL of the cluster; None: neither.
 
     Raises:
-        KcoreError: it cannot be reached, or opened.
+        KcoreError: it cannot be reached or opened.
     """
     if bootstrap is not None:
         from kcore.client.cluster import Cluster  # noqa: PLC0415
@@ -106,13 +106,13 @@ def open_brokers(bootstrap: str | None, data: str | None, security: ClientSecuri
     else:
         import kcore  # noqa: PLC0415
 
-        assert data is not None, "one of the two is named"
+        assert data is not None, "either `bootstrap` or `data` is given"
         with kcore.open(data, create=False) as engine:
             yield OneEngine(engine)
 
 
 class Committed(NamedTuple):
-    """A committed offset of a target; `pending`: an open transaction holds one that is not decided."""
+    """A committed offset of a target; `pending` is True if an open transaction holds another one."""
 
     offset: int | None
     metadata: str = ""
@@ -120,7 +120,7 @@ class Committed(NamedTuple):
 
 
 class Log(NamedTuple):
-    """Where a partition's log begins and ends; `topic_id` is empty where the server does not say."""
+    """Start and end of a partition's log; `topic_id` is empty if the server does not report it."""
 
     start: int
     end: int
@@ -128,14 +128,11 @@ class Log(NamedTuple):
 
 
 class TargetState(NamedTuple):
-    """A target as of now.
+    """The current state of a target.
 
-    Attributes:
-        cluster_id: its cluster's id.
-        refused: group -> why its offsets must not be touched.
-        committed: group -> (topic, partition) -> what is committed.
-        logs: (topic, partition) -> its log; what is not there is left out.
-        unknown_topics: topics that are not there.
+    Attributes: cluster_id: its cluster's id. refused: group -> the reason why its offsets must not be changed.
+    committed: group -> (topic, partition) -> its committed offset. logs: (topic, partition) -> its log; missing
+    partitions are left out. unknown_topics: topics that do not exist.
     """
 
     cluster_id: str | None
@@ -146,14 +143,11 @@ class TargetState(NamedTuple):
 
 
 def look(brokers: Brokers, wanted: Mapping[str, Collection[Place]]) -> TargetState:
-    """Asks a target for all that a restore depends on.
+    """Reads all state of a target that a restore depends on.
 
-    Args:
-        brokers: the target.
-        wanted: group -> the partitions whose offsets are to be restored.
+    Args: brokers: the target. wanted: group -> the partitions whose offsets are to be restored.
 
-    Raises:
-        KcoreError: it cannot be reached, or refuses to say.
+    Raises: KcoreError: the target cannot be reached, or refuses a request.
     """
     places = {place for own in wanted.values() for place in own}
     topic_ids, cluster_id = _topics(brokers, {topic for topic, _ in places})
@@ -164,7 +158,7 @@ def look(brokers: Brokers, wanted: Mapping[str, Collection[Place]]) -> TargetSta
 
 
 def by_group(places: Iterable[tuple[str, Place]]) -> dict[str, set[Place]]:
-    """(group, partition) as group -> partitions."""
+    """Groups (group, partition) pairs by group."""
     found: dict[str, set[Place]] = defaultdict(set)
     for group, place in places:
         found[group].add(place)
@@ -172,17 +166,17 @@ def by_group(places: Iterable[tuple[str, Place]]) -> dict[str, set[Place]]:
 
 
 def _topics(brokers: Brokers, names: Collection[str]) -> tuple[dict[str, str], str | None]:
-    """Ids of the topics that are there, and the cluster's id."""
-    asked = [MetadataRequestTopic(name=name) for name in sorted(names)]
-    answer = brokers.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False), METADATA_VERSION)
+    """Returns the ids of the existing topics, and the cluster's id."""
+    requested = [MetadataRequestTopic(name=name) for name in sorted(names)]
+    response = brokers.send(MetadataRequest(topics=requested, allow_auto_topic_creation=False), METADATA_VERSION)
     found = {}
-    for topic in answer.topics:
+    for topic in response.topics:
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             continue
         if topic.error_code:
             raise KcoreError(f"topic {topic.name!r}: {code_name(topic.error_code)}")
         found[str(topic.name)] = "" if topic.topic_id == ZERO_UUID else topic.topic_id.hex()
-    return found, answer.cluster_id
+    return found, response.cluster_id
 
 
 def _logs(brokers: Brokers, places: Sequence[Place], topic_ids: Mapping[str, str]) -> dict[Place, Log]:
@@ -191,7 +185,7 @@ def _logs(brokers: Brokers, places: Sequence[Place], topic_ids: Mapping[str, str
     for place in places:
         try:
             by_leader[brokers.leader(*place)].append(place)
-        except KcoreError:  # the topic has fewer partitions, or this one has no leader: nothing can be said of it
+        except KcoreError:  # the topic has fewer partitions, or this one has no leader
             continue
     found: dict[Place, Log] = {}
     for leader, own in by_leader.items():
@@ -217,16 +211,12 @@ def _offsets_at(leader: Target, places: Iterable[Place], timestamp: int) -> dict
 
 
 def committed_offsets(brokers: Brokers, group: str, places: Collection[Place]) -> dict[Place, Committed]:
-    """Everything that a group has committed, and where transactions hold offsets that are not decided.
+    """Returns the committed offsets of a group, and marks those that open transactions hold.
 
-    Args:
-        brokers: the target.
-        group: the group.
-        places: partitions in which such offsets matter. Kafka shows one that has no committed offset beside it only to
-            whoever names its partition.
+    Args: brokers: the target. group: the group. places: partitions to check for open transactions. Kafka reports a
+    pending offset without a committed one only for partitions that the request names.
 
-    Raises:
-        KcoreError: the coordinator refuses, or stays away.
+    Raises: KcoreError: the coordinator refuses the request or is not available.
     """
     found: dict[Place, Committed] = {}
     for place, part in _fetch_offsets(brokers, group, None).items():
@@ -247,7 +237,7 @@ def _check(group: str, place: Place, code: int) -> None:
 
 
 def _fetch_offsets(brokers: Brokers, group: str, places: Collection[Place] | None) -> dict[Place, Any]:
-    """A group's offsets as they are; or those of some partitions, with an error where a transaction holds one."""
+    """Returns a group's offsets, or those of some partitions, with an error where a transaction holds one."""
     topics = None
     if places is not None:
         by_topic: dict[str, list[int]] = defaultdict(list)
@@ -259,35 +249,31 @@ def _fetch_offsets(brokers: Brokers, group: str, places: Collection[Place] | Non
     )
 
     def ask(coordinator: Target) -> tuple[Any, int]:
-        (answer,) = coordinator.send(request, OFFSETS_VERSION).groups
-        return answer, answer.error_code
+        (response,) = coordinator.send(request, OFFSETS_VERSION).groups
+        return response, response.error_code
 
-    answer = of_coordinator(brokers, group, ask)
-    if answer.error_code and answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-        raise KcoreError(f"offsets of {group!r}: {code_name(answer.error_code)}")
-    return {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}
+    response = of_coordinator(brokers, group, ask)
+    if response.error_code and response.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+        raise KcoreError(f"offsets of {group!r}: {code_name(response.error_code)}")
+    return {(topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions}
 
 
 def of_coordinator(brokers: Brokers, group: str, ask: Callable[[Target], tuple[Any, int]]) -> Any:
-    """Asks a group's coordinator, again while it is away.
+    """Sends a request to a group's coordinator; retries while it is not available.
 
-    Args:
-        brokers: the target.
-        group: the group.
-        ask: gives the answer and its error code.
+    Args: brokers: the target. group: the group. ask: sends the request; returns the response and its error code.
 
-    Raises:
-        KcoreError: it stays away.
+    Raises: KcoreError: the coordinator stays unavailable.
     """
     for attempt in range(TRIES):
         try:
-            answer, code = ask(brokers.coordinator(group))
-        except KcoreError:  # none is known yet, or its connection broke
+            response, code = ask(brokers.coordinator(group))
+        except KcoreError:  # no coordinator is known yet, or the connection broke
             if attempt == TRIES - 1:
                 raise
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if code not in COORDINATOR_AWAY:
-            return answer
+            return response
         time.sleep(PAUSE_S)
     raise KcoreError(f"group {group!r}: {code_name(code)}")
 
@@ -296,7 +282,7 @@ def of_coordinator(brokers: Brokers, group: str, ask: Callable[[Target], tuple[A
 
 
 def refused_groups(brokers: Brokers, groups: Collection[str]) -> dict[str, str]:
-    """Groups whose offsets must be left alone, with the reason: they have members, or are of a kind that has none."""
+    """Returns the groups whose offsets must not be changed, with the reason: members, or a type without offsets."""
     by_coordinator: dict[Target, list[str]] = defaultdict(list)
     for group in sorted(groups):
         by_coordinator[of_coordinator(brokers, group, lambda coordinator: (coordinator, 0))].append(group)
@@ -315,10 +301,10 @@ def refused_groups(brokers: Brokers, groups: Collection[str]) -> dict[str, str]:
 
 
 def _kinds(coordinator: Target) -> dict[str, str]:
-    answer = coordinator.send(ListGroupsRequest())
-    if answer.error_code:
-        raise KcoreError(f"groups cannot be listed: {code_name(answer.error_code)}")
-    return {str(group.group_id): str(group.group_type).lower() for group in answer.groups}
+    response = coordinator.send(ListGroupsRequest())
+    if response.error_code:
+        raise KcoreError(f"groups cannot be listed: {code_name(response.error_code)}")
+    return {str(group.group_id): str(group.group_type).lower() for group in response.groups}
 
 
 def _classic(coordinator: Target, groups: Sequence[str]) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Partitions of a coordinator's topic that should be there and are not: whatever they held, no state has it.
+"""Detects missing partitions of internal topics; their contents are absent from any rebuilt state.
 
-No log says how many partitions its topic has. What is known: a partition has all those of lower numbers beside it, and
-every id is in the partition that its hash leads to. The smallest number of partitions that puts all known ids where
-they are is one that the topic has at least, since the true one does so, too.
+No log contains the partition count of its topic. Two rules give a lower bound. A partition exists only together with
+all those of lower numbers. Every id is in the partition that its hash implies, so the topic has at least the smallest
+partition count that puts all known ids where they are.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kcore.errors import KcoreError
 from kcore_ext.util.java_hash import partition_for
 
 MOST_PARTITIONS: Final = 1_000
-"""Topics of coordinators are taken to have no more; Kafka makes them with 50."""
+"""The assumed upper limit for internal topics; Kafka creates them with 50 partitions."""
 
 
 class PlacedId(NamedTuple):
-    """A group's or a transactional id, and the partition of the internal topic that it was found in."""
+    """A group id or transactional id, and the partition of the internal topic that contains it."""
 
     topic: str
     partition: int
@@ -26,13 +26,10 @@ class PlacedId(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """What a topic lacks.
+    """The missing partitions of a topic.
 
-    Attributes:
-        topic: the topic.
-        partition_count: how many partitions it has.
-        at_least: whether it may have more.
-        partitions: those that are not there, ascending; at least one.
+    Attributes: topic: the topic. partition_count: its partition count. at_least: True if it may have more.
+    partitions: the missing partitions, ascending; at least one.
     """
 
     topic: str
@@ -42,27 +39,24 @@ class Absent(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Why one of them is missed, for people."""
-        return f"the partition is not there: the topic has {'at least ' if self.at_least else ''}{self.partition_count}"
+        """The reason why one of them counts as missing, for people."""
+        return f"the partition is missing: the topic has {'at least ' if self.at_least else ''}{self.partition_count}"
 
 
 def absent_partitions(
     present: Mapping[str, Collection[int]], ids: Iterable[PlacedId] = (), given: Mapping[str, int] | None = None
 ) -> list[Absent]:
-    """What the topics lack, by topic; those that lack nothing are left out.
+    """Returns the missing partitions by topic; complete topics are left out.
 
-    Args:
-        present: topic -> its partitions that are there.
-        ids: ids and where they were found; not those of `__share_group_state`, which are hashed with their topics.
-        given: topic -> how many partitions it has, where somebody knows.
+    Args: present: topic -> its existing partitions. ids: ids and their partitions; not those of
+    `__share_group_state`, which are hashed with their topics. given: topic -> partition count, if known.
 
-    Raises:
-        KcoreError: a partition is there that a topic of so many does not have.
+    Raises: KcoreError: a partition exists that is outside of the given count.
     """
     counts = dict(given or {})
     for topic, count in counts.items():
         if max(present.get(topic, ()), default=-1) >= count:
-            raise KcoreError(f"{topic} cannot have {count} partitions: number {max(present[topic])} is there")
+            raise KcoreError(f"{topic} cannot have {count} partitions: number {max(present[topic])} exists")
     placed: dict[str, list[PlacedId]] = {}
     for one in ids:
         placed.setdefault(one.topic, []).append(one)
@@ -78,11 +72,9 @@ def absent_partitions(
 
 
 def least_count(at_least: int, ids: Collection[PlacedId]) -> int:
-    """The smallest number of partitions that puts ids where they are; one of a hundred may be elsewhere.
+    """Returns the smallest partition count that puts ids where they are; one in a hundred may be elsewhere.
 
-    Args:
-        at_least: how many there must be; the answer if no number puts them there.
-        ids: of one topic.
+    Args: at_least: the lower limit; returned if no count puts them there. ids: ids of one topic.
     """
     most_wrong = len(ids) // 100
     for count in range(at_least, MOST_PARTITIONS + 1):

@@ -1,7 +1,7 @@
-"""Rebuild from record batches: what `rebuild` makes of rows, and most of them never become any.
+"""Rebuilds state from record batches, mostly without a Python object per row; equivalent to `rebuild` from rows.
 
-Plain committed offsets go from Arrow's buffers into the engine's state in compiled code, as in the engine's own
-recovery. Whatever else a log holds takes the way of a row: `PartitionState.replay`.
+Compiled code copies non-transactional committed offsets from Arrow buffers to the engine's state, as in the engine's
+own recovery. All other records are replayed as rows by `PartitionState.replay`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kcore_ext.spark.batch_replay import EventInput, EventReplay
 from kcore_ext.spark.column_store import Input
 
 LATEST: Final = 2**63 - 1
-"""The largest offset and time that there are; none is later."""
+"""The largest offset and time; used as "no limit"."""
 
 REPLAYED: Final = (
     ("key", pa.binary()),
@@ -35,23 +35,20 @@ REPLAYED: Final = (
     ("control", pa.bool_()),
     ("batch_only", pa.bool_()),
 )
-"""The columns that a replay looks at, as `EventInput` takes them; the first three must be there."""
+"""The columns that a replay reads, in the order of `EventInput`; the first three are required."""
 
 
 class BatchReplay:
-    """One partition, batch after batch.
+    """Replays one partition, batch by batch.
 
-    Args:
-        topic: the internal topic.
-        partition: its partition.
-        as_of: the moment.
-        cleaned_to: where compaction has come to, if that is known.
+    Args: topic: the internal topic. partition: its partition. as_of: the moment. cleaned_to: the offset up to which
+    compaction has run, if known.
     """
 
     def __init__(self, topic: str, partition: int, as_of: AsOf = END, cleaned_to: int | None = None) -> None:
         self._state = PartitionState(topic, partition, cleaned_to)
         self._added = 0
-        self._plain = 0
+        self._fast_records = 0
         replay = self._state.replay
         self._walk = EventReplay(
             topic,
@@ -66,21 +63,20 @@ class BatchReplay:
     def add(self, batch: pa.RecordBatch) -> None:
         """Replays the next events of the log.
 
-        Args:
-            batch: has the columns of `REPLAYED`, or at least the first three of them; by offset. Offsets that come
-                again, and those that come too late, are passed over.
+        Args: batch: has the columns of `REPLAYED`, or at least the first three, in offset order. Repeated and late
+        offsets are skipped.
         """
         walk, state = self._walk, self._state
         key, value, offset, *others = (_input(batch, *column) for column in REPLAYED)
         if key is None or value is None or offset is None:
-            raise ValueError(f"events without a key, a value or an offset: there are {batch.schema.names}")
+            raise ValueError(f"events need the columns key, value and offset, but have {batch.schema.names}")
         walk.replay(EventInput(batch.num_rows, key, value, offset, *others))
         state.groups.offsets.offset_count += walk.added - self._added
-        state.records += walk.plain - self._plain
-        self._added, self._plain = walk.added, walk.plain
+        state.records += walk.plain - self._fast_records
+        self._added, self._fast_records = walk.added, walk.plain
 
     def end(self, active_offset: int | None = None, log_start: int = 0) -> Rebuilt:
-        """The state, once the log is read to its end; the arguments are those of `rebuild`."""
+        """Returns the state at the end of the log. The arguments are those of `rebuild`."""
         walk, state = self._walk, self._state
         if walk.first >= 0:
             state.first_offset, state.next_offset = walk.first, walk.last + 1
@@ -102,7 +98,9 @@ def rebuild_batches(
     active_offset: int | None = None,
     log_start: int = 0,
 ) -> Rebuilt:
-    """The state of one partition as of a moment, as `rebuild` gives it, from record batches; see there."""
+    """Returns the state of one partition as of a moment from record batches. The other arguments are those of
+    `rebuild`.
+    """
     replay = BatchReplay(topic, partition, as_of, cleaned_to)
     for batch in batches:
         replay.add(batch)
@@ -110,7 +108,7 @@ def rebuild_batches(
 
 
 def _offsets_of(shard: GroupShard) -> Callable[[str, str], dict[int, OffsetAndMetadata]]:
-    """(group, topic) -> the shard's dictionary of these offsets. An unknown group becomes a simple one."""
+    """Returns a function (group, topic) -> the shard's dictionary of these offsets. It creates unknown groups."""
 
     def partitions_of(group_id: str, topic: str) -> dict[int, OffsetAndMetadata]:
         return shard.offsets.partitions_of(shard.get_or_create_group(group_id).group_id, topic)
@@ -119,7 +117,7 @@ def _offsets_of(shard: GroupShard) -> Callable[[str, str], dict[int, OffsetAndMe
 
 
 def _input(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Input | None:
-    """A column as the extension reads it; None if there is none."""
+    """Returns a column as the extension's input; None if it is missing."""
     index = batch.schema.get_field_index(name)
     if index < 0:
         return None

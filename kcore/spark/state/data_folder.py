@@ -1,7 +1,7 @@
-"""A data folder that `kcore serve` starts from, made of the records of coordinators' states.
+"""Writes a data folder that `kcore serve` can start from, from the records of coordinator state.
 
-The engine itself makes the folder and its internal topics; the records are appended to their logs as they were, at new
-offsets, since those of dead records are not there. Users' topics are not made.
+The engine creates the folder and its internal topics. The records are appended unchanged to their logs at new
+offsets, because dead records are left out. Users' topics are not created.
 """
 
 from __future__ import annotations
@@ -41,32 +41,30 @@ PARTITIONS_SETTINGS: Final = {
 BATCH_BYTES: Final = 512 << 10
 COMMIT_BATCHES: Final = 200
 SEQUENCES: Final = 2**31
-"""Sequence numbers wrap there (KIP-98)."""
+"""Sequence numbers wrap at this number (KIP-98)."""
 
 
 class WrittenFolder(NamedTuple):
-    """What a folder was made of: records and producers' batches, by topic; and the first producer id that is free."""
+    """The content of a written folder: number of records by topic, and the first unused producer id."""
 
     records: Mapping[str, int]
     next_producer_id: int
 
 
 def check_empty(folder: Path) -> None:
-    """Raises KcoreError unless a folder is not there, or empty."""
+    """Raises KcoreError unless a folder is empty or does not exist."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise KcoreError(f"{folder} is not empty: a data folder is written to an empty one")
 
 
 def write_data_folder(folder: str | Path, partitions: Mapping[str, int], rows: Iterable[EventRow]) -> WrittenFolder:
-    """Writes a data folder; it is there whole or not at all.
+    """Writes a data folder atomically.
 
-    Args:
-        folder: where; not there yet, or empty.
-        partitions: how many partitions each internal topic has. Groups and ids must be found where they were.
-        rows: `LiveRecords.rows` of each partition, those of a partition together.
+    Args: folder: the folder, which must be empty or not exist. partitions: internal topic -> partition count. Groups
+    and ids must be in the partitions that it implies. rows: `LiveRecords.rows` of each partition; rows of a partition
+    are adjacent.
 
-    Raises:
-        KcoreError: the folder is not empty, or a group or an id is not in the partition that its name leads to.
+    Raises: KcoreError: the folder is not empty, or a group or an id is not in the partition that its name implies.
     """
     target = Path(folder)
     check_empty(target)
@@ -90,19 +88,19 @@ def _fill(folder: Path, partitions: Mapping[str, int], rows: Iterable[EventRow])
     try:
         for topic in sorted(partitions):
             if not engine.control.internal_topics.ensure(topic):
-                raise KcoreError(f"{topic} cannot be made")
+                raise KcoreError(f"{folder}: the topic {topic} cannot be created")
         engine.commit()
         for (topic, partition), of_partition in groupby(rows, key=lambda row: (row.topic, row.partition)):
             checked = _Checked(partitions)
             records[topic] = records.get(topic, 0) + _append(engine, topic, partition, checked.rows(of_partition))
             next_producer_id = max(next_producer_id, checked.next_producer_id)
         if next_producer_id:
-            # Ids that transactions have must not be given out again.
+            # Producer ids of transactions must not be allocated again.
             machine = engine.control.shard.machine
-            fact = producer_ids_record(engine.config.node_id, next_producer_id)
-            engine.control.shard.perform(lambda: machine.outcome([fact]))
+            record = producer_ids_record(engine.config.node_id, next_producer_id)
+            engine.control.shard.perform(lambda: machine.outcome([record]))
         if not engine.commit():
-            raise KcoreError(f"{folder}: what was written cannot be committed")
+            raise KcoreError(f"{folder}: the records cannot be committed")
         engine.log.sync()
     finally:
         engine.close()
@@ -110,7 +108,7 @@ def _fill(folder: Path, partitions: Mapping[str, int], rows: Iterable[EventRow])
 
 
 class _Checked:
-    """Rows on their way: each must be where its key leads, and no producer id that they name is free any more."""
+    """Rows in transit: checks that each is in the partition of its key, and finds the first unused producer id."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
         self._partitions = partitions
@@ -140,13 +138,13 @@ class _Checked:
         expected = partition_for(name, count)
         if expected != row.partition:
             raise KcoreError(
-                f"{name!r} is in partition {row.partition} of {row.topic}, and would be looked for in {expected} of "
-                f"{count}: how many partitions has the topic?"
+                f"{name!r} is in partition {row.partition} of {row.topic}, but belongs to {expected} of {count}: "
+                f"pass the right partition count of the topic"
             )
 
 
 def _append(engine: Engine, topic: str, partition: int, rows: Iterable[EventRow]) -> int:
-    """Appends a partition's rows; returns how many there were."""
+    """Appends a partition's rows; returns their number."""
     info = engine.topics.by_name(topic)
     assert info is not None, "it was made just now"
     if partition >= info.partitions:
@@ -163,7 +161,7 @@ def _append(engine: Engine, topic: str, partition: int, rows: Iterable[EventRow]
 
 
 def _batches(rows: Iterable[EventRow]) -> Iterator[tuple[bytearray, int]]:
-    """Neighbours of one producer as batches, with how many rows are in each."""
+    """Yields batches of adjacent rows of one producer, each with its number of rows."""
 
     def writer(row: EventRow) -> tuple[int, int, int, bool, bool]:
         alone = row.control or row.batch_only
@@ -172,10 +170,10 @@ def _batches(rows: Iterable[EventRow]) -> Iterator[tuple[bytearray, int]]:
     for (producer_id, epoch, sequence, transactional, alone), neighbours in groupby(rows, key=writer):
         if alone:
             for row in neighbours:
-                yield _said_of_producer(row), 1
+                yield _producer_batch(row), 1
             continue
         run: Iterator[EventRow] = neighbours
-        if sequence >= 0:  # what is left of one batch: small, and its last sequence is the one that counts
+        if sequence >= 0:  # the rest of one batch: small, and its last sequence number must be kept
             left = list(run)
             sequence = (sequence - len(left) + 1) % SEQUENCES  # noqa: PLW2901
             run = iter(left)
@@ -194,14 +192,14 @@ def _batches(rows: Iterable[EventRow]) -> Iterator[tuple[bytearray, int]]:
                     base_sequence=sequence,
                     transactional=transactional,
                 )
-                taken = builder.append(row.timestamp_ms, row.key, row.value, row.headers)
-                assert taken, "a batch is made large enough for its first record"
+                appended = builder.append(row.timestamp_ms, row.key, row.value, row.headers)
+                assert appended, "a batch is made large enough for its first record"
         if builder is not None:
             yield builder.build_bytearray(), builder.count
 
 
-def _said_of_producer(row: EventRow) -> bytearray:
-    """A marker, or a batch without records: what is left to know of a producer."""
+def _producer_batch(row: EventRow) -> bytearray:
+    """Returns a marker, or a batch without records that keeps a producer's state."""
     marker = marker_of(row) if row.control else None
     if marker is not None:
         commit, coordinator_epoch = marker

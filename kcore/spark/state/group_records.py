@@ -1,7 +1,7 @@
-"""What the record types of consumer, share and streams groups have in common: their names say whose and what they are.
+"""Classifies the record types of consumer, share and streams groups by the names of their key classes.
 
-A key class is called by the kind of its group and by the part of its state that it holds: `ShareGroupMemberMetadataKey`
-is the part "MemberMetadata" of a share group.
+A key class is named after the kind of its group and the part of its state: `ShareGroupMemberMetadataKey` is the part
+"MemberMetadata" of a share group.
 """
 
 from __future__ import annotations
@@ -16,23 +16,21 @@ SHARE: Final = "share"
 STREAMS: Final = "streams"
 
 PREFIXES: Final = {CONSUMER: "ConsumerGroup", SHARE: "ShareGroup", STREAMS: "StreamsGroup"}
-"""Kind of group -> how the names of its key classes begin."""
+"""Kind of group -> prefix of its key classes."""
 
 OFFSET_COMMIT_TYPES: Final = (b"\x00\x00", b"\x00\x01")
-"""How keys of committed offsets begin: two record types that are laid out alike."""
+"""The first bytes of keys of committed offsets: two record types with the same layout."""
 
 Part = tuple[str, str]
 """Kind of group, and the part of its state: "Metadata", "MemberMetadata", "Topology", ..."""
 
 
 def parts_of(kinds: Iterable[str] = PREFIXES) -> dict[type, Part]:
-    """The key classes of `__consumer_offsets` that belong to groups of some kinds.
+    """Returns the key classes of `__consumer_offsets` that belong to groups of some kinds.
 
-    Args:
-        kinds: of `PREFIXES`.
+    Args: kinds: kinds from `PREFIXES`.
 
-    Returns:
-        Key class -> what its records hold.
+    Returns: Key class -> kind of group and part of its state.
     """
     return {
         cls: (kind, cls.__name__.removeprefix(PREFIXES[kind]).removesuffix("Key"))

@@ -1,7 +1,7 @@
-"""Replay of share and streams groups (KIP-932, KIP-1071): each record replaces the one before it under its key.
+"""Replays share and streams groups (KIP-932, KIP-1071): each record replaces the previous one of its key.
 
-Their state is no more than that: the newest value of each key, by group. What Kafka derives from it (the state of the
-group) is derived when it is asked for.
+The state is the newest value of each key, by group. Derived properties, such as Kafka's group state, are computed on
+demand.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ from typing import Any, Final
 from kcore.spark.state.group_records import SHARE, STREAMS, Part, parts_of
 
 STREAMS_STABLE: Final = 1
-"""Kafka's number for a streams member that has all of its target; members of other groups have 0 for it."""
+"""Kafka's state number of a streams member that owns its whole target; members of other groups use 0."""
 
 PARTS: Final[dict[type, Part]] = parts_of((SHARE, STREAMS))
-"""Key class -> kind of group and the part of its state that such records hold."""
+"""Key class -> kind of group and part of its state."""
 
 
 class KeyedGroup:
     """A share or streams group.
 
-    Attributes:
-        kind: `SHARE` or `STREAMS`.
-        facts: the newest value of what a group has once, by part.
-        members: the newest values of what a group has by member: part -> member id -> value, in order of arrival.
+    Attributes: kind: `SHARE` or `STREAMS`. facts: the newest values of the group itself, by part. members: the newest
+    values of its members: part -> member id -> value, in order of arrival.
     """
 
     __slots__ = ("facts", "kind", "members")
@@ -34,21 +32,21 @@ class KeyedGroup:
         self.members: dict[str, dict[str, Any]] = {}
 
     def of_members(self, part: str) -> dict[str, Any]:
-        """One part of every member's state, by member id."""
+        """Returns one part of every member's state, by member id."""
         return self.members.get(part, {})
 
     def epoch(self) -> int:
-        """The group epoch, 0 before the first."""
+        """Returns the group epoch, 0 before the first."""
         metadata = self.facts.get("Metadata")
         return 0 if metadata is None else int(metadata.epoch)
 
     def assignment_epoch(self) -> int:
-        """The epoch of the target assignment, 0 before the first."""
+        """Returns the epoch of the target assignment, 0 before the first."""
         metadata = self.facts.get("TargetAssignmentMetadata")
         return 0 if metadata is None else int(metadata.assignment_epoch)
 
     def state_name(self) -> str:
-        """The state as Kafka derives it, as far as the log says: whether a streams group's topics exist it does not."""
+        """Derives the group state as Kafka does. The log does not show whether a streams group's topics exist."""
         members = self.of_members("MemberMetadata")
         if not members:
             return "Empty"
@@ -65,7 +63,7 @@ class KeyedGroup:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether all of its records are gone."""
+        """True if all of its records were deleted."""
         return not self.facts and not self.members
 
 

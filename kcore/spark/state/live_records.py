@@ -1,8 +1,7 @@
-"""The records that a partition's state is made of: what compaction would leave of its log, at any moment.
+"""The records that make up a partition's state: the ones that compaction would keep, at any moment.
 
-Replayed in their order they give the same state. So a data folder that holds nothing else is that moment's: see
-`data_folder`. They are collected while a log is replayed, and held in its task's memory: as much as lives in it, twice
-at most, whatever the length of its history.
+Replayed in order, they give the same state. `data_folder` writes them to a new data folder. They are collected during
+the replay of a log, in its task's memory, which holds at most twice the live records, whatever the log's length.
 """
 
 from __future__ import annotations
@@ -17,21 +16,21 @@ from kcore.spark.state.group_records import OFFSET_COMMIT_TYPES
 from kcore.spark.state.partition_state import PartitionState
 
 SLACK: Final = 10_000
-"""How many records that may be dead are held before it is worth while to look."""
+"""The number of possibly dead records that are held before a cleanup."""
 
 TOMBSTONES: Final = 1_000
-"""How many of the newest tombstones are kept. A cut may fall amidst the records of one decision: a member that loses
-its assignment first, and itself with a later record, has none in between."""
+"""The number of newest tombstones to keep. A moment may lie between the records of one decision: a member that loses
+its assignment with one record and its membership with a later one has no assignment in between.
+"""
 
 SHARE_SNAPSHOT: Final = b"\x00\x00"
 TYPE_BYTES: Final = 2
 
 
 class LiveRecords:
-    """Collects them for one partition.
+    """Collects the live records of one partition.
 
-    Args:
-        state: the partition's state, to which each row was applied already when it comes here.
+    Args: state: the partition's state, which has applied each row before it is collected here.
     """
 
     __slots__ = ("_faults", "_latest", "_limit", "_offsets", "_opened", "_shares", "_state", "_tombstones")
@@ -41,13 +40,13 @@ class LiveRecords:
         self._faults = 0
         self._latest: dict[bytes, EventRow] = {}  # by key
         self._offsets: dict[int, EventRow] = {}  # committed offsets, by the offset of their records
-        self._shares: dict[bytes, list[EventRow]] = {}  # a snapshot and what came behind it, by share partition
-        self._opened: dict[int, EventRow] = {}  # by producer: where its open transaction began
-        self._tombstones: dict[bytes, EventRow] = {}  # the newest, oldest first
+        self._shares: dict[bytes, list[EventRow]] = {}  # a snapshot and later updates, by share partition
+        self._opened: dict[int, EventRow] = {}  # by producer: the start of its open transaction
+        self._tombstones: dict[bytes, EventRow] = {}  # the newest tombstones, oldest first
         self._limit = SLACK
 
     def saw(self, row: EventRow) -> None:
-        """A row that was applied. What the state refused is not part of it, and does not count here."""
+        """Collects a row that was applied. Rows that the state refused are ignored."""
         refused, self._faults = self._state.fault_count != self._faults, self._state.fault_count
         if row.control:
             self._opened.pop(row.producer_id, None)
@@ -89,7 +88,7 @@ class LiveRecords:
         self._limit = 2 * len(self._offsets) + SLACK
 
     def _living_offsets(self) -> set[int]:
-        """Where the records stand that the machine has offsets of, committed and pending ones."""
+        """Returns the log offsets of the records of all committed and pending offsets in the state."""
         store = self._state.groups.offsets
         alive: set[int] = set()
         for group_id in store.groups():
@@ -99,10 +98,10 @@ class LiveRecords:
         return alive
 
     def rows(self) -> Iterator[EventRow]:
-        """The rows of a log that gives the state: producers first, then records in their order.
+        """Yields rows of a log that gives the state: producers first, then records in order.
 
-        Records of transactions that are over stand outside of any. An open transaction of which nothing is pending any
-        more is opened by its first record, and a tombstone behind it takes that back.
+        Records of finished transactions become non-transactional. An open transaction without pending offsets is
+        opened by its first record, followed by a tombstone that reverts the record.
         """
         self._forget_dead()
         pending = {row.producer_id for row in self._offsets.values() if self._is_pending(row)}
@@ -112,7 +111,7 @@ class LiveRecords:
             if producer_id not in pending:
                 newest[producer_id] = first
                 yield first
-                yield _plain(first._replace(value=None))
+                yield _without_producer(first._replace(value=None))
         living = [*self._latest.values(), *self._tombstones.values(), *self._offsets.values()]
         for of_share in self._shares.values():
             living += of_share
@@ -121,27 +120,30 @@ class LiveRecords:
                 newest[row.producer_id] = row
                 yield row
             else:
-                yield _plain(row)
-        yield from self._last_words(newest)
+                yield _without_producer(row)
+        yield from self._final_batches(newest)
 
-    def _last_words(self, newest: Mapping[int, EventRow]) -> Iterator[EventRow]:
-        """A batch of nothing for producers of open transactions whose last record is dead: it said when they wrote."""
+    def _final_batches(self, newest: Mapping[int, EventRow]) -> Iterator[EventRow]:
+        """Yields an empty batch for each producer whose open transaction's last record is dead.
+
+        It keeps the time and sequence number of that record.
+        """
         for entry in self._state.producers.entries():
             row = newest.get(entry.producer_id)
             if row is not None and (row.timestamp_ms, row.last_sequence) != (
                 entry.last_timestamp_ms,
                 entry.last_sequence,
             ):
-                yield self._nothing_of(entry)._replace(last_sequence=entry.last_sequence, batch_only=True)
+                yield self._empty_row(entry)._replace(last_sequence=entry.last_sequence, batch_only=True)
 
     def _is_pending(self, row: EventRow) -> bool:
         opened = self._opened.get(row.producer_id) if row.transactional else None
         return opened is not None and row.offset >= opened.offset
 
     def _producers(self) -> Iterator[EventRow]:
-        """What is known of each producer beside its open transaction: a batch of nothing, and a marker of nothing."""
+        """Yields each producer's state except its open transaction: an empty batch and a marker without effect."""
         for entry in self._state.producers.entries():
-            row = self._nothing_of(entry)
+            row = self._empty_row(entry)
             ended = entry.coordinator_epoch >= 0
             if entry.last_sequence >= 0 or not ended:
                 yield row._replace(last_sequence=entry.last_sequence, batch_only=True)
@@ -149,8 +151,8 @@ class LiveRecords:
                 epoch = entry.coordinator_epoch.to_bytes(4, "big", signed=True)
                 yield row._replace(key=bytes(4), value=bytes(2) + epoch, control=True)
 
-    def _nothing_of(self, entry: ProducerEntry) -> EventRow:
-        """A row of a producer with nothing in it yet."""
+    def _empty_row(self, entry: ProducerEntry) -> EventRow:
+        """Returns an empty row of a producer."""
         return EventRow(
             None,
             None,
@@ -163,6 +165,6 @@ class LiveRecords:
         )
 
 
-def _plain(row: EventRow) -> EventRow:
-    """A record that belongs to no producer and no transaction."""
+def _without_producer(row: EventRow) -> EventRow:
+    """Returns a record without producer and transaction."""
     return row._replace(producer_id=-1, producer_epoch=-1, last_sequence=-1, transactional=False)

@@ -1,7 +1,7 @@
-"""The engine's own state machines without an engine: what is needed to replay a log, and nothing else.
+"""The engine's own state machines without an engine, for replay only.
 
-A replay decides nothing: no timer is armed, nobody is answered, no time passes. Whatever of the runtime a machine asks
-for while it replays would be a decision, and is refused.
+A replay makes no decisions: it arms no timer, completes no response, and its clock stands still. The replay context
+refuses every other use of the runtime.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from kcore.transaction.markers import Marker
 from kcore.transaction.shard import Services, TransactionShard
 
 TRANSACTION_VERSION: Final = 2
-"""The newest `transaction.version` (KIP-890): records of every earlier one are read, too."""
+"""The newest `transaction.version` (KIP-890). Records of earlier versions are readable too."""
 
 
 class ReplayOnlyError(AssertionError):
-    """A machine wanted to do something while it only replays."""
+    """Raised if a machine uses the runtime during a replay."""
 
 
 class ReplayContext(ShardContext):
-    """The hands of a machine that only replays: they are tied."""
+    """The context of a machine that only replays: refuses every action."""
 
     __slots__ = ()
 
@@ -34,33 +34,33 @@ class ReplayContext(ShardContext):
         self.now = Now(ManualClock(wall_ms=-1))
 
     def answer(self, pending: Any, response: Any) -> None:
-        """Nobody asked anything."""
-        raise ReplayOnlyError(f"nobody waits for {response!r}")
+        """Refuses to complete a response: a replay has no requests."""
+        raise ReplayOnlyError(f"a replay has no request to answer with {response!r}")
 
     def schedule(self, deadline_ms: int, timer: Any) -> Any:
-        """No time passes."""
-        raise ReplayOnlyError(f"{timer!r} cannot be armed")
+        """Refuses to arm a timer: no time passes in a replay."""
+        raise ReplayOnlyError(f"a replay cannot arm the timer {timer!r}")
 
     def in_slices(self, work: Iterator[Outcome | None]) -> None:
-        """Nothing is decided."""
-        raise ReplayOnlyError(f"{work!r} cannot run")
+        """Refuses to run work: a replay makes no decisions."""
+        raise ReplayOnlyError(f"a replay cannot run {work!r}")
 
 
 class NoTopics:
-    """The topics of a replay: coordinator logs name topics by id, and do not say what these are called."""
+    """An empty topic directory: coordinator logs name topics by id and do not contain the names."""
 
     __slots__ = ()
 
     def by_name(self, name: str) -> TopicInfo | None:
-        """None: not known."""
+        """Returns None: no topic is known."""
         return None
 
     def by_id(self, topic_id: bytes) -> TopicInfo | None:
-        """None: not known."""
+        """Returns None: no topic is known."""
         return None
 
     def all(self) -> Iterable[TopicInfo]:
-        """None are known."""
+        """Returns no topics."""
         return ()
 
 
@@ -69,25 +69,25 @@ def _no_producer_id() -> int | None:
 
 
 def _no_member_id() -> str:
-    raise ReplayOnlyError("no member joins")
+    raise ReplayOnlyError("a replay cannot allocate a member id")
 
 
 class _NoMarkers:
-    """Writes no markers: they are in the log."""
+    """Refuses to write markers: they are in the log."""
 
     __slots__ = ()
 
     def write(self, marker: Marker, partitions: Any, done: Any) -> None:
-        """Nothing ends here."""
-        raise ReplayOnlyError(f"{marker!r} is not to be written")
+        """Refuses to write a marker."""
+        raise ReplayOnlyError(f"a replay cannot write {marker!r}")
 
 
 def group_machine() -> GroupShard:
-    """A group shard to replay a partition of `__consumer_offsets` into."""
+    """Returns a group shard that replays a partition of `__consumer_offsets`."""
     return GroupShard(ReplayContext(), Config({}), NoTopics(), _no_member_id)
 
 
 def transaction_machine() -> TransactionShard:
-    """A transaction shard to replay a partition of `__transaction_state` into."""
+    """Returns a transaction shard that replays a partition of `__transaction_state`."""
     services = Services(Config({}), NoTopics(), _no_producer_id, _NoMarkers(), lambda: TRANSACTION_VERSION)
     return TransactionShard(ReplayContext(), services)

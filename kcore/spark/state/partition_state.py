@@ -26,39 +26,32 @@ from kcore_ext.group.offsets import OffsetDecoder
 
 COORDINATOR_TOPICS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 LOSSES = ("corrupt", "missing")
-"""Faults that are gaps in a log."""
+"""Faults that leave a gap in a log."""
 MAX_FAULTS = 1_000
-"""How many faults of a partition are kept; all are counted."""
+"""The maximum number of faults to keep per partition; all are counted."""
 
 
 class PartitionState:
-    """State of one partition of an internal topic as of the last row that was applied.
+    """The state of one partition of an internal topic as of the last applied row.
 
-    Rows come by offset, each offset at most once; whoever reads a log sees to that. A row that cannot be decoded, or
-    that contradicts the ones before it, is a fault and changes nothing: one bad record must not hide all others.
+    Rows arrive in offset order, each offset at most once; the reader ensures that. A row that cannot be decoded or
+    that contradicts earlier rows is recorded as a fault and changes nothing, so that one bad record does not hide the
+    others.
 
-    Args:
-        topic: one of `COORDINATOR_TOPICS`.
-        partition: its number.
-        cleaned_to: where compaction has come to, if something says so.
+    Args: topic: one of `COORDINATOR_TOPICS`. partition: its number. cleaned_to: the offset up to which compaction has
+    run, if known.
 
-    Attributes:
-        groups: classic and consumer groups, and offsets: the engine's machine.
-        keyed: share and streams groups.
-        transactions: transactional ids: the engine's machine.
-        share_states: share partitions.
-        producers: who wrote here.
-        completeness: what the log itself says of its being compacted.
-        next_offset: the offset behind the last row, -1 before the first.
-        records: how many records were applied.
-        unknown: how many were of unknown types, and skipped, as in Kafka.
-        faults: what was not applied.
-        fault_count: how many those are.
+    Attributes: groups: classic and consumer groups, and offsets, in the engine's machine. keyed: share and streams
+    groups. transactions: transactional ids, in the engine's machine. share_states: share partitions. producers: the
+    producers that wrote to the partition. completeness: tracks compaction and gaps of the log. next_offset: the
+    offset after the last row, -1 before the first. records: the number of applied records. unknown: the number of
+    records of unknown types, which are skipped as in Kafka. faults: the records that were not applied, and unreadable
+    parts. fault_count: the number of faults.
     """
 
     def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:
         if topic not in COORDINATOR_TOPICS:
-            raise ValueError(f"{topic} holds no coordinator's state")
+            raise ValueError(f"{topic} is not an internal topic with coordinator state")
         self.topic = topic
         self.partition = partition
         self.groups: GroupShard = group_machine()
@@ -82,7 +75,7 @@ class PartitionState:
         }[topic]
 
     def apply_all(self, rows: Iterable[EventRow]) -> PartitionState:
-        """Applies rows in their order; returns itself."""
+        """Applies rows in order; returns itself."""
         for row in rows:
             self.apply(row)
         return self
@@ -98,7 +91,7 @@ class PartitionState:
         self.replay(row)
 
     def replay(self, row: EventRow) -> None:
-        """What a row changes of the state; where it stands in the log is noted by whoever calls this."""
+        """Applies a row to the state. The caller tracks its position in the log."""
         offset = row.offset
         if row.producer_id >= 0:
             self.producers.replay(row)
@@ -113,15 +106,15 @@ class PartitionState:
             known = self._apply(row)
         except DecodeError as error:
             self.fault(offset, "decode", str(error))
-        except (ValueError, AssertionError) as error:  # a machine's checks: what the record says cannot be
+        except (ValueError, AssertionError) as error:  # raised by a machine's checks: the record is invalid
             self.fault(offset, "replay", str(error))
         else:
             self.records += known
             self.unknown += not known
 
     def fault(self, offset: int, kind: str, detail: str) -> None:
-        """Notes what could not be applied."""
-        if kind in LOSSES and offset <= max(self.next_offset, 0):  # what is behind a cut is not missed
+        """Records a fault."""
+        if kind in LOSSES and offset <= max(self.next_offset, 0):  # a loss behind the cut does not affect the state
             self.completeness.lost = True
         self.fault_count += 1
         if len(self.faults) < MAX_FAULTS:
@@ -129,7 +122,7 @@ class PartitionState:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided."""
+        """The offset below which every transaction is decided."""
         unstable = self.producers.first_unstable_offset()
         return self.next_offset if unstable is None else unstable
 

@@ -1,4 +1,4 @@
-"""Replay of producers: what a partition knows of those that write to it, from the headers of batches (KIP-98)."""
+"""Replays the producers of a partition from batch headers (KIP-98)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Producers:
         self._states = ProducerStates()
 
     def replay(self, row: EventRow) -> None:
-        """Applies a row that names a producer."""
+        """Applies a row that has a producer id."""
         states = self._states
         if not row.control:
             batch = BatchMetadata(row.last_sequence, row.last_sequence, row.offset, row.offset, row.timestamp_ms)
             if row.batch_only:
-                # What it once held went with the cleaner, so its transaction is over: open ones are never cleaned.
+                # The cleaner removed its records, so its transaction is decided: open ones are never cleaned.
                 states.add_data(row.producer_id, row.producer_epoch, batch, False)
             else:
                 states.add_data(row.producer_id, row.producer_epoch, batch, row.transactional)
@@ -39,16 +39,16 @@ class Producers:
         states.committed(row.offset + 1)
 
     def entries(self) -> list[ProducerEntry]:
-        """Every producer, by id."""
+        """Returns every producer, by id."""
         return [entry for _, entry in sorted(self._states.entries.items())]
 
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest open transaction begins, None without one."""
+        """Returns the start of the earliest open transaction, None without one."""
         return self._states.first_unstable_offset()
 
 
 def marker_of(row: EventRow) -> tuple[bool, int] | None:
-    """(whether it commits, the coordinator's epoch) of a control row; None for one that ends no transaction."""
+    """Returns (True for commit, coordinator epoch) of a marker; None for other control records."""
     key, value = row.key, row.value
     if key is None or len(key) < 4 or int.from_bytes(key[2:4], "big") not in END_MARKERS:
         return None

@@ -1,4 +1,4 @@
-"""Rebuild without Spark: partitions one after the other, as of an offset or a time."""
+"""Rebuilds partitions without Spark, one after another, as of an offset or a time."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from kcore.spark.state.partition_state import PartitionState
 
 
 class AsOf(NamedTuple):
-    """The moment that a state is wanted of.
+    """The moment of a state.
 
-    Attributes:
-        offset: everything below it counts; None: no limit.
-        timestamp_ms: everything before the first record with a later timestamp counts; None: no limit. The log's order
-            is the truth, so that what was written after a record of a later time does not count, whatever it says.
+    Attributes: offset: the offset before which to stop; None: no limit. timestamp_ms: stop before the first record
+    with a later timestamp; None: no limit. Log order decides: records behind one with a later timestamp are excluded
+    whatever their timestamps.
     """
 
     offset: int | None = None
     timestamp_ms: int | None = None
 
     def excludes(self, row: EventRow) -> bool:
-        """Whether a row, and with it all that come behind it, is beyond the moment."""
+        """True if a row, and with it all later rows, is beyond the moment."""
         return (self.offset is not None and row.offset >= self.offset) or (
             self.timestamp_ms is not None and row.timestamp_ms > self.timestamp_ms
         )
@@ -34,12 +33,10 @@ END = AsOf()
 
 
 class Rebuilt(NamedTuple):
-    """A partition's state.
+    """A rebuilt partition.
 
-    Attributes:
-        state: the state.
-        cut: whether its log goes on behind it.
-        live: the records that it is made of, if they were asked for.
+    Attributes: state: its state. cut: True if the log goes on behind the moment. live: the records that make up the
+    state, if requested.
     """
 
     state: PartitionState
@@ -58,19 +55,14 @@ def rebuild(
     log_start: int = 0,
     with_records: bool = False,
 ) -> Rebuilt:
-    """The state of one partition as of a moment.
+    """Returns the state of one partition as of a moment.
 
-    The log is read to its end even so: only there it shows whether compaction has taken away what the state needs.
+    The log is read to its end nevertheless, because only the end shows whether compaction removed needed records.
 
-    Args:
-        topic: the internal topic.
-        partition: its partition.
-        rows: the log, by offset; offsets that come again, and those that come too late, are passed over.
-        as_of: the moment.
-        cleaned_to: where compaction has come to, if that is known.
-        active_offset: where the newest segment begins, if that is known.
-        log_start: where the log that was to be read begins.
-        with_records: whether to keep the records that the state is made of.
+    Args: topic: the internal topic. partition: its partition. rows: the log in offset order; repeated and late
+    offsets are skipped. as_of: the moment. cleaned_to: the offset up to which compaction has run, if known.
+    active_offset: the base offset of the newest segment, if known. log_start: the start of the readable log.
+    with_records: True to keep the records that make up the state.
     """
     state = PartitionState(topic, partition, cleaned_to)
     live = LiveRecords(state) if with_records else None

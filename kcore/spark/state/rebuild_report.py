@@ -1,4 +1,4 @@
-"""What a rebuild does not know, as rows of its tables and as lines for people."""
+"""Reports the uncertainties of a rebuild, as rows of its tables and as lines for people."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kcore.spark.state.table_batches import TableBatch, rows_batch
 from kcore.spark.state.table_files import WrittenFile
 
 ID_COLUMNS: Final = {"groups": (CONSUMER_OFFSETS, "group_id"), "transactions": (TRANSACTION_STATE, "transactional_id")}
-"""Table -> the topic whose partitions its ids are divided among, and the ids' column."""
+"""Table -> the topic that its ids are hashed to, and the column of the ids."""
 IDS: Final = 10_000
-"""So many ids of a file say how many partitions there are; more say the same."""
+"""The maximum number of ids to read per file: enough to infer the partition count."""
 
 NAMED: Final = ("absent", "missing", "front")
-"""Faults of whole logs and files: each is told, up to `SHOWN`."""
+"""Faults of whole logs and files: each is reported on its own line, up to `SHOWN`."""
 SHOWN: Final = 50
 
 
 def placed_ids(written: Iterable[WrittenFile], folder: Path) -> Iterator[PlacedId]:
-    """Ids of a state and where they were found, some of each file of the tables that have them."""
+    """Yields ids of a state with their partitions, a sample of each file of the tables that have ids."""
     for one in written:
         if one.table in ID_COLUMNS:
             topic, column = ID_COLUMNS[one.table]
@@ -36,7 +36,7 @@ def placed_ids(written: Iterable[WrittenFile], folder: Path) -> Iterator[PlacedI
 
 
 def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
-    """The rows of partitions that are not there: nothing of them is known."""
+    """Yields rows for missing partitions."""
     for of_topic in absent:
         places = [{"coordinator_partition": one, "topic": of_topic.topic} for one in of_topic.partitions]
         nowhere = dict.fromkeys(("first_offset", "next_offset", "last_stable_offset", "last_timestamp_ms"), -1)
@@ -47,11 +47,10 @@ def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
 
 
 class Uncertainties(NamedTuple):
-    """What is not sure about a state.
+    """The uncertainties of a state.
 
-    Attributes:
-        lines: what to tell people.
-        are_grave: whether anything is known to be wrong or missing; else it is only that nobody can know.
+    Attributes: lines: the messages for people. are_grave: True if data is known to be wrong or missing; False if a
+    loss is only possible.
     """
 
     lines: list[str]
@@ -59,10 +58,9 @@ class Uncertainties(NamedTuple):
 
 
 def doubts_of(out: str | Path) -> Uncertainties:
-    """What the tables `partitions` and `faults` of a rebuild say against it.
+    """Returns the uncertainties that the tables `partitions` and `faults` of a rebuild show.
 
-    Args:
-        out: where its tables are.
+    Args: out: the folder of its tables.
     """
     columns = ["complete", "lost", "holes_to"]
     partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()
@@ -74,7 +72,7 @@ def doubts_of(out: str | Path) -> Uncertainties:
     )
     lines = [f"{topic}-{partition}: {detail}" for topic, partition, _, detail in places[:SHOWN]]
     if len(places) > SHOWN:
-        lines.append(f"and {len(places) - SHOWN} more logs and files that are missing; see the table `faults`")
+        lines.append(f"and {len(places) - SHOWN} more missing logs and files; see the table `faults`")
     lost = sum(one["lost"] for one in partitions)
     compacted = sum(not one["complete"] and not one["lost"] for one in partitions)
     holes = sum(one["holes_to"] is not None and not one["lost"] for one in partitions)
@@ -83,7 +81,7 @@ def doubts_of(out: str | Path) -> Uncertainties:
     if compacted:
         lines.append(f"{compacted} partitions are not complete: compacted since then; see the table `partitions`")
     if faults:
-        lines.append(f"{len(faults)} places could not be read or applied; see the table `faults`")
+        lines.append(f"{len(faults)} records or parts could not be read or applied; see the table `faults`")
     if holes:
-        lines.append(f"{holes} partitions were compacted: a file that was lost there would not show; see `holes_to`")
+        lines.append(f"{holes} partitions were compacted: the loss of a file there would go unnoticed; see `holes_to`")
     return Uncertainties(lines, bool(lost or compacted or faults))

@@ -1,7 +1,7 @@
-"""Replay of `__share_group_state`: what share partitions have in flight (KIP-932).
+"""Replays `__share_group_state`: the in-flight records of share partitions (KIP-932).
 
-A snapshot is the whole state of a share partition, an update changes it. Of two batches over the same offsets the one
-that was delivered more often counts, and of equal ones the one further on its way (available, acknowledged, archived).
+A snapshot is the whole state of a share partition; an update changes it. Of two batches over the same offsets the one
+with more deliveries counts; if equal, the one with the later state (available, acknowledged, archived).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapsho
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 
 UNCHANGED: Final = -1
-"""What an update says of an epoch, an offset or a count that stays as it is."""
+"""The value in an update of an epoch, an offset or a count that does not change."""
 
 
 class StateBatch(NamedTuple):
-    """A run of records in one state: first and last offset (both included), Kafka's number of the state, deliveries."""
+    """A run of records in one state: first and last offset (both included), Kafka's state number, delivery count."""
 
     first_offset: int
     last_offset: int
@@ -27,7 +27,7 @@ class StateBatch(NamedTuple):
 
 
 class ShareState(NamedTuple):
-    """The state of one share partition, under the names of its records."""
+    """The state of one share partition, with the field names of its records."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -52,7 +52,7 @@ class ShareStates:
         self.states: dict[SharePartition, ShareState] = {}
 
     def replay(self, key: Any, value: Any) -> None:
-        """Applies a snapshot, an update, or the end of a share partition's state."""
+        """Applies a snapshot, an update, or the deletion of a share partition's state."""
         place = (key.group_id, key.topic_id, key.partition)
         if value is None:
             if isinstance(key, ShareSnapshotKey):
@@ -74,7 +74,7 @@ class ShareStates:
 
 
 def updated(before: ShareState | None, value: ShareUpdateValue) -> ShareState:
-    """A state after an update. One without a snapshot before it (the log begins behind that) is all there is."""
+    """Returns a state after an update. Without a snapshot (the log begins later), the update is the whole state."""
     if before is None:
         before = ShareState(value.snapshot_epoch, 0, value.leader_epoch, value.start_offset, UNCHANGED, -1, -1, ())
     start_offset = before.start_offset if value.start_offset == UNCHANGED else value.start_offset
@@ -88,12 +88,12 @@ def updated(before: ShareState | None, value: ShareUpdateValue) -> ShareState:
 
 
 def combine(before: Iterable[Any], after: Iterable[Any], start_offset: int) -> tuple[StateBatch, ...]:
-    """Batches laid over each other: disjoint, ascending, neighbours of one state merged, none below the start."""
+    """Merges batches: disjoint, ascending, neighbours of one state merged, none below the start."""
     waiting = [batch for batch in (*before, *after) if batch.last_offset >= start_offset]
     edges = {max(batch.first_offset, start_offset) for batch in waiting}
     edges.update(batch.last_offset + 1 for batch in waiting)
     waiting.sort(key=_first_offset, reverse=True)
-    over: list[Any] = []  # those that lie over the present piece
+    over: list[Any] = []  # batches that cover the current piece
     merged: list[StateBatch] = []
     cuts = sorted(edges)
     for first, behind in pairwise(cuts):

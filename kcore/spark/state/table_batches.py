@@ -1,4 +1,4 @@
-"""The state of a partition as record batches of its tables: what `table_rows` gives, without a row for each offset."""
+"""Converts the state of a partition to record batches of its tables: `table_rows` without a dict per offset."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from kcore_ext.spark.offset_columns import OffsetColumns
 ROWS_PER_BATCH: Final = 10_000
 
 TableBatch = tuple[str, pa.RecordBatch]
-"""(table, some of its rows)."""
+"""Table, and some of its rows."""
 
 
 @cache
 def table_schema(name: str) -> pa.Schema:
-    """A table's columns, as Arrow's."""
+    """Returns a table's columns as an Arrow schema."""
     return pa.schema(list(arrow_struct(table_ddl(name))))
 
 
 def all_tables(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
-    """The tables of partitions, one after the other; logs of which there is nothing to say are left out."""
+    """Yields the tables of partitions, one after another. Empty logs without faults are left out."""
     for state, cut, _ in results:
         if state.first_offset >= 0 or cut or state.fault_count:
             yield from state_tables(state, cut)
-        del state  # before the next one is made
+        del state  # frees the state before the next one is built
 
 
 def state_tables(state: PartitionState, cut: bool = False) -> Iterator[TableBatch]:
-    """Every row of a partition's state; see `table_rows`."""
+    """Yields every row of a partition's state, as `table_rows` does, in batches."""
     rows: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for table, row in table_rows(state, cut, offsets=False):
         of_table = rows[table]
@@ -54,7 +54,7 @@ def state_tables(state: PartitionState, cut: bool = False) -> Iterator[TableBatc
 
 
 def rows_batch(table: str, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Rows of a table as a record batch; columns that are not named are null."""
+    """Returns rows of a table as a record batch; missing columns are null."""
     return pa.RecordBatch.from_struct_array(pa.array(rows, arrow_struct(table_ddl(table))))
 
 
@@ -78,7 +78,7 @@ def _offset_batch(columns: OffsetColumns) -> pa.RecordBatch:
 
 
 def in_one_frame(batches: Iterable[TableBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of all tables with the columns of `frames.STATE_DDL`: which table, and a struct for each of them."""
+    """Yields rows of all tables in the columns of `transforms.STATE_DDL`: table name, and one struct per table."""
     kinds = {name: arrow_struct(table_ddl(name)) for name in TABLES}
     for table, batch in batches:
         size = batch.num_rows

@@ -1,7 +1,7 @@
-"""Tables of a rebuild as Parquet files: tasks write them beside the place where they will be, and name what they wrote.
+"""Writes the tables of a rebuild as Parquet files: tasks write to a staging folder and return the file names.
 
-A task that fails and is run again, or twice at once, leaves files that nobody names. So what the tables hold is decided
-in one place, `put_tables`, once all tasks are through.
+A task that fails and is repeated, or runs twice, leaves files whose names are not returned. `put_tables` alone
+decides which files the tables contain, once all tasks are done.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kcore.spark.state.table_batches import TableBatch, table_schema
 from kcore.spark.state.table_schemas import TABLES
 
 GROUP_BYTES: Final = 8 << 20
-"""How many bytes of a table are gathered before they are written: a row group."""
+"""The size of a row group: rows are gathered up to this size before they are written."""
 
 STAGING: Final = ".writing-"
 WRITTEN_DDL: Final = "`table` string, file string, `rows` bigint"
 
 
 class WrittenFile(NamedTuple):
-    """A file of a table, by name, and how many rows it has."""
+    """A file of a table, and its number of rows."""
 
     table: str
     file: str
@@ -35,7 +35,7 @@ class WrittenFile(NamedTuple):
 
 
 def staging_folder(target: Path) -> Path:
-    """A new folder for tasks to write to; what runs that were stopped have left is thrown away."""
+    """Creates a folder for tasks to write to; removes those of interrupted runs."""
     target.mkdir(parents=True, exist_ok=True)
     for left in target.glob(f"{STAGING}*"):
         shutil.rmtree(left, ignore_errors=True)
@@ -45,14 +45,11 @@ def staging_folder(target: Path) -> Path:
 
 
 def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[WrittenFile]:
-    """Writes rows of tables to files of their own, one a table.
+    """Writes rows of tables, one file per table.
 
-    Args:
-        batches: the rows.
-        folder: see `staging_folder`; there is a folder for each table in it then.
+    Args: batches: the rows. folder: a folder from `staging_folder`, which gets a subfolder for each table.
 
-    Returns:
-        The files, once they are whole.
+    Returns: The complete files.
     """
     name = f"part-{uuid.uuid4().hex}.parquet"
     files: dict[str, _TableFile] = {}
@@ -69,10 +66,9 @@ def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[
 
 
 def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) -> dict[str, int]:
-    """Puts the named files in the place of the tables that are there. Every table has a file then, if without rows.
+    """Replaces the existing tables by the named files. Every table gets a file, even without rows.
 
-    Returns:
-        How many rows each table has.
+    Returns: The number of rows of each table.
     """
     counts = dict.fromkeys(TABLES, 0)
     for one in written:
@@ -93,7 +89,7 @@ def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) ->
 
 
 class _TableFile:
-    """One file, written a row group at a time."""
+    """One file, written row group by row group."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +112,7 @@ class _TableFile:
             self._batches, self._size_bytes = [], 0
 
     def close(self) -> None:
-        """What was written is durable then."""
+        """Makes the file durable and closes it."""
         try:
             self._write()
             self._writer.close()

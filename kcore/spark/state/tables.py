@@ -20,7 +20,7 @@ from kcore.transaction.shard import TransactionShard
 from kcore.transaction.states import NAMES
 
 TableRow = tuple[str, dict[str, Any]]
-"""(table, column -> value); columns that are not named are null."""
+"""Table, and column -> value; missing columns are null."""
 
 STREAMS_ASSIGNOR = "sticky"
 SHARE_ASSIGNOR = "simple"
@@ -28,12 +28,10 @@ TASK_FIELDS = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "
 
 
 def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True) -> Iterator[TableRow]:
-    """Every row of a partition's state.
+    """Yields every row of a partition's state.
 
-    Args:
-        state: the partition.
-        cut: whether its log goes on behind what was applied.
-        offsets: whether the table `offsets` is among them.
+    Args: state: the partition. cut: True if its log goes on behind the last applied row. offsets: True to include the
+    table `offsets`.
     """
     partition = state.partition
     if state.topic == CONSUMER_OFFSETS:
@@ -55,24 +53,22 @@ def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True
 def group_shard_rows(
     shard: GroupShard, keyed: KeyedGroups | None = None, *, offsets: bool = True
 ) -> Iterator[TableRow]:
-    """Groups, members and offsets of a group shard, the engine's own or a rebuilt one.
+    """Yields the groups, members and offsets of a group shard, the engine's own or a rebuilt one.
 
-    Args:
-        shard: classic and consumer groups, and all offsets.
-        keyed: share and streams groups, where the shard does not hold them itself.
-        offsets: whether the table `offsets` is among them.
+    Args: shard: classic and consumer groups, and all offsets. keyed: share and streams groups, if the shard does not
+    hold them itself. offsets: True to include the table `offsets`.
     """
     others = {} if keyed is None else keyed.groups
     store = shard.offsets
     for group_id, group in shard.groups.items():
         if group_id in others:
-            continue  # only its offsets made it
+            continue  # exists only because of its offsets
         if isinstance(group, ConsumerGroup):
             yield from _consumer_rows(group, store.count(group_id))
         elif isinstance(group, ClassicGroup):
             simple = not group.protocol_type and not group.generation_id
             if simple and not store.count(group_id) and not store.group_has_pending(group_id):
-                continue  # nothing is left of it: Kafka's next sweep forgets it
+                continue  # empty: Kafka's next sweep deletes it
             yield from _classic_rows(group, store.count(group_id), simple)
     for group_id, other in others.items():
         yield from _keyed_rows(group_id, other, store.count(group_id))
@@ -112,7 +108,7 @@ def _classic_rows(group: ClassicGroup, offset_count: int, simple: bool) -> Itera
                 "protocols": [
                     {"name": name, "metadata": metadata}
                     for name, metadata in member.protocols
-                    if name == (group.protocol_name or "")  # all that the log holds
+                    if name == (group.protocol_name or "")  # the log holds only this protocol
                 ],
                 "assignment": member.assignment,
             },
@@ -286,7 +282,7 @@ def _share_topic_rows(group_id: str, kept: Any) -> Iterator[TableRow]:
 
 
 def _to_json(value: Any) -> Any:
-    """A struct of a record as plain data."""
+    """Converts a struct of a record to JSON-compatible data."""
     if isinstance(value, Struct):
         return {spec.name: _to_json(getattr(value, spec.name)) for spec in type(value).FIELDS}
     return [_to_json(item) for item in value] if isinstance(value, list | tuple) else value
@@ -322,7 +318,7 @@ def _offset(group_id: str, topic: str, partition: int, offset: Any, producer_id:
 
 
 def transaction_rows(shard: TransactionShard) -> Iterator[TableRow]:
-    """The transactional ids of a transaction shard, the engine's own or a rebuilt one."""
+    """Yields the transactional ids of a transaction shard, the engine's own or a rebuilt one."""
     for transactional_id, transaction in shard.transactions.items():
         yield (
             "transactions",
@@ -345,7 +341,7 @@ def transaction_rows(shard: TransactionShard) -> Iterator[TableRow]:
 
 
 def share_state_rows(state: PartitionState) -> Iterator[TableRow]:
-    """The share partitions of a partition of `__share_group_state`."""
+    """Yields the share partitions of a partition of `__share_group_state`."""
     for (group_id, topic_id, partition), share in state.share_states.states.items():
         row = share._asdict()
         row["state_batches"] = [batch._asdict() for batch in share.state_batches]

@@ -1,7 +1,7 @@
-"""The timeline of coordinators: what happened, when and why, out of their logs.
+"""The timeline of coordinators: events with their times and causes, from their logs.
 
-    log rows --history--> facts --frames (Spark SQL)--> tables --report--> one HTML file
+    log rows --history--> events --frames (Spark SQL)--> tables --report--> one HTML file
 
-`history` walks a partition once, in the order of its offsets, and says what happened as typed facts; it keeps what is
-alive and no more. Everything that counts, sums or compares over time is SQL over these facts.
+`history` reads a partition once in offset order and yields typed events; it keeps only the live state. All counts, sums
+and comparisons over time are SQL over these events.
 """

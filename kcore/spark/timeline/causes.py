@@ -1,4 +1,4 @@
-"""Why a rebalance began, as far as a log can say. Plain data, so that documentation and colours can be made of it."""
+"""The causes of rebalances, as far as a log shows them; data for the documentation and for colours."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ LEADER: Final = "leader changed"
 UNKNOWN: Final = "unknown from the log"
 
 CAUSES: Final[dict[str, str]] = {
-    MIGRATED: "the group went over to another protocol (KIP-848): its records changed their kind",
-    JOINED: "a member that was not there before",
-    TIMED_OUT: "a static member did not come back in time, or a member kept what it was told to give up for longer "
-    "than its rebalance timeout",
-    LEFT: "a member is gone, and gave a sign of life too shortly before to have timed out; whether it left or was "
-    "removed by an administrator the log does not say",
-    GONE: "a member is gone; its leaving and its timing out leave the same records",
-    REPLACED: "a new process took over a static member's name (KIP-345)",
-    SUBSCRIPTION: "a member reads other topics, or its pattern matches other topics",
-    ASSIGNOR: "another way of assigning was chosen",
-    TOPOLOGY: "streams: another topology",
-    SHARE_READY: "share: the state of share partitions became ready to be read",
-    TOPICS: "topics that are read were made, deleted or changed",
-    FOLLOW_UP: "classic, cooperative: what was given up in the generation before is handed out",
-    LEADER: "classic: another member leads, and nothing else differs",
-    UNKNOWN: "nothing differs that the log holds (a member joined again), or what came before is not in the log",
+    MIGRATED: "the group was migrated to another protocol (KIP-848): the type of its records changed",
+    JOINED: "a new member joined",
+    TIMED_OUT: "a static member did not return in time, or a member did not revoke partitions within its rebalance "
+    "timeout",
+    LEFT: "a member left: its last sign of life is too recent for a timeout. The log does not show whether an "
+    "administrator removed it",
+    GONE: "a member left or timed out; both write the same records",
+    REPLACED: "a new process took over the name of a static member (KIP-345)",
+    SUBSCRIPTION: "a member changed its subscription, or its pattern matches other topics",
+    ASSIGNOR: "the assignor changed",
+    TOPOLOGY: "streams: the topology changed",
+    SHARE_READY: "share: the state of share partitions was initialized",
+    TOPICS: "subscribed topics were created, deleted or changed",
+    FOLLOW_UP: "classic, cooperative: assigns the partitions that were revoked in the previous generation",
+    LEADER: "classic: only the leader changed",
+    UNKNOWN: "no difference in the log (a member joined again), or the previous state is not in the log",
 }
-"""Cause -> what it means; a rebalance's `cause` is the first of its causes in this order."""
+"""Cause -> its meaning. A rebalance's `cause` is the first of its causes in this order."""
 
 _RANK: Final = {cause: rank for rank, cause in enumerate(CAUSES)}
 
 
 def ranked(causes: set[str]) -> list[str]:
-    """Causes in the order of `CAUSES`; `UNKNOWN` if there are none."""
+    """Returns causes in the order of `CAUSES`; `UNKNOWN` if there are none."""
     return sorted(causes, key=_RANK.__getitem__) or [UNKNOWN]

@@ -1,5 +1,8 @@
-"""Generations of classic groups. The log holds the last generation that came to rest, or an empty one, and no more:
-joins, leaves and timeouts are not written, and are told apart by comparing a generation with the one before it."""
+"""Derives rebalances of classic groups from their generations.
+
+The log contains only stable and empty generations. Joins, leaves and timeouts are not written; they are derived by
+comparing a generation with the previous one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ VERSION_BYTES: Final = 2
 
 
 class Member(NamedTuple):
-    """A member of a generation; `topics` and `parts` are None where they cannot be read."""
+    """A member of a generation; `topics` and `parts` are None if they cannot be read."""
 
     label: Label
     topics: frozenset[str] | None
@@ -29,7 +32,7 @@ class Member(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """A record of a classic group: its members by identity, since when it is in its state, and where it stands."""
+    """A record of a classic group: its members by identity, the time of its state, and its position."""
 
     number: int
     protocol_name: str | None
@@ -40,7 +43,7 @@ class Generation(NamedTuple):
 
     @property
     def parts(self) -> dict[str, Parts] | None:
-        """What everybody has, by identity; None if any assignment is opaque."""
+        """The partitions of every member by identity; None if an assignment is opaque."""
         found = {}
         for identity, member in self.members.items():
             if member.parts is None:
@@ -50,12 +53,10 @@ class Generation(NamedTuple):
 
 
 class ClassicGroup:
-    """What is kept of a classic group between two of its records.
+    """The state of a classic group between two of its records.
 
-    Attributes:
-        last: its last generation.
-        signs: when what was committed last; see `Signs`.
-        released: partitions that were taken from a member in the last generation and given to nobody.
+    Attributes: last: its last generation. signs: the times of its latest commits. released: partitions that the last
+    generation revoked from a member and did not assign.
     """
 
     __slots__ = ("last", "released", "signs")
@@ -67,30 +68,27 @@ class ClassicGroup:
 
 
 def read_generation(value: Any, place: Place) -> Generation:
-    """A GroupMetadata value."""
+    """Reads a generation from a GroupMetadata value."""
     readable = value.protocol_type == CONSUMER
     members = {}
-    for said in value.members:
-        label = Label(said.member_id, said.group_instance_id, said.client_id)
-        timeout_ms = said.session_timeout if said.rebalance_timeout < 0 else said.rebalance_timeout
+    for entry in value.members:
+        label = Label(entry.member_id, entry.group_instance_id, entry.client_id)
+        timeout_ms = entry.session_timeout if entry.rebalance_timeout < 0 else entry.rebalance_timeout
         members[label.identity] = Member(
             label,
-            _topics(said.subscription) if readable else None,
-            _parts(said.assignment) if readable else None,
+            _topics(entry.subscription) if readable else None,
+            _parts(entry.assignment) if readable else None,
             timeout_ms,
-            said.session_timeout,
+            entry.session_timeout,
         )
     return Generation(value.generation, value.protocol, value.leader, value.current_state_timestamp, members, place)
 
 
 def first_generation(group_id: str, now: Generation, whole: bool, inherited: frozenset[str] | None) -> Rebalance | None:
-    """The first record of a group in the log, as a rebalance; None for a group that was only made.
+    """Returns the rebalance of a group's first record in the log; None for a group without a generation.
 
-    Args:
-        group_id: the group.
-        now: what it says.
-        whole: whether the log still held everything before it.
-        inherited: members of the consumer group that it was until then, by identity; None: it was none.
+    Args: group_id: the group. now: the generation. whole: True if the log is complete up to it. inherited: members of
+    the consumer group before a migration, by identity; None without a migration.
     """
     if not now.members and not now.number:
         return None
@@ -112,7 +110,7 @@ def first_generation(group_id: str, now: Generation, whole: bool, inherited: fro
 
 
 def next_generation(group_id: str, group: ClassicGroup, now: Generation, whole: bool) -> Rebalance | None:
-    """What lies between a group's last record and the next one; None if they say the same."""
+    """Returns the rebalance between a group's last record and the next one; None if they do not differ."""
     was = group.last
     change = Rebalance(group_id, CLASSIC, now.place, now.number, was.number, whole)
     change.joined.extend(now.members.keys() - was.members.keys())
@@ -144,7 +142,7 @@ def next_generation(group_id: str, group: ClassicGroup, now: Generation, whole: 
 
 
 def _same_members(change: Rebalance, group: ClassicGroup, now: Generation) -> None:
-    """Nobody came or went: what else differs."""
+    """Finds the cause of a rebalance whose members did not change."""
     was = group.last
     if was.protocol_name != now.protocol_name:
         change.causes.add(causes.ASSIGNOR)
@@ -169,26 +167,26 @@ def _cooperative(now: Generation) -> bool:
 
 
 def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tuple[str, str]:
-    """Whether a member that is gone can have timed out: (cause, what says so).
+    """Returns the cause of a member's departure, and the evidence.
 
-    A session runs from the moment that a join phase ended, and from each commit; a member that does not join again is
-    thrown out when the longest rebalance timeout is over. One that went sooner went by itself or was removed.
+    A session restarts at the end of a join phase and at each commit. A member that does not join again is removed
+    when the longest rebalance timeout is over. A member that disappeared sooner left or was removed.
     """
     name = member.label.identity
     if was.state_ms < 0 or now.state_ms < 0:
         return causes.GONE, f"{name}: the log does not say how long it was there"
-    patience_ms = max(other.rebalance_timeout_ms for other in was.members.values())
+    longest_timeout_ms = max(other.rebalance_timeout_ms for other in was.members.values())
     lived_ms = now.state_ms - was.state_ms
-    if lived_ms < min(member.session_timeout_ms, patience_ms):
+    if lived_ms < min(member.session_timeout_ms, longest_timeout_ms):
         return causes.LEFT, f"{name} was there for {lived_ms} ms, its session lasts {member.session_timeout_ms} ms"
     seen_ms = None if member.parts is None else signs.newest(member.parts, was.place.timestamp_ms)
-    if seen_ms is not None and now.state_ms - seen_ms < min(member.session_timeout_ms, patience_ms):
+    if seen_ms is not None and now.state_ms - seen_ms < min(member.session_timeout_ms, longest_timeout_ms):
         return causes.LEFT, f"{name} committed {max(0, now.state_ms - seen_ms)} ms before"
     return causes.GONE, f"{name}: no sign of it within its session timeout of {member.session_timeout_ms} ms"
 
 
 def generation_facts(partition: int, change: Rebalance, group: ClassicGroup | None, now: Generation) -> Iterator[Fact]:
-    """The rows of a generation; `group` is as it was before it."""
+    """Yields the rows of a generation. `group` is the state before it."""
     was = None if group is None else group.last
     before = {} if was is None else was.parts
     after = now.parts
@@ -199,7 +197,7 @@ def generation_facts(partition: int, change: Rebalance, group: ClassicGroup | No
     if was is not None and was.number == now.number and change.causes == {causes.REPLACED}:
         yield from change.facts(partition, now.place, "replaced", "none", len(now.members), moves, labels)
         return
-    # A generation with members is written when its assignment is there; it says when its join phase ended.
+    # A generation with members is written at its assignment and contains the end of its join phase.
     known = bool(now.members) and 0 <= now.state_ms <= now.place.timestamp_ms and causes.MIGRATED not in change.causes
     yield from change.facts(
         partition,
@@ -214,7 +212,7 @@ def generation_facts(partition: int, change: Rebalance, group: ClassicGroup | No
 
 
 def released_by(was: Generation, now: Generation) -> set[Part]:
-    """What nobody has any more."""
+    """Returns the partitions that lost their owner."""
     before, after = was.parts, now.parts
     if before is None or after is None:
         return set()

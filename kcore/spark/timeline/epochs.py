@@ -1,8 +1,8 @@
-"""Epochs of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071): their logs hold every step.
+"""Derives rebalances of consumer, share and streams groups (KIP-848, KIP-932, KIP-1071) from their epochs.
 
-What one request changes is written in one piece: who came, went or said something new, then the group's next epoch,
-then the targets, then where members are. So the records right before an epoch say why it began. It is over when every
-member has reached it and holds what it shall hold.
+The log contains every step. The records of one request are adjacent: members that joined, left or changed, then the
+group's next epoch, then the targets, then the members' current assignments. The records right before an epoch
+therefore show its cause. The epoch is complete when every member has reached it and owns its target.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TASKS: Final = {"active": "active_tasks", "standby": "standby_tasks", "warmup": 
 
 
 class Described(NamedTuple):
-    """What a member said of itself, as far as it can begin an epoch."""
+    """The properties of a member that can start an epoch."""
 
     label: Label
     reads: Any
@@ -34,7 +34,7 @@ class Described(NamedTuple):
 
 
 class MemberStanding(NamedTuple):
-    """Where a member is, since when, and when its last heartbeat was written that changed anything of it."""
+    """A member's epoch and state, the time of the state, and the time of the last heartbeat that wrote a record."""
 
     epoch: int
     state: int
@@ -45,16 +45,16 @@ class MemberStanding(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """Records of one group that stand one right behind the other, written at one time, before the next epoch.
+    """Adjacent records of one group with the same timestamp, before the next epoch.
 
     Attributes:
         start: the first of them.
-        last_offset: the last of them.
-        joined: members that came, by identity.
-        left: members that went, by identity: (cause, what says so).
-        before: what those had whose target changed.
-        causes: what else is new.
-        detail: for people.
+        last_offset: the offset of the last of them.
+        joined: members that joined, by identity.
+        left: members that left, by identity: (cause, evidence).
+        before: the previous partitions of members whose target changed.
+        causes: other changes.
+        detail: the evidence, for people.
     """
 
     start: Place
@@ -67,19 +67,17 @@ class Step:
 
     @property
     def replaced(self) -> list[str]:
-        """Static members that went and came in one step."""
+        """Static members that left and joined in one step."""
         return sorted(self.joined.keys() & self.left.keys())
 
 
 class EpochGroup:
-    """What is alive of a group, and the epoch that is under way.
+    """The live state of a group, and its epoch in progress.
 
-    Args:
-        group_id: the group.
-        kind: `CONSUMER`, `SHARE` or `STREAMS`.
-        partition: of `__consumer_offsets`.
-        session_timeout_ms: how long members of consumer groups may be silent, which is not in the log; None: unknown.
-        inherited: members of the classic group that it was until then, by identity; None: it was none.
+    Args: group_id: the group. kind: `CONSUMER`, `SHARE` or `STREAMS`. partition: the partition of
+    `__consumer_offsets`. session_timeout_ms: the session timeout of members of consumer groups, which is not in the
+    log; None: unknown. inherited: members of the classic group before a migration, by identity; None without a
+    migration.
     """
 
     __slots__ = (
@@ -128,7 +126,7 @@ class EpochGroup:
         self.open: Rebalance | None = None
         self.step: Step | None = None
         self.signs = Signs()
-        self._named: dict[str, Label] = {}  # of members that went while the epoch is under way
+        self._named: dict[str, Label] = {}  # members that left during the epoch in progress
         self.inherited = inherited or frozenset()
         self._migrated = inherited is not None
         self._partition = partition
@@ -137,17 +135,13 @@ class EpochGroup:
     # ---- the way of a record
 
     def replay(self, part: str, key: Any, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
-        """One record.
+        """Applies one record.
 
-        Args:
-            part: what its key class is called behind the kind of the group: "Metadata", "MemberMetadata", ...
-            key: its key.
-            value: its value, None for a tombstone.
-            place: where it stands.
-            whole: whether the log still held everything up to here.
+        Args: part: the part of the group's state in its key class's name: "Metadata", "MemberMetadata", ... key: its
+        key. value: its value, None for a tombstone. place: its position. whole: True if the log is complete up to
+        here.
 
-        Returns:
-            What it makes certain.
+        Returns: The events that the record completes.
         """
         step = self.step
         if step is None or step.last_offset + 1 != place.offset or step.start.timestamp_ms != place.timestamp_ms:
@@ -160,10 +154,10 @@ class EpochGroup:
             handler = self.HANDLERS.get(part)
             if handler is not None:
                 handler(self, step, key, value, place)
-            yield from self._maybe_rest(place)
+            yield from self._complete_if_stable(place)
 
     def end_step(self, whole: bool) -> Iterator[Fact]:
-        """What the records before this one changed needed no new epoch; a replaced static member is told of."""
+        """Ends a step that needed no new epoch; yields the replacement of static members."""
         step, self.step = self.step, None
         if step is None or not step.replaced:
             return
@@ -178,7 +172,7 @@ class EpochGroup:
         yield from change.facts(self._partition, end, "replaced", "none", len(self.members), [], {})
 
     def end(self, outcome: str, end: Place | None) -> Iterator[Fact]:
-        """Whatever is under way is over: with this outcome, or at the end of the log."""
+        """Ends the rebalance in progress with this outcome, or at the end of the log."""
         change, self.open = self.open, None
         if change is None:
             return
@@ -208,7 +202,7 @@ class EpochGroup:
             return
         yield from self.end("superseded", place)
         change = Rebalance(self.group_id, self.kind, step.start, value.epoch, self.epoch, whole)
-        self._say_why(change, step, value, whole)
+        self._set_causes(change, step, value, whole)
         change.before.update(step.before)
         self.open = change
         self.epoch = value.epoch
@@ -218,7 +212,7 @@ class EpochGroup:
         if not self.members:
             yield from self.end("emptied", place)
 
-    def _say_why(self, change: Rebalance, step: Step, value: Any, whole: bool) -> None:
+    def _set_causes(self, change: Rebalance, step: Step, value: Any, whole: bool) -> None:
         replaced = step.replaced
         before = step.left.keys() | self.inherited
         change.joined.extend(identity for identity in step.joined if identity not in before)
@@ -250,7 +244,7 @@ class EpochGroup:
         elif self.epoch is not None and value.epoch > self.epoch + 1:
             change.detail.append(f"epochs {self.epoch + 1} to {value.epoch - 1} are not in the log")
 
-    def _maybe_rest(self, place: Place) -> Iterator[Fact]:
+    def _complete_if_stable(self, place: Place) -> Iterator[Fact]:
         change = self.open
         if change is None or self.assignment_epoch < change.epoch or len(self.rested) < len(self.members):
             return
@@ -285,12 +279,14 @@ class EpochGroup:
         target = self.targets.pop(member_id, None)
         if target:
             step.before.setdefault(identity, target)
-        step.left[identity] = self._why_gone(was, standing, step.before.get(identity, NOTHING), place)
+        step.left[identity] = self._departure_cause(was, standing, step.before.get(identity, NOTHING), place)
         del self.members[member_id]
         self.rested.discard(member_id)
         self._named[identity] = was.label
 
-    def _why_gone(self, was: Described, standing: MemberStanding | None, parts: Parts, place: Place) -> tuple[str, str]:
+    def _departure_cause(
+        self, was: Described, standing: MemberStanding | None, parts: Parts, place: Place
+    ) -> tuple[str, str]:
         name = was.label.identity
         if standing is None:
             return causes.GONE, f"{name}: nothing in the log says where it was"
@@ -304,7 +300,7 @@ class EpochGroup:
             silent_ms = place.timestamp_ms - standing.beat_ms
             if silent_ms < session_ms:
                 return causes.LEFT, f"{name} was heard of {silent_ms} ms before"
-            # A commit does not renew the session, but comes from a client that beats more than twice a session.
+            # A commit does not renew the session, but its client sends at least two heartbeats per session.
             committed_ms = self.signs.newest(parts, standing.beat_ms)
             if committed_ms is not None and place.timestamp_ms - committed_ms < session_ms // 2:
                 return causes.LEFT, f"{name} committed {place.timestamp_ms - committed_ms} ms before"
@@ -315,7 +311,7 @@ class EpochGroup:
         described = self.members.get(member_id)
         identity = member_id if described is None else described.label.identity
         had = self.targets.get(member_id, NOTHING)
-        # Whoever went or was replaced did so in this step; everybody else's target is the open epoch's.
+        # The targets of members that left or were replaced belong to this step, all others to the open epoch.
         if value is None or step.left or self.open is None:
             step.before.setdefault(identity, had)
         else:
@@ -331,7 +327,8 @@ class EpochGroup:
     def _current(self, _step: Step, key: Any, value: Any, place: Place) -> None:
         member_id = key.member_id
         if value is None:
-            self.rested.discard(member_id)  # where it was is forgotten with the member: its going is judged by it
+            # the member's position is kept in `standing`, which shows the cause of its departure
+            self.rested.discard(member_id)
             return
         pending = _pending(self.kind, value)
         was = self.standing.get(member_id)
@@ -413,7 +410,7 @@ def _parts(kind: str, value: Any) -> Parts:
 
 
 def _pending(kind: str, value: Any) -> bool:
-    """Whether a member still holds what it was told to give up."""
+    """True if a member still owns partitions that it must revoke."""
     if kind == STREAMS:
         return any(getattr(value, name + "_pending_revocation") for name in TASKS.values())
     return kind == CONSUMER and bool(value.partitions_pending_revocation)

@@ -1,4 +1,4 @@
-"""Functions DataFrame -> DataFrame: from rows of logs to facts, from facts to the tables of a timeline."""
+"""Functions from DataFrame to DataFrame: from log rows to events, and from events to the tables of a timeline."""
 
 from __future__ import annotations
 
@@ -20,22 +20,19 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH = 5_000
 NICE_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000)
 GAP_MS, STORM_COUNT, STORM_WINDOW_MS = 60_000, 5, 300_000
-"""What counts as a gap between commits, and as a storm of rebalances, unless something else is asked for."""
+"""Defaults: the minimum length of a gap between commits, and the definition of a storm of rebalances."""
 
 Stored = Callable[[str, "DataFrame"], "DataFrame"]
-"""(name of a table, the table) -> the table as it lies there now."""
+"""Stores a table: (name, table) -> the stored table."""
 
 
 class Bounds(NamedTuple):
-    """What the tables are counted with.
+    """The parameters of the tables.
 
-    Attributes:
-        window_ms: the width of a window.
-        gap_ms: from which length on a time without commits is a gap.
-        storm_count: from how many rebalances on it is a storm,
-        storm_window_ms: if so many of one group begin within this time. Storms that overlap are one.
-        from_ms: what was over before counts for nothing; None: from the beginning.
-        to_ms: what began at or after this counts for nothing; None: to the end.
+    Attributes: window_ms: the width of a window. gap_ms: the minimum length of a gap without commits. storm_count:
+    the minimum number of rebalances of one group in a storm. storm_window_ms: the time within which they must begin.
+    Overlapping storms are merged. from_ms: events that ended before are ignored; None: no limit. to_ms: events that
+    began at this time or later are ignored; None: no limit.
     """
 
     window_ms: int
@@ -49,14 +46,11 @@ class Bounds(NamedTuple):
 def timeline_facts(
     events: DataFrame, wanted: Wanted, logs: LogFacts | None = None, tasks: int | None = None
 ) -> DataFrame:
-    """What happened in every coordinator partition, as rows of all kinds of facts (`FACT_DDL`).
+    """Returns the events of every coordinator partition, as rows of all kinds (`FACT_DDL`).
 
-    Args:
-        events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are passed over.
-        wanted: what is asked for.
-        logs: what is known of the logs beside their rows.
-        tasks: in how many tasks to walk; None: as many as a shuffle has. With more of them than there are partitions,
-            those that have nothing to do cost more than they help, each time the facts are read.
+    Args: events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are skipped.
+    wanted: the options. logs: properties of the logs beside their rows. tasks: the number of tasks; None: that of a
+    shuffle. More tasks than partitions cost more than they help, each time the events are read.
     """
     known = logs or LogFacts()
 
@@ -72,7 +66,7 @@ def timeline_facts(
 
 
 def walk_batches(batches: Iterable[pa.RecordBatch], wanted: Wanted, logs: LogFacts) -> Iterator[pa.RecordBatch]:
-    """Walks sorted rows partition after partition; runs on executors."""
+    """Reads sorted rows, one partition after another; runs on executors."""
     from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
 
     rows = chain.from_iterable(map(from_batch, batches))
@@ -86,36 +80,32 @@ def _facts(rows: Iterable[Any], wanted: Wanted, logs: LogFacts) -> Iterator[Fact
 
 
 def facts_of_kind(facts: DataFrame, kind: str) -> DataFrame:
-    """One kind of `timeline_facts`' answer."""
+    """Returns one kind of `timeline_facts`' events."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return facts.where(f.col("fact") == kind).select(f"{kind}.*")
 
 
 def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
-    """The smallest round width of windows, in ms, with which there are at most `most` of them.
+    """Returns the smallest round window width, in ms, that gives at most `most` windows.
 
-    Args:
-        span_ms: how long the windows shall reach.
-        most: how many there may be.
-        least_ms: the width is a multiple of this.
+    Args: span_ms: the time that the windows must cover. most: the maximum number of windows. least_ms: the width is a
+    multiple of this.
     """
-    usual = {*NICE_MS, *(HOUR_MS * hours for hours in (1, 2, 6, 12)), DAY_MS, 7 * DAY_MS}
+    round_widths = {*NICE_MS, *(HOUR_MS * hours for hours in (1, 2, 6, 12)), DAY_MS, 7 * DAY_MS}
     multiples = {least_ms * factor for factor in NICE_MS} if least_ms > 1 else set()
-    for width in sorted(usual | multiples):
+    for width in sorted(round_widths | multiples):
         if width % least_ms == 0 and span_ms <= width * most:
             return width
     return least_ms * max(1, -(-span_ms // (most * least_ms)))
 
 
 def timeline_tables(facts: DataFrame, bounds: Bounds, stored: Stored | None = None) -> dict[str, DataFrame]:
-    """Every table of `TABLES`.
+    """Returns every table of `TABLES`.
 
-    Args:
-        facts: `timeline_facts`' answer; it is read more than once, so it should be persisted.
-        bounds: what to count with.
-        stored: writes a table and gives it back as it was written: others are counted over it, and it over nothing
-            more. None: nothing is written.
+    Args: facts: the result of `timeline_facts`, which should be persisted because it is read more than once. bounds:
+    the parameters. stored: writes a table and returns it as read back, so that later tables do not compute it again.
+    None: tables are not written.
     """
     found: dict[str, DataFrame] = {}
 
@@ -142,7 +132,7 @@ def timeline_tables(facts: DataFrame, bounds: Bounds, stored: Stored | None = No
 
 
 def _within(start: str, end: str, bounds: Bounds) -> str:
-    """A condition: what begins at `start` and ends at `end` (null: not yet) touches the time that is asked for."""
+    """Returns an SQL condition: the event from `start` to `end` (null: open) overlaps the requested time."""
     conditions = ["true"]
     if bounds.from_ms is not None:
         conditions.append(f"({end} is null or {end} >= {bounds.from_ms})")
@@ -152,7 +142,7 @@ def _within(start: str, end: str, bounds: Bounds) -> str:
 
 
 def rebalance_windows(rebalances: DataFrame, window_ms: int) -> DataFrame:
-    """Rebalances by window, group and cause; `replaced` ones are none."""
+    """Counts rebalances by window, group and cause, without `replaced` ones."""
     return rebalances.sparkSession.sql(
         """
         select start_ms div {window_ms} * {window_ms} as window_start_ms, group_id, group_type, cause,
@@ -167,7 +157,7 @@ def rebalance_windows(rebalances: DataFrame, window_ms: int) -> DataFrame:
 
 
 def commit_windows(commits: DataFrame, window_ms: int) -> DataFrame:
-    """Commits by window, group and topic."""
+    """Counts commits by window, group and topic."""
     return commits.sparkSession.sql(
         """
         select *, commits * 1000.0D / {window_ms} as commits_per_s from (
@@ -184,9 +174,9 @@ def commit_windows(commits: DataFrame, window_ms: int) -> DataFrame:
 
 
 def commit_gaps(commits: DataFrame, rebalances: DataFrame, logs: DataFrame, bounds: Bounds) -> DataFrame:
-    """Times of at least `gap_ms` in which a group committed nothing of a topic that it had committed before.
+    """Returns periods of at least `gap_ms` without a commit of a group to a topic that it had committed to before.
 
-    The rebalances in each are counted along the time, not gap by gap: a group that is often silent may rebalance often.
+    Counts the rebalances in the gaps in one pass over time, because a group may have many gaps and many rebalances.
     """
     end_ms = 2**63 - 1 if bounds.to_ms is None else bounds.to_ms
     return commits.sparkSession.sql(
@@ -233,9 +223,9 @@ def commit_gaps(commits: DataFrame, rebalances: DataFrame, logs: DataFrame, boun
 
 
 def storms(rebalances: DataFrame, bounds: Bounds) -> DataFrame:
-    """Rebalances of one group of which `storm_count` begin within `storm_window_ms`, joined where they overlap.
+    """Returns storms: `storm_count` rebalances of one group within `storm_window_ms`; overlapping storms are merged.
 
-    Storms are apart from each other, so that each rebalance is of the last one that began before it, or of none.
+    Storms do not overlap, so each rebalance belongs to the last storm that began before it, or to none.
     """
     return rebalances.sparkSession.sql(
         """
@@ -286,7 +276,7 @@ def storms(rebalances: DataFrame, bounds: Bounds) -> DataFrame:
 
 
 def transaction_windows(transactions: DataFrame, window_ms: int) -> DataFrame:
-    """Transactions by window, outcome and cause."""
+    """Counts transactions by window, outcome and cause."""
     return transactions.sparkSession.sql(
         """
         select start_ms div {window_ms} * {window_ms} as window_start_ms, outcome, cause, count(*) as transactions,
@@ -299,7 +289,7 @@ def transaction_windows(transactions: DataFrame, window_ms: int) -> DataFrame:
 
 
 def groups(rebalances: DataFrame, commits: DataFrame, gaps: DataFrame, storm_rows: DataFrame) -> DataFrame:
-    """One row a group, over the whole time."""
+    """Returns one row per group over the whole time."""
     return rebalances.sparkSession.sql(
         """
         with r as (

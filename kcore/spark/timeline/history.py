@@ -1,4 +1,4 @@
-"""The walk over one partition of an internal topic: rows by offset become facts. Memory is bounded by what is alive."""
+"""Reads one partition of an internal topic and yields its events. Memory is bounded by the live state."""
 
 from __future__ import annotations
 
@@ -35,16 +35,15 @@ from kcore.spark.timeline.transactions import Transactions
 from kcore_ext.group.offsets import OffsetDecoder
 
 PARTS: Final[dict[type, Part]] = parts_of()
-"""Key class -> kind of group and the part of it that such records hold."""
+"""Key class -> kind of group and part of its state."""
 
 
 class Wanted(NamedTuple):
-    """What the walk is asked for.
+    """The options of a timeline's facts.
 
-    Attributes:
-        groups: only these groups; None: all.
-        session_timeout_ms: of members of consumer groups; it is a setting and stands in no log. With it, those that
-            left by themselves can be told from those that timed out. None: unknown.
+    Attributes: groups: only these groups; None: all. session_timeout_ms: the session timeout of members of consumer
+    groups, a setting that no log contains. With it, members that left can be told from members that timed out. None:
+    unknown.
     """
 
     groups: frozenset[str] | None = None
@@ -52,7 +51,7 @@ class Wanted(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """A group whose records were deleted right here: if one of another kind follows, it was migrated."""
+    """A group whose records were just deleted. If a group of another kind follows, the group was migrated."""
 
     group_id: str
     kind: str
@@ -61,13 +60,10 @@ class Gone(NamedTuple):
 
 
 class History:
-    """What happened in one partition of an internal topic.
+    """Reads one partition of an internal topic and yields its events.
 
-    Args:
-        topic: the internal topic.
-        partition: its partition.
-        wanted: see `Wanted`.
-        cleaned_to: where compaction has come to, if that is known.
+    Args: topic: the internal topic. partition: its partition. wanted: the options. cleaned_to: the offset up to which
+    compaction has run, if known.
     """
 
     def __init__(self, topic: str, partition: int, wanted: Wanted, cleaned_to: int | None = None) -> None:
@@ -89,11 +85,10 @@ class History:
         self._offset = OffsetDecoder().decode
 
     def facts(self, rows: Iterable[EventRow], active_offset: int | None = None) -> Iterator[Fact]:
-        """Walks a log to its end.
+        """Reads a log to its end.
 
-        Args:
-            rows: by offset; those that come again or too late are passed over.
-            active_offset: where the newest segment begins, if that is known.
+        Args: rows: the rows in offset order; repeated and late offsets are skipped. active_offset: the base offset of
+        the newest segment, if known.
         """
         for row in rows:
             if row.offset < self.next_offset:
@@ -106,12 +101,12 @@ class History:
             elif row.key is not None:
                 try:
                     yield from self._row(row, row.key, whole)
-                except (DecodeError, ValueError):  # bytes that are malformed, or a state that does not exist
+                except (DecodeError, ValueError):  # malformed bytes, or an unknown state
                     self.faults += 1
         yield from self._at_end(active_offset)
 
     def _saw(self, row: EventRow) -> bool:
-        """Counts a row; whether nothing is missing up to it."""
+        """Records a row; returns True if the history up to it is complete."""
         completeness = self.completeness
         completeness.saw(row, self.next_offset)
         if self.first_offset < 0:
@@ -145,9 +140,9 @@ class History:
 
     def _commit(self, row: EventRow, key: bytes, whole: bool) -> Iterator[Fact]:
         typed: tuple[Any, Any] | None = self._offset(key, row.value)
-        if typed is None:  # unusual bytes
-            unusual: Any = decode_key(CONSUMER_OFFSETS, key)
-            typed = unusual, decode_value(unusual, row.value)
+        if typed is None:  # the fast decoder does not handle these bytes
+            key_fields: Any = decode_key(CONSUMER_OFFSETS, key)
+            typed = key_fields, decode_value(key_fields, row.value)
         place: Any = typed[0]
         value: Any = typed[1]
         group_id = place.group
@@ -196,7 +191,7 @@ class History:
             yield from self._epoch_record(group_id, *known, typed, value, place, whole)
 
     def _inherited(self, group_id: str, kind: str, place: Place) -> frozenset[str] | None:
-        """The members of a group of another kind that was deleted in the record before, None if there was none."""
+        """Returns the members of a group of another kind that the previous record deleted, None if there was none."""
         gone, self._gone = self._gone, None
         if gone is None or gone.group_id != group_id or gone.kind == kind or gone.offset + 1 != place.offset:
             return None
@@ -228,7 +223,7 @@ class History:
         group = self._epochs.get(group_id)
         if group is None or group.kind != kind:
             if value is None:
-                return  # what is deleted was never seen
+                return  # deletes records that are not in the log
             if group is not None:
                 yield from group.end("deleted", place)
             inherited = self._inherited(group_id, kind, place)

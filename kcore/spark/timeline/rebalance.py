@@ -1,4 +1,4 @@
-"""A rebalance while it is being put together, and what it moved."""
+"""A rebalance under construction, and the partitions that it moved."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kcore.spark.timeline.causes import REPLACED, ranked
 from kcore.spark.timeline.facts import Fact
 
 Part = tuple[str, int]
-"""(topic, partition), in whatever terms the group's records have; see the fact `moves`."""
+"""(topic, partition), in the terms of the group's records, as in the table `moves`."""
 Parts = frozenset[Part]
 NOTHING: Final[Parts] = frozenset()
 
 
 class Label(NamedTuple):
-    """How a member is called: its id, its instance id if it is static, its client id."""
+    """The names of a member: its id, its instance id if it is static, its client id."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -24,19 +24,19 @@ class Label(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """What stays the same when a static member's process is replaced."""
+        """The name that survives the replacement of a static member's process."""
         return self.group_instance_id or self.member_id
 
 
 class Place(NamedTuple):
-    """Where and when a record stands."""
+    """Offset and timestamp of a record."""
 
     offset: int
     timestamp_ms: int
 
 
 class Move(NamedTuple):
-    """What one member gained and lost."""
+    """The partitions that one member gained and lost."""
 
     identity: str
     gained: Parts
@@ -44,7 +44,7 @@ class Move(NamedTuple):
 
 
 def moves_between(before: Mapping[str, Parts], after: Mapping[str, Parts]) -> list[Move]:
-    """Who gained and lost what, by identity; those that did neither are left out."""
+    """Returns the gains and losses of members by identity; unchanged members are left out."""
     found = []
     for identity in sorted(before.keys() | after.keys()):
         had, has = before.get(identity, NOTHING), after.get(identity, NOTHING)
@@ -61,14 +61,14 @@ class Rebalance:
         group_id: the group.
         group_type: its kind.
         start: the first record of the change.
-        epoch: the generation or group epoch that it leads to.
-        previous_epoch: the one before in the log, None for none.
-        whole: whether the log still held everything at its start.
-        causes: why, as far as was found.
-        detail: what that was found by.
-        joined: identities of members that came.
-        left: identities of members that went.
-        before: what members had whose part in it changed, by identity.
+        epoch: the resulting generation or group epoch.
+        previous_epoch: the previous one in the log, None for none.
+        whole: True if the log is complete at its start.
+        causes: the known causes.
+        detail: the evidence for them.
+        joined: identities of members that joined.
+        left: identities of members that left.
+        before: the previous partitions of members whose assignment changed, by identity.
     """
 
     group_id: str
@@ -95,17 +95,13 @@ class Rebalance:
         *,
         start_ms: int | None = None,
     ) -> Iterator[Fact]:
-        """The rows of it.
+        """Yields its rows.
 
-        Args:
-            partition: of the internal topic.
-            end: the record that ended it, None while it is open.
-            outcome: see the fact `rebalances`.
-            covers: likewise; its duration is told unless that is `none`.
-            members: how many members there are behind it.
-            moves: who gained and lost what; None if assignments are opaque.
-            labels: members by identity.
-            start_ms: when it began, where something better than its first record says so.
+        Args: partition: the partition of the internal topic. end: the record that ended it, None while it is open.
+        outcome: the column `outcome` of the table `rebalances`. covers: the column `covers`; the duration is null if
+        it is `none`. members: the number of members afterwards. moves: gains and losses of members; None if
+        assignments are opaque. labels: members by identity. start_ms: its start, if known more precisely than by its
+        first record.
         """
         began_ms = self.start.timestamp_ms if start_ms is None else start_ms
         duration_ms = None if end is None or covers == "none" else max(0, end.timestamp_ms - began_ms)

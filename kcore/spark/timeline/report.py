@@ -1,6 +1,6 @@
-"""The report: one HTML page that needs nothing else. No script, no network; light and dark as the reader's system is.
+"""Renders the report: one self-contained HTML page without scripts and network access, in light and dark colours.
 
-It is well-formed XML too, so that any parser reads it. Every plot has its numbers as a table behind it.
+The page is well-formed XML too. Every plot comes with a table of its numbers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ OUTCOMES: Final = ("committed", "aborted", "timed out", "open", "unknown")
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 Column = tuple[str, Callable[[dict[str, Any]], str], bool]
-"""(heading, a row's text, whether it is a number)."""
+"""(heading, text of a row, True for numbers)."""
 
 
 def render(summary: Summary) -> str:
-    """The page of a summary (`kcore.spark.timeline.summary.summarise`)."""
+    """Renders the page of a summary (`kcore.spark.timeline.summary.summarise`)."""
     plots = Plots()
     body = [
         _head(summary),
@@ -103,7 +103,7 @@ def _names(names: str, total: str) -> Callable[[dict[str, Any]], str]:
 
 
 def _axis(summary: Summary, topic: str) -> Axis:
-    """The page's time axis; grey where partitions of a topic are not whole."""
+    """Returns the page's time axis, grey where partitions of a topic are incomplete."""
     moments = [
         log["last_ms"] if log["whole_from_ms"] is None else log["whole_from_ms"]
         for log in summary["logs"]
@@ -157,7 +157,7 @@ def _head(summary: Summary) -> str:
 
 
 def _wholeness(summary: Summary) -> str:
-    """From where on the history is whole."""
+    """Renders a statement on the completeness of the history."""
     logs = [log for log in summary["logs"] if log["records"]]
     partial = [log for log in logs if log["first_offset"] > 0 or log["whole_from_offset"] != log["first_offset"]]
     if not partial:

@@ -1,4 +1,4 @@
-"""Signs of life: when which partition was committed last, and thereby when its owner was alive."""
+"""Signs of life: the time of each partition's last commit, at which its owner was alive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kcore.spark.timeline.rebalance import Part
 
 
 class Signs:
-    """The last commit of each partition that a group committed, by topic name and, where records say it, topic id."""
+    """The last commit of each partition of a group, by topic name and, if records contain it, topic id."""
 
     __slots__ = ("_at_ms", "_ids")
 
@@ -17,25 +17,24 @@ class Signs:
         self._ids: dict[Part, str] = {}
 
     def committed(self, topic: str, topic_id: str | None, partition: int, timestamp_ms: int) -> None:
-        """A commit was written."""
+        """Records a commit."""
         self._at_ms[topic, partition] = timestamp_ms
         if topic_id is not None:
             self._at_ms[topic_id, partition] = timestamp_ms
             self._ids[topic, partition] = topic_id
 
     def deleted(self, topic: str, partition: int) -> None:
-        """An offset was deleted or expired: what was known of it goes too."""
+        """Drops the commit of an offset that was deleted or expired."""
         self._at_ms.pop((topic, partition), None)
         topic_id = self._ids.pop((topic, partition), None)
         if topic_id is not None:
             self._at_ms.pop((topic_id, partition), None)
 
     def newest(self, parts: Iterable[Part], since_ms: int) -> int | None:
-        """When any of the partitions was committed last, None if not since then.
+        """Returns the time of the newest commit to any of the partitions, None if there is none since `since_ms`.
 
-        Args:
-            parts: what a member has had since `since_ms`: who commits these is that member.
-            since_ms: earlier commits were others'.
+        Args: parts: the partitions that a member has owned since `since_ms`: their commits are that member's.
+        since_ms: the time from which on commits count.
         """
         newest = max((self._at_ms.get(part, -1) for part in parts), default=-1)
         return newest if newest >= max(0, since_ms) else None

@@ -1,4 +1,4 @@
-"""What the report shows, out of the tables: cut to what a page can hold, and saying what was cut."""
+"""Collects the content of the report from the tables, limited to the size of a page, with the total counts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TOP_GROUPS: Final = 12
-"""How many groups have a plot of their own."""
+"""The number of groups with a plot of their own."""
 TOP_ROWS: Final = 20
-"""How many rows the report's lists have."""
+"""The maximum number of rows in the report's lists."""
 MAX_BUCKETS: Final = 96
-"""How many steps the plots' time axes have at most."""
+"""The maximum number of steps on the plots' time axes."""
 LABELS: Final = 5
-"""How many names a list of members or topics shows before it says how many more there are."""
+"""The maximum number of names in a list of members or topics; the remaining ones are counted."""
 
 Summary = dict[str, Any]
 
 
 def summarise(tables: Mapping[str, DataFrame], bounds: Bounds) -> Summary:
-    """Collects what the report needs. Every query has an aggregate or a limit, so its size does not follow the log's.
+    """Collects the content of the report.
 
-    Args:
-        tables: `TABLES` by name.
-        bounds: what they were counted with.
+    Every query has an aggregate or a limit, so the size of the result does not grow with the log.
+
+    Args: tables: `TABLES` by name. bounds: the bounds that the tables were computed with.
     """
     spark = next(iter(tables.values())).sparkSession
 

@@ -1,4 +1,4 @@
-"""Plots as inline SVG: no script, no outside reference; colours come from the page's style, so that they follow it."""
+"""Renders plots as inline SVG without scripts and outside references. Colours come from the page's style."""
 
 from __future__ import annotations
 
@@ -17,19 +17,16 @@ FOOT: Final = 24
 LABEL_WIDTH: Final = 220
 ROW: Final = 22
 MILLIS_BELOW_MS: Final = 10_000
-"""A time axis that is shorter than this has milliseconds in its texts."""
+"""A shorter time axis shows milliseconds."""
 SERIES: Final = 9
-"""How many series have a colour of their own; the page's style has `.s0` to `.s8`."""
+"""The number of series with a colour of their own: the page's style has `.s0` to `.s8`."""
 
 
 class Axis(NamedTuple):
-    """The time that a plot shows.
+    """The time axis of a plot.
 
-    Attributes:
-        from_ms: its beginning.
-        to_ms: its end.
-        step_ms: the width of a bar.
-        whole_ms: from when on the history is whole; what is before is grey. None: not at all.
+    Attributes: from_ms: its start. to_ms: its end. step_ms: the width of a bar. whole_ms: the time from which the
+    history is complete; earlier times are grey. None: no grey area.
     """
 
     from_ms: int
@@ -39,22 +36,22 @@ class Axis(NamedTuple):
 
     @property
     def first_ms(self) -> int:
-        """Where the first bar begins."""
+        """The start of the first bar."""
         return self.from_ms // self.step_ms * self.step_ms
 
     @property
     def span_ms(self) -> int:
-        """How long the bars reach together."""
+        """The total time of the bars."""
         return (self.to_ms // self.step_ms + 1) * self.step_ms - self.first_ms
 
     def x(self, at_ms: float, left: float, right: float) -> float:
-        """Where a time stands between `left` and `right`."""
+        """Returns the position of a time between `left` and `right`."""
         share = (at_ms - self.first_ms) / self.span_ms
         return left + min(1.0, max(0.0, share)) * (right - left)
 
 
 class Plots:
-    """Makes plots; each gets an id of its own on the page."""
+    """Renders plots; each gets a unique id on the page."""
 
     def __init__(self) -> None:
         self._ids = count(1)
@@ -70,16 +67,11 @@ class Plots:
         top: int | None = None,
         unit: str = "",
     ) -> str:
-        """Stacked bars over time.
+        """Renders stacked bars over time.
 
-        Args:
-            title: what it shows.
-            series: names in the order of stacking; the n-th has the n-th colour.
-            steps: beginning of a step in ms -> series -> how many.
-            axis: the time.
-            height: in pixels, at the plot's own width.
-            top: what the scale reaches; None: the highest bar.
-            unit: behind the numbers.
+        Args: title: the title. series: names in stacking order; the n-th has the n-th colour. steps: start of a step
+        in ms -> series -> count. axis: the time axis. height: in pixels, at the plot's own width. top: the upper end
+        of the scale; None: the highest bar. unit: suffix of the numbers.
         """
         highest = max((sum(values.values()) for values in steps.values()), default=0) if top is None else top
         scale = _nice_top(highest)
@@ -108,7 +100,7 @@ class Plots:
         )
 
     def heat(self, title: str, rows: Sequence[str], steps: Mapping[str, Mapping[int, int]], axis: Axis) -> str:
-        """A row a name, a cell a step; the more, the darker."""
+        """Renders a heat map: a row per name, a cell per step, darker for higher counts."""
         height = ROW * len(rows) + FOOT + 4
         highest = max((value for row in steps.values() for value in row.values()), default=1)
         parts = [_hatch(axis, LABEL_WIDTH, WIDTH - RIGHT, 2, ROW * len(rows))]
@@ -128,7 +120,7 @@ class Plots:
         return self._svg(height, title, f"{len(rows)} rows; {most}", parts)
 
     def spans(self, title: str, rows: Sequence[Span]) -> str:
-        """A bar a row, from zero, made of parts; a mark where a limit is."""
+        """Renders a horizontal bar per row, made of parts, with a mark at the row's limit."""
         height = ROW * len(rows) + FOOT + 4
         longest = max((sum(length for _, length, _ in row.parts) for row in rows), default=0)
         scale = max(1, longest)
@@ -169,7 +161,7 @@ class Span(NamedTuple):
 
 
 def legend(series: Sequence[str]) -> str:
-    """What the colours mean."""
+    """Renders the legend of the series' colours."""
     items = "".join(
         f'<li><svg viewBox="0 0 12 12" width="12" height="12" aria-hidden="true">'
         f'<rect class="s{place % SERIES}" width="12" height="12" rx="2"/></svg> {escape(shown(name))}</li>'
@@ -207,7 +199,7 @@ def _time_axis(axis: Axis, left: float, right: float, floor: float) -> str:
 
 
 def _foot(left: float, right: float, floor: float, text_at: Callable[[float], str]) -> str:
-    """The line below a plot, with texts from its left end (0) to its right one (1)."""
+    """Renders the axis below a plot, with labels from its left end (0) to its right end (1)."""
     parts = [f'<line class="axis" x1="{left:.1f}" x2="{right:.1f}" y1="{floor:.1f}" y2="{floor:.1f}"/>']
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         anchor = "start" if not share else "end" if share == 1 else "middle"
@@ -219,7 +211,7 @@ def _foot(left: float, right: float, floor: float, text_at: Callable[[float], st
 
 
 def _nice_top(highest: float) -> int:
-    """The first of 1, 2, 4, 6, 8, 10, 20, ... that is not below `highest`."""
+    """Returns the first of 1, 2, 4, 6, 8, 10, 20, ... that is not below `highest`."""
     base = 1
     while True:
         for factor in (1, 2, 4, 6, 8):

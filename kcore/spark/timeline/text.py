@@ -1,4 +1,4 @@
-"""Names, numbers and times as people read them. Names are clients' own: whatever is in them must do no harm."""
+"""Formats names, numbers and times for people. Names come from clients, so their content is not trusted."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ SHORT_LETTERS: Final = 30
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999, behind which there are no dates."""
+"""The end of the year 9999, the last date."""
 
 
 def shown(text: object) -> str:
-    """A name, clean, and no longer than a page can bear."""
+    """Returns a name without control characters, limited to a page's width."""
     letters = str(text)
     return clean(letters if len(letters) <= MOST_LETTERS else letters[: MOST_LETTERS - 1] + "…")
 
 
 def short(text: object) -> str:
-    """The same, as long as a label may be."""
+    """Returns a name without control characters, limited to a label's width."""
     letters = shown(text)
     return letters if len(letters) <= SHORT_LETTERS else letters[: SHORT_LETTERS - 1] + "…"
 
 
 def number(value: float | None) -> str:
-    """1 234 567; 12.5; a dash for None."""
+    """Formats a number: 1 234 567; 12.5; a dash for None."""
     if value is None:
         return "–"
     text = f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value:,}"
@@ -36,7 +36,7 @@ def number(value: float | None) -> str:
 
 
 def duration(ms: int | None) -> str:
-    """840 ms, 4.2 s, 3 min 20 s, 2 h 5 min, 3 d 4 h; a dash for None."""
+    """Formats a duration: 840 ms, 4.2 s, 3 min 20 s, 2 h 5 min, 3 d 4 h; a dash for None."""
     if ms is None:
         return "–"
     if ms < 1_000:
@@ -51,7 +51,7 @@ def duration(ms: int | None) -> str:
 
 
 def utc(ms: int | None, *, days: bool = True, millis: bool = False) -> str:
-    """A time in UTC: 2026-11-21 22:05:03; a dash for None, the number for what is no date."""
+    """Formats a time in UTC: 2026-11-21 22:05:03; a dash for None, the number if it is not a date."""
     if ms is None:
         return "–"
     if not 0 <= ms <= LAST_MS:

@@ -1,4 +1,4 @@
-"""Transactions out of `__transaction_state`: from the first partition that is added to the last marker."""
+"""Derives transactions from `__transaction_state`: from the first added partition to the last marker."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from kcore.transaction.states import (
 )
 
 TV2: Final = 2
-"""`transaction.version` from which on every end of a transaction raises the epoch (KIP-890)."""
+"""The `transaction.version` from which every end of a transaction raises the epoch (KIP-890)."""
 
 OUTCOMES: Final = {COMPLETE_COMMIT: "committed", COMPLETE_ABORT: "aborted"}
 
 
 @dataclass(slots=True)
 class Open:
-    """A transaction that is under way.
+    """A transaction in progress.
 
     Attributes:
         start: its first record.
-        start_ms: when it began, by the coordinator's clock.
+        start_ms: its start by the coordinator's clock.
         producer_id: the producer.
-        producer_epoch: its epoch while it is open.
-        client_version: `transaction.version` behind its last Ongoing record.
-        timeout_ms: how long it may take.
-        state: where it is.
-        prepare_ms: when its end was decided.
-        cause: why it is aborted.
-        partitions: how many take part.
-        topics: of which topics.
-        whole: whether the log still held everything at its start.
+        producer_epoch: its epoch while the transaction is open.
+        client_version: the `transaction.version` of its last Ongoing record.
+        timeout_ms: its timeout.
+        state: its state.
+        prepare_ms: the time of the decision.
+        cause: the cause of an abort.
+        partitions: the number of its partitions.
+        topics: the topics of its partitions.
+        whole: True if the log was complete at its start.
     """
 
     start: Place
@@ -58,10 +58,9 @@ class Open:
 
 
 class Transactions:
-    """The transactional ids of a partition that have a transaction open.
+    """The transactional ids of a partition that have an open transaction.
 
-    Args:
-        partition: of `__transaction_state`.
+    Args: partition: a partition of `__transaction_state`.
     """
 
     __slots__ = ("_open", "_partition")
@@ -71,7 +70,7 @@ class Transactions:
         self._partition = partition
 
     def replay(self, key: Any, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
-        """One record."""
+        """Applies one record; yields transactions that it finishes."""
         transactional_id = key.transactional_id
         found = self._open.get(transactional_id)
         if value is None:
@@ -96,13 +95,13 @@ class Transactions:
             yield from self._lost(transactional_id, found)
 
     def at_end(self, last_ms: int) -> Iterator[Fact]:
-        """What is open at the end of the log, whose latest time is `last_ms`."""
+        """Yields the transactions that are open at the end of the log, whose latest time is `last_ms`."""
         for transactional_id, found in self._open.items():
             yield self._fact(transactional_id, found, "open", None, None, last_ms)
         self._open.clear()
 
     def _lost(self, transactional_id: str, found: Open | None) -> Iterator[Fact]:
-        """The log goes on without its end: compaction took that away."""
+        """Yields a transaction whose end is not in the log because of compaction."""
         if found is not None:
             del self._open[transactional_id]
             yield self._fact(transactional_id, found, "unknown", None, None)
@@ -156,7 +155,7 @@ def _begun(value: Any, state: TransactionStatus, place: Place, whole: bool) -> O
 
 
 def _follow(found: Open, value: Any, state: TransactionStatus) -> None:
-    """A transaction after one of its records."""
+    """Updates a transaction from one of its records."""
     entries = value.transaction_partitions or ()
     found.partitions = sum(len(entry.partition_ids) for entry in entries)
     found.topics = tuple(sorted(entry.topic for entry in entries))
@@ -172,15 +171,15 @@ def _follow(found: Open, value: Any, state: TransactionStatus) -> None:
 
 
 def _abort_cause(found: Open, value: Any) -> str:
-    """Who ended a transaction.
+    """Returns the cause of an abort.
 
-    A fence raises the epoch, and so does a producer of `transaction.version` 2 that aborts by itself. The coordinator
-    fences for a timeout or for a new instance. A producer that aborts itself after its timeout, before the coordinator
-    looked, is the one case that looks like another.
+    A fence raises the epoch. So does an abort by a producer with `transaction.version` 2. The coordinator fences
+    because of a timeout or a new instance. Only one case is ambiguous: a producer that aborts after its timeout,
+    before the coordinator checks, looks like a timeout.
     """
     assert found.prepare_ms is not None
     if found.state is not ONGOING:
-        return "producer"  # aborted without having begun (KIP-890)
+        return "producer"  # aborted an empty transaction (KIP-890)
     if value.producer_epoch == found.producer_epoch:
         return "producer"
     if 0 < found.timeout_ms <= found.prepare_ms - found.start_ms:

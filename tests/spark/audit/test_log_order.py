@@ -219,4 +219,4 @@ def test_a_batch_that_stands_in_a_segment_twice(segment: Path) -> None:
     segment.write_bytes(data[: starts[hit + 1]] + data[starts[hit] :])
     (one,) = findings(segment.parent)
     assert (one.kind, one.evidence) == ("duplicate-offset", (Evidence("__consumer_offsets", 0, base, -1),))
-    assert one.sentence.endswith(f"offsets {base} to {behind - 1} stand in the log once more.")
+    assert one.sentence.endswith(f"offsets {base} to {behind - 1} occur in the log again.")
