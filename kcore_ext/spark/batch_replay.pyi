@@ -9,8 +9,8 @@ class EventInput:
     """Columns of a batch of events, as Arrow's binary, int64 (offset, producer_id; timestamp in µs), int32 and bool.
 
     Args:
-        size: how many rows they have.
-        key: and `value`, `offset`: these are there. Of the others, None stands for a column of -1 or False.
+        size: the number of rows.
+        key: required, like `value` and `offset`. For other columns, None stands for a column of -1 or False.
     """
 
     def __init__(
@@ -30,16 +30,17 @@ class EventInput:
 
 @final
 class EventReplay:
-    """Walks over the events of one partition; offsets that come again, and those that come too late, are passed over.
+    """Replays the events of one partition; skips repeated and late offsets.
 
     Args:
         topic: the partition's topic.
         partition: its number.
-        stop: the first event with this offset or a later one ends the replay, and with it all that come behind.
-        latest_ms: the first event with a later timestamp does so too.
-        watch_keys: whether to look for the first key that comes again.
+        stop: the first event with this offset or a later one ends the replay.
+        latest_ms: the first event with a later timestamp ends the replay.
+        watch_keys: True to find the first repeated key.
         partitions_of: (group, topic) -> its dictionary of offsets by partition; None if the topic has no offsets.
-        other: called with the fields of an `EventRow` for each event that is no plain committed offset.
+        other: called with the fields of an `EventRow` for each event that is not a non-transactional committed
+            offset.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class EventReplay:
         other: Callable[[tuple[Any, ...]], object],
     ) -> None: ...
     def replay(self, events: EventInput) -> None:
-        """The next events. Whatever `other` raises, it raises too."""
+        """Replays the next events. Propagates exceptions of `other`."""
 
     @property
     def log_first(self) -> int:
@@ -61,40 +62,40 @@ class EventReplay:
 
     @property
     def log_last(self) -> int:
-        """The offset of its last one, whether it was replayed or not."""
+        """The offset of the log's last event, replayed or not."""
 
     @property
     def first(self) -> int:
-        """The offset of the first event that was replayed, -1 without one."""
+        """The offset of the first replayed event, -1 without one."""
 
     @property
     def last(self) -> int:
-        """The offset of the last one."""
+        """The offset of the last replayed event."""
 
     @property
     def last_timestamp_ms(self) -> int:
-        """Its timestamp, -1 for none."""
+        """The timestamp of the last replayed event, -1 for none."""
 
     @property
     def repeated_at(self) -> int:
-        """Where a key came for the second time; -1 as long as none did, or if nobody asked."""
+        """The offset of the first repeated key; -1 if there is none, or if `watch_keys` is False."""
 
     @property
     def plain(self) -> int:
-        """How many plain committed offsets there were."""
+        """The number of non-transactional committed offsets, which the fast path replayed."""
 
     @property
     def added(self) -> int:
-        """How many of them were new to their dictionaries."""
+        """The number of them that were new to their dictionaries."""
 
     @property
     def gaps(self) -> bool:
-        """Whether an offset was missing, from 0 on."""
+        """True if an offset was missing, counted from 0 on."""
 
     @property
     def last_gap(self) -> int:
-        """The offset behind the last ones that are missing before the replay's end, -1 for none."""
+        """The offset behind the last gap before the replay's end, -1 for none."""
 
     @property
     def cut(self) -> bool:
-        """Whether there are events behind the replay's end."""
+        """True if there are events behind the replay's end."""

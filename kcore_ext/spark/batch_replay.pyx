@@ -1,9 +1,9 @@
-"""Events that Arrow holds, replayed where they lie: an object a committed offset, and none for anything else.
+"""Replays events from Arrow buffers in place, with an object per committed offset and none for other events.
 
-A walk does for each event what `kcore.spark.state.partition_state.PartitionState.apply` and
-`kcore.spark.state.completeness.Completeness.saw` do with a row. Committed offsets of no producer, which are nearly all
-that a coordinator's log holds, are put where the engine's own recovery puts them. Every other event is handed over as a
-row.
+For each event, the replay does the work of `kcore.spark.state.partition_state.PartitionState.apply` and
+`kcore.spark.state.completeness.Completeness.saw`. Non-transactional committed offsets, which are nearly all events of
+a coordinator's log, go directly to the dictionaries that the engine's own recovery fills. All other events are passed
+on as rows.
 """
 
 cimport cython
@@ -21,7 +21,7 @@ cdef enum:
 
 @cython.final
 cdef class EventInput:
-    """Columns of a batch of events; numbers and flags may be missing."""
+    """Columns of a batch of events. Columns of numbers and booleans may be missing."""
 
     cdef Py_ssize_t size
     cdef Input key
@@ -59,12 +59,12 @@ cdef class EventReplay:
     cdef object partition
     cdef object partitions_of
     cdef object other
-    cdef set keys                       # None: nobody asks, or the answer is known
+    cdef set keys                       # None: `watch_keys` is False, or a repeated key was found
     cdef OffsetDecoder decoder
-    cdef bytes names                    # those that `offsets` belongs to
+    cdef bytes names                    # the group and topic of `offsets`
     cdef dict offsets
     cdef int64_t stop, latest_ms
-    cdef readonly int64_t log_first     # -1: nothing yet
+    cdef readonly int64_t log_first     # -1: no event yet
     cdef readonly int64_t log_last
     cdef readonly int64_t first
     cdef readonly int64_t last
@@ -114,12 +114,12 @@ cdef class EventReplay:
             self.last = offset
             self.last_timestamp_ms = timestamp_ms
             if control or not self._put(events, row, &key, offset):
-                # It may change anything: what is remembered of the offsets does not count any more.
+                # The call may change any state: the cached dictionary of offsets is not valid any more.
                 self.names = None
                 self.other(self._fields(events, row, &key, control))
 
     cdef int _saw(self, int64_t offset, Bytes* key, bint control, bint beyond) except -1:
-        """What the log says of its being compacted; see `Completeness.saw`."""
+        """Tracks the completeness of the log, as `Completeness.saw` does."""
         cdef bytes data
         if self.log_first < 0:
             self.log_first = offset
@@ -139,7 +139,7 @@ cdef class EventReplay:
         return 0
 
     cdef bint _put(self, EventInput events, Py_ssize_t row, Bytes* key, int64_t offset) except -1:
-        """Whether an event was a plain committed offset, which is then where it belongs."""
+        """Replays an event if it is a non-transactional committed offset. Returns False for other events."""
         cdef OffsetAndMetadata entry
         cdef const uint8_t* end
         cdef Bytes value
@@ -153,7 +153,7 @@ cdef class EventReplay:
             if not self.decoder._read_names(key.at, key.size):
                 return False
             entry = read_value(value.at, value.size)
-        except UnicodeDecodeError:  # the way of every row finds it again, and says so
+        except UnicodeDecodeError:  # `other` decodes the event again and reports the error
             return False
         if entry is None:
             return False
@@ -169,7 +169,7 @@ cdef class EventReplay:
         return True
 
     cdef tuple _fields(self, EventInput events, Py_ssize_t row, Bytes* key, bint control):
-        """The fields of an `EventRow`; neither the kind of its timestamp nor its headers matter to a replay."""
+        """Returns the fields of an `EventRow`. A replay needs neither timestamp type nor headers."""
         cdef Bytes value
         events.value.get(row, &value)
         return (
@@ -201,7 +201,7 @@ cdef inline int32_t int_at(Input column, Py_ssize_t row, int32_t otherwise) noex
 
 
 cdef inline int64_t ms_at(Input column, Py_ssize_t row) noexcept:
-    """A timestamp in ms, rounded down, and -1 for none."""
+    """Returns a timestamp in ms, rounded down, and -1 for none."""
     cdef int64_t us
     if column is None or not column.is_valid(row):
         return -1

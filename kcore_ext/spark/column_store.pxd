@@ -1,4 +1,4 @@
-"""Columns in Arrow's layout, those that are read and those that grow; see column_store.pyx."""
+"""Columns in Arrow's layout, for reading and for appending. The functions are documented in column_store.pyx."""
 
 from cpython.buffer cimport Py_buffer
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -7,17 +7,17 @@ from libc.string cimport memcpy
 from kcore_ext.codec.plan cimport FieldSpec
 
 cdef struct Column:
-    int kind                    # a Kind of codec_plan
-    Py_ssize_t width            # of one value; 0 for text, bytes, arrays and structs
-    Py_ssize_t length           # values so far
-    Py_ssize_t capacity         # values that there is room for
-    Py_ssize_t size             # text and bytes: how many bytes `values` holds
-    Py_ssize_t room             # text and bytes: how many it has room for
-    unsigned char* values       # fixed values one after the other, or the bytes of all texts
-    unsigned char* validity     # a byte a value, 0 for null; NULL while no value is
-    int32_t* offsets            # text, bytes and arrays: where each value begins, and where the last one ends
+    int kind                    # a Kind of codec.plan
+    Py_ssize_t width            # of one value in bytes; 0 for text, bytes, arrays and structs
+    Py_ssize_t length           # number of values
+    Py_ssize_t capacity         # number of values that fit
+    Py_ssize_t size             # text and bytes: number of used bytes in `values`
+    Py_ssize_t room             # text and bytes: number of bytes that fit
+    unsigned char* values       # fixed-size values one after another, or the bytes of all texts
+    unsigned char* validity     # one byte per value, 0 for null; NULL while no value is null
+    int32_t* offsets            # text, bytes and arrays: the start of each value, and the end of the last one
     int n_children
-    Column** children           # a struct's fields, or an array's elements
+    Column** children           # the fields of a struct, or the elements of an array
     bint default_null
     const unsigned char* default    # `width` bytes, or `default_size` of text; NULL for arrays and structs
     Py_ssize_t default_size
@@ -35,7 +35,7 @@ cdef class Input:
 
 cdef class ColumnNode:
     cdef Column column
-    cdef list children          # of ColumnNode, as in column.children
+    cdef list children          # of ColumnNode, in the order of column.children
     cdef bytes default          # owns column.default
 
 cdef ColumnNode field_column(FieldSpec spec)
@@ -55,7 +55,7 @@ cdef list finish_all(list nodes)
 cdef void discard(ColumnNode node) noexcept
 
 
-# Room for these was made by `reserve`.
+# The caller has reserved room with `reserve`.
 cdef inline void put_int32(Column* column, int32_t number) noexcept:
     (<int32_t*>column.values)[column.length] = number
     column.length += 1
@@ -72,7 +72,7 @@ cdef inline void put_flag(Column* column, bint flag) noexcept:
 
 
 cdef inline bint is_ascii(const unsigned char* at, Py_ssize_t size) noexcept:
-    """Whether bytes are plain ASCII, looked at eight at a time."""
+    """True if bytes are ASCII. Checks eight bytes at a time."""
     cdef uint64_t high = 0
     cdef uint64_t eight
     cdef Py_ssize_t i = 0

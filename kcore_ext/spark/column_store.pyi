@@ -2,13 +2,13 @@ from typing import Any, final
 
 @final
 class Input:
-    """One column that Arrow holds, read where it lies.
+    """One Arrow column, read in place.
 
     Args:
-        validity: a bit a value; None where none is null.
-        offsets: int32, for text and bytes; None for truth values.
-        data: the bytes of all values, or a bit a truth value; None if there are none.
-        first: where the column's rows begin in these buffers.
+        validity: one bit per value; None if no value is null.
+        offsets: int32, for text and bytes; None for booleans.
+        data: the bytes of all values, or one bit per boolean; None without values.
+        first: the position of the column's first row in these buffers.
     """
 
     def __init__(self, validity: Any, offsets: Any, data: Any, first: int) -> None: ...

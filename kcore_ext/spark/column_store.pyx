@@ -1,11 +1,10 @@
-"""Columns in Arrow's layout: values, validity, offsets, and the columns below them; read, and growing.
+"""Columns in Arrow's layout, for reading and for appending: values, validity, offsets, and child columns.
 
-What is appended in the middle of a row can be taken back: a struct is as long as the rows that are whole, and
-`truncate` cuts everything below it to that. Room for values is made ahead (`reserve`), for as many as a caller knows to
-come, so that appending one is a store and an addition. Validity and truth are a byte a value here, and a bit a value
-once a column is finished.
+Values of an incomplete row can be removed: a struct counts only complete rows, and `truncate` cuts its children to
+that length. `reserve` allocates room ahead for the number of values that a caller expects, so that appending a value
+is a store and an addition. Validity and booleans take one byte per value here, and one bit in a finished column.
 
-Functions that return int give 0, or -1 when there is no memory.
+Functions that return int return 0, or -1 if there is no memory.
 """
 
 import struct
@@ -30,7 +29,7 @@ cdef enum:
     FIRST_CAPACITY = 64
     LARGEST = 0x7FFFFFFF    # Arrow's offsets of text, bytes and arrays are int32
 
-# Kind -> (bytes of a value, its format); Arrow through Spark has no unsigned numbers, so these are wider.
+# Kind -> (bytes of a value, its format); Spark has no unsigned numbers, so these are wider.
 _FIXED = {
     BOOL: (1, "=b"), INT8: (1, "=b"), INT16: (2, "=h"), UINT16: (4, "=i"), INT32: (4, "=i"), UINT32: (8, "=q"),
     INT64: (8, "=q"), FLOAT64: (8, "=d"), UUID: (16, "16s"),
@@ -38,7 +37,7 @@ _FIXED = {
 
 
 cdef class Memory:
-    """A piece of memory that Python may read, freed with the last reader."""
+    """A block of memory that Python can read; freed with its last reader."""
 
     cdef unsigned char* start
     cdef Py_ssize_t size
@@ -51,7 +50,7 @@ cdef class Memory:
 
 
 cdef Memory _hand_over(unsigned char** start, Py_ssize_t size):
-    """Memory that Python owns from now on; `start` is NULL afterwards, and unchanged if an exception was raised."""
+    """Passes the ownership of memory to Python. `start` is NULL afterwards, or unchanged if an exception was raised."""
     cdef Memory memory = Memory.__new__(Memory)
     if start[0] == NULL:
         start[0] = <unsigned char*>PyMem_RawMalloc(1)
@@ -64,7 +63,7 @@ cdef Memory _hand_over(unsigned char** start, Py_ssize_t size):
 
 
 cdef Memory _allocated(Py_ssize_t size):
-    """New memory that Python owns, of a byte at least; its contents are undefined."""
+    """Allocates memory that Python owns, at least one byte, with undefined contents."""
     cdef Memory memory = Memory.__new__(Memory)
     memory.start = <unsigned char*>PyMem_RawMalloc(max(1, size))
     if memory.start == NULL:
@@ -74,7 +73,7 @@ cdef Memory _allocated(Py_ssize_t size):
 
 
 cdef class ColumnNode:
-    """Owns one column and those below it."""
+    """Owns one column and its child columns."""
 
     def __dealloc__(self):
         PyMem_RawFree(self.column.values)
@@ -85,7 +84,7 @@ cdef class ColumnNode:
 
 # ---------------------------------------------------------------- reading
 cdef class Input:
-    """One column of Arrow's, as it was handed over: its buffers, and where its rows begin in them."""
+    """One Arrow column: its buffers, and the position of its first row in them."""
 
     def __cinit__(self, validity, offsets, data, Py_ssize_t first):
         self.first = first
@@ -111,7 +110,7 @@ cdef class Input:
         return bits[row >> 3] >> (row & 7) & 1
 
     cdef void get(self, Py_ssize_t row, Bytes* found) noexcept:
-        """The bytes of a row; `found.at` is NULL for null, and for nothing else."""
+        """Sets `found` to the bytes of a row; `found.at` is NULL only for null."""
         cdef const int32_t* offsets = <const int32_t*>self.views[1].buf + self.first
         if not self.is_valid(row):
             found.at = NULL
@@ -122,9 +121,9 @@ cdef class Input:
             <const unsigned char*>self.views[2].buf + offsets[row])
 
 
-# ---------------------------------------------------------------- making them
+# ---------------------------------------------------------------- creating columns
 cdef ColumnNode scalar_column(int kind):
-    """A column of numbers, text or bytes."""
+    """Returns a column of numbers, text or bytes."""
     cdef ColumnNode node = ColumnNode.__new__(ColumnNode)
     node.column.kind = kind
     node.column.width = _FIXED[kind][0] if kind in _FIXED else 0
@@ -146,17 +145,17 @@ cdef ColumnNode _with_children(int kind, list children):
 
 
 cdef ColumnNode struct_column(list children):
-    """A column of structs with these fields."""
+    """Returns a column of structs with these fields."""
     return _with_children(STRUCT, children)
 
 
 cdef ColumnNode array_column(ColumnNode item):
-    """A column of arrays of such elements."""
+    """Returns a column of arrays of such elements."""
     return _with_children(ARRAY, [item])
 
 
 cdef ColumnNode field_column(FieldSpec spec):
-    """The column of a declared field, with its default."""
+    """Returns the column of a declared field, with its default."""
     cdef ColumnNode node
     if spec.kind == STRUCT:
         node = struct_column([field_column(one) for one in spec.struct.FIELDS])
@@ -195,7 +194,7 @@ cdef int _set_default(ColumnNode node, FieldSpec spec) except -1:
 
 # ---------------------------------------------------------------- room
 cdef int reserve(Column* column, Py_ssize_t extra) noexcept:
-    """Makes room for more values, in a struct's fields too; not for an array's elements."""
+    """Reserves room for more values, in a struct's fields too, but not for an array's elements."""
     cdef Py_ssize_t capacity = column.length + extra
     cdef void* grown
     cdef int i
@@ -228,7 +227,7 @@ cdef int reserve(Column* column, Py_ssize_t extra) noexcept:
 
 
 cdef int make_room(Column* column, Py_ssize_t size) noexcept:
-    """Makes room for so many more bytes of text."""
+    """Reserves room for more bytes of text."""
     cdef Py_ssize_t room = column.size + size
     cdef void* grown
     if room <= column.room:
@@ -244,9 +243,9 @@ cdef int make_room(Column* column, Py_ssize_t size) noexcept:
     return 0
 
 
-# ---------------------------------------------------------------- values; room was made for them
+# ---------------------------------------------------------------- values; the caller reserved room for them
 cdef int pad(Column* column, Py_ssize_t count, bint null) noexcept:
-    """Appends values that nobody looks at: nulls, or what stands below nulls."""
+    """Appends nulls, or placeholders below nulls."""
     cdef Py_ssize_t at = column.length
     cdef Py_ssize_t i
     cdef int child
@@ -271,7 +270,7 @@ cdef int pad(Column* column, Py_ssize_t count, bint null) noexcept:
 
 
 cdef int put_default(Column* column) noexcept:
-    """Appends what a field has that its record does not mention."""
+    """Appends the default of a field that its record does not contain."""
     cdef int i
     if column.default_null:
         return pad(column, 1, True)
@@ -307,7 +306,7 @@ cdef int put_bytes(Column* column, const unsigned char* at, Py_ssize_t size) noe
 
 
 cdef int put_text(Column* column, const unsigned char* at, Py_ssize_t size, const char* errors) noexcept:
-    """Appends text; what is no UTF-8 is replaced by an error handler of Python's."""
+    """Appends text; a Python error handler replaces invalid UTF-8."""
     cdef PyObject* text
     cdef const char* encoded = NULL
     cdef Py_ssize_t length = 0
@@ -327,7 +326,7 @@ cdef int put_text(Column* column, const unsigned char* at, Py_ssize_t size, cons
 
 
 cdef void truncate(Column* column, Py_ssize_t length) noexcept:
-    """Takes back what stands behind `length` values, in the columns below too, which may be ahead of this one."""
+    """Removes the values behind `length`, in child columns too, which may be longer than this one."""
     cdef int i
     if column.validity != NULL and column.length > length:
         memset(column.validity + length, 1, column.length - length)
@@ -342,9 +341,9 @@ cdef void truncate(Column* column, Py_ssize_t length) noexcept:
     column.length = min(column.length, length)
 
 
-# ---------------------------------------------------------------- handing them over
+# ---------------------------------------------------------------- finishing columns
 cdef Memory _packed(const unsigned char* flags, Py_ssize_t count):
-    """A bit for each byte, the least significant first."""
+    """Packs bytes to bits, least significant bit first."""
     cdef Memory memory = _allocated((count + 7) // 8)
     cdef unsigned char* bits = memory.start
     cdef Py_ssize_t i
@@ -355,7 +354,7 @@ cdef Memory _packed(const unsigned char* flags, Py_ssize_t count):
 
 
 cdef Memory _multiples(Py_ssize_t count, int32_t width):
-    """The offsets of values that are all `width` bytes long."""
+    """Returns the offsets of values that are all `width` bytes long."""
     cdef Memory memory
     cdef int32_t* offsets
     cdef Py_ssize_t i
@@ -369,7 +368,7 @@ cdef Memory _multiples(Py_ssize_t count, int32_t width):
 
 
 cdef void discard(ColumnNode node) noexcept:
-    """Drops all values of a column and of those below it."""
+    """Removes all values of a column and of its children."""
     cdef Column* column = &node.column
     PyMem_RawFree(column.values)
     PyMem_RawFree(column.validity)
@@ -382,10 +381,10 @@ cdef void discard(ColumnNode node) noexcept:
 
 
 cdef object finish(ColumnNode node):
-    """A column's (length, nulls, buffers, columns below it), in Arrow's order; the column begins anew.
+    """Returns a column's (length, null count, buffers, child columns) in Arrow's order, and clears the column.
 
-    It begins anew even if there is no memory for the result: columns that were handed over in part would no longer
-    agree with those below them.
+    The column is cleared even if there is no memory for the result: after a partial transfer, it would not agree with
+    its children any more.
     """
     try:
         return _finished(node)
@@ -395,7 +394,7 @@ cdef object finish(ColumnNode node):
 
 
 cdef list finish_all(list nodes):
-    """`finish` for columns of one table: all of them begin anew, or none would fit the others."""
+    """Finishes the columns of one table. On an error all of them are cleared, so that their lengths agree."""
     try:
         return [_finished(<ColumnNode>node) for node in nodes]
     except:
@@ -405,7 +404,7 @@ cdef list finish_all(list nodes):
 
 
 cdef object _finished(ColumnNode node):
-    """`finish`, but for columns that are handed over in part when there is no memory."""
+    """Finishes a column without clearing it on an error, unlike `finish`."""
     cdef Column* column = &node.column
     cdef Py_ssize_t length = column.length
     cdef Py_ssize_t nulls = 0
@@ -423,7 +422,7 @@ cdef object _finished(ColumnNode node):
         buffers = [validity]
     elif column.kind == BOOL:
         buffers = [validity, _packed(column.values, length)]
-    elif column.kind == UUID:  # Spark's binary is of any length
+    elif column.kind == UUID:  # as offsets and values, because Spark's binary has variable length
         buffers = [validity, _multiples(length, 16), _hand_over(&column.values, length * 16)]
     elif column.width:
         buffers = [validity, _hand_over(&column.values, length * column.width)]

@@ -1,4 +1,4 @@
-"""Records of batches as columns of events; see event_columns.pyx."""
+"""Declarations of event_columns.pyx, which collects records of batches as columns of events."""
 
 from libc.stdint cimport int64_t
 
@@ -19,7 +19,7 @@ cdef class EventColumns:
     cdef ColumnNode transactional
     cdef ColumnNode control
     cdef ColumnNode batch_only
-    cdef list nodes             # all of them, in the order of their declaration
+    cdef list nodes             # all columns, in the order of their declaration
 
     cdef void _drop_partial_row(self) noexcept
     cdef int _put_record(self, RecordReader reader, int64_t offset) except -1

@@ -6,7 +6,7 @@ from kcore_ext.spark.record_columns import Finished
 
 @final
 class EventColumns:
-    """Collects the records of batches as columns; as long as it has rows."""
+    """Collects the records of batches as columns. `len` is the number of rows."""
 
     def __len__(self) -> int: ...
     def append(
@@ -17,18 +17,20 @@ class EventColumns:
         stop: int,
         decompress: Callable[[int, memoryview, int], bytes],
     ) -> None:
-        """Takes the records of a batch, or a row that stands for a batch without records. Its CRC is not checked.
+        """Appends the records of a batch, or one row for a batch without records. Does not check the CRC.
 
         Args:
-            batch: where it lies; position: from which byte on.
-            first: the first offset that is wanted; stop: the one before which to stop.
+            batch: the buffer; position: the first byte of the batch in it.
+            first: the first offset to append; stop: the offset before which to stop.
             decompress: as for `kcore_ext.batch.iter_records`.
 
         Raises:
-            CorruptBatchError: the records are damaged; those before the damage were taken.
+            CorruptBatchError: the records are damaged; those before the damage were appended.
         """
 
     def take(self) -> list[Finished]:
-        """Key, value, offset, timestamp (µs, null for none), its type, headers, producer's id and epoch, last sequence
-        number, transactional, control, batch_only. It has no rows then.
+        """Returns the columns and removes all rows.
+
+        The columns are key, value, offset, timestamp (µs, null for none), timestamp type, headers, producer id and
+        epoch, last sequence number, transactional, control, batch_only.
         """

@@ -1,6 +1,6 @@
-"""Records of batches from a log's bytes into columns of events, without an object a row.
+"""Collects records of batches from log bytes as columns of events, without an object per row.
 
-What a row says is what `kcore.spark.events.event.EventRow` says; topic and partition are the caller's to add.
+The columns are those of `kcore.spark.events.event.EventRow`, without topic and partition, which the caller adds.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -16,7 +16,7 @@ from kcore_ext.spark.column_store cimport (
 )
 
 cdef enum:
-    LARGEST_MS = 9223372036854775   # in microseconds it fits an int64
+    LARGEST_MS = 9223372036854775   # the largest number of milliseconds that fits an int64 in microseconds
     MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 
 
@@ -80,12 +80,12 @@ cdef class EventColumns:
                 raise MemoryError
 
     cdef void _drop_partial_row(self) noexcept:
-        """Takes back what was appended of a row that is not whole; the offset is its last field."""
+        """Removes the fields of an incomplete row; the offset is the last field of a row."""
         for node in self.nodes:
             truncate(&(<ColumnNode>node).column, self.offset.column.length)
 
     def _put_nothing(self, BatchHeader header, int64_t offset):
-        """A row for a batch without records."""
+        """Appends a row for a batch without records."""
         for node in (self.key, self.value):
             if pad(&(<ColumnNode>node).column, 1, True) < 0:
                 raise MemoryError
@@ -108,7 +108,9 @@ cdef class EventColumns:
         return self._put_facts(header, offset, timestamp_ms, False)
 
     cdef int _put_headers(self, RecordView* record) except -1:
-        """The headers of a record that the reader has found whole. Names that are no UTF-8 are read as Java does."""
+        """Appends the headers of a record, which the reader has checked. Invalid UTF-8 in names is replaced as in
+        Java.
+        """
         cdef Column* column = &self.headers.column
         cdef Column* items = column.children[0]
         cdef const unsigned char* at = record.headers
@@ -129,10 +131,10 @@ cdef class EventColumns:
         return 0
 
     cdef int _put_facts(self, BatchHeader header, int64_t offset, int64_t timestamp_ms, bint batch_only) except -1:
-        """What a row says beside key, value and headers."""
+        """Appends the fields of a row besides key, value and headers."""
         cdef Py_ssize_t row = self.offset.column.length
         cdef int32_t last_sequence = -1
-        if header.base_sequence >= 0:  # they wrap from 2147483647 to 0
+        if header.base_sequence >= 0:  # sequence numbers wrap from 2147483647 to 0
             last_sequence = <int32_t>((<int64_t>header.base_sequence + header.last_offset_delta) & 0x7FFFFFFF)
         if 0 <= timestamp_ms <= LARGEST_MS:
             (<int64_t*>self.timestamp.column.values)[row] = timestamp_ms * 1000
@@ -154,7 +156,7 @@ cdef class EventColumns:
 
 
 cdef int _put_maybe(Column* column, const unsigned char* at, int32_t size) except -1:
-    """Bytes, or null for a negative size."""
+    """Appends bytes, or null for a negative size."""
     if (pad(column, 1, True) if size < 0 else put_bytes(column, at, size)) < 0:
         raise MemoryError
     return 0

@@ -6,19 +6,19 @@ from kcore_ext.spark.record_columns import Finished
 
 @final
 class OffsetColumns:
-    """Collects rows of the table `offsets` (`kcore.spark.state.table_schemas`); as long as it has rows.
+    """Collects rows of the table `offsets` (`kcore.spark.state.table_schemas`). `len` is the number of rows.
 
     Args:
-        coordinator_partition: the partition that they all come from.
+        coordinator_partition: the partition of all rows.
     """
 
     def __init__(self, coordinator_partition: int) -> None: ...
     def __len__(self) -> int: ...
     def add(self, group: str, topic: str, partition: int, offset: OffsetAndMetadata, producer_id: int = -1) -> None:
-        """One offset; one that a transaction has pending comes with its producer id."""
+        """Appends one offset. A pending offset of a transaction comes with its producer id."""
 
     def add_all(self, group: str, topic: str, partitions: Mapping[int, OffsetAndMetadata]) -> None:
-        """A group's committed offsets of a topic, by partition."""
+        """Appends a group's committed offsets of a topic, by partition."""
 
     def take(self) -> list[Finished]:
-        """The columns, in the table's order. It has no rows then."""
+        """Returns the columns in the table's order, and removes all rows."""

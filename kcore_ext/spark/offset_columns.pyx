@@ -1,4 +1,4 @@
-"""Committed offsets as rows of the table `offsets`, in Arrow's layout and without an object a row."""
+"""Collects committed offsets as rows of the table `offsets`, in Arrow's layout and without an object per row."""
 
 cimport cython
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
@@ -76,7 +76,7 @@ cdef class OffsetColumns:
 
 
 cdef int put_known(Column* column, int64_t number) except -1:
-    """A number, or null for a negative one."""
+    """Appends a number, or null for a negative one."""
     if number >= 0:
         put_int64(column, number)
     elif pad(column, 1, True) < 0:
@@ -93,7 +93,7 @@ cdef int put_str(Column* column, str text) except -1:
 
 
 cdef int put_uuid(Column* column, const unsigned char* uuid) except -1:
-    """A topic's id as hexadecimal digits, or null for zeroes."""
+    """Appends a topic id as hexadecimal digits, or null for a zero id."""
     cdef unsigned char digits[2 * UUID_BYTES]
     cdef int i
     if memcmp(uuid, ZERO_BYTES, UUID_BYTES) == 0:

@@ -1,20 +1,20 @@
-"""Typed columns of internal records; see record_columns.pyx."""
+"""Declarations of record_columns.pyx, which decodes internal records to typed columns."""
 
 from kcore_ext.codec.plan cimport Plan
 from kcore_ext.spark.column_store cimport Bytes, Column, ColumnNode, Input
 
 cdef struct Place:
     Column* column
-    Route* nested           # of a struct, or of an array's structs
+    Route* nested           # for a struct, or an array of structs
 
 cdef struct Route:
     Plan* plan
-    Column* column          # the struct's own
-    Place* ops              # as in the plan
+    Column* column          # the column of the struct itself
+    Place* ops              # in the order of the plan
     Place* tags
     Place* absent
 
-cdef enum Status:           # what a row is; the order is that of STATUSES
+cdef enum Status:           # the status of a row, in the order of STATUSES
     OK
     TOMBSTONE
     CONTROL
@@ -23,16 +23,16 @@ cdef enum Status:           # what a row is; the order is that of STATUSES
     UNKNOWN_VERSION
     MALFORMED
     OTHER_TOPIC
-    BAD_KEY                 # malformed, and not even its key could be read
+    BAD_KEY                 # malformed, with an unreadable key
 
 cdef class Mapped:
     cdef Route route
     cdef ColumnNode node
-    cdef list nested            # owns the routes below
+    cdef list nested            # owns the nested routes
 
 cdef class RecordType:
     cdef str name
-    cdef bint wanted            # False: read to see whether it can be read, and forgotten
+    cdef bint wanted            # False: records of the type are checked, but get no column
     cdef ColumnNode node        # {key, value}
     cdef Mapped key
     cdef list values            # a Mapped for each version from `low` on
@@ -44,7 +44,7 @@ cdef class RecordType:
 cdef class RecordColumns:
     cdef list types             # of RecordType
     cdef list topics            # of bytes
-    cdef list by_type           # for each topic, record type -> place in `types`
+    cdef list by_type           # for each topic: record type -> index in `types`
     cdef ColumnNode status
     cdef ColumnNode kind
     cdef ColumnNode record_type

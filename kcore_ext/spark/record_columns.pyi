@@ -4,19 +4,19 @@ from typing import Any, Final, final
 from kcore_ext.spark.column_store import Input
 
 STATUSES: Final[tuple[str, ...]]
-"""What a row may be, by the numbers that heads have."""
+"""The statuses of rows, indexed by the numbers in heads."""
 
 Finished = tuple[int, int, list[Any], list[Any]]
-"""A column in Arrow's layout: length, nulls, buffers (None for a validity that is not needed), columns below it."""
+"""A column in Arrow's layout: length, null count, buffers (None for an unneeded validity), child columns."""
 
 @final
 class RecordColumns:
-    """Reads keys and values of internal records into typed columns, batch after batch.
+    """Decodes keys and values of internal records to typed columns, batch by batch.
 
     Args:
-        topics: topic -> (record type, name, key's class, value's class) of every record type that it may hold; classes
-            are declared ones (`kcore.protocol.schema`).
-        wanted: the names of those that get columns; the others are read to see whether they can be.
+        topics: topic -> (record type, name, key class, value class) of each of its record types; the classes are
+            declared ones (`kcore.protocol.schema`).
+        wanted: the names of the types that get columns; records of other types are only checked.
     """
 
     def __init__(
@@ -24,26 +24,28 @@ class RecordColumns:
     ) -> None: ...
     @property
     def names(self) -> list[str]:
-        """The record types' names, by the numbers that heads have."""
+        """The names of the record types, indexed by the numbers in heads."""
 
     def read(
         self, size: int, topics: Input, keys: Input, values: Input, control: Input | None, batch_only: Input | None
     ) -> list[int]:
-        """Reads a batch; its columns are then taken.
+        """Decodes a batch. The caller takes its columns before the next batch.
 
         Args:
-            size: how many rows the columns have.
-            topics: text. keys, values: bytes. control, batch_only: truth values; None: false.
+            size: the number of rows.
+            topics: text. keys, values: bytes. control, batch_only: booleans; None: False.
 
         Returns:
             The rows that are malformed or of an unknown version.
 
         Raises:
-            MemoryError: there was not enough; this object is of no use any more.
+            MemoryError: out of memory; this object must not be used any more.
         """
 
     def take_heads(self) -> tuple[Finished, Finished, Finished, Finished]:
-        """Status (int8), number of the record type's name, record type, version of the value (int32, maybe null)."""
+        """Returns status (int8), number of the record type's name, record type, and value version (int32, maybe
+        null).
+        """
 
     def take(self, name: str) -> Finished | None:
-        """A record type's column: structs {key, value}, null in other rows; None if the batch has none of the type."""
+        """Returns a type's column: structs {key, value}, null in other rows; None if the batch lacks the type."""

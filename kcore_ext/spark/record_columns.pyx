@@ -1,8 +1,8 @@
-"""Records of internal topics from Arrow's buffers into typed columns, without an object a row.
+"""Decodes records of internal topics from Arrow buffers to typed columns, without an object per row.
 
-A record type has one struct column {key, value}. The plan of a version (codec_plan) says what is on the wire; beside
-it stands where each of its fields goes. A row whose bytes are no such record is taken back and becomes null where it
-could not be read; which rows these are is told, so that the caller can say what is wrong with them.
+A record type has one struct column {key, value}. The plan of a version (codec.plan) describes the wire format; a
+route maps each of its fields to a column. The unreadable part of a malformed row is removed and becomes null. The
+numbers of such rows are returned, so that the caller can report the errors.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -24,18 +24,18 @@ from kcore_ext.spark.column_store cimport (
 cdef enum:
     NULL_LENGTH = -1
     FAILED = -2
-    EXHAUSTED = -9          # in a reader's `found`: there was no memory
+    EXHAUSTED = -9          # value of a reader's `found`: out of memory
     LONGEST_STRING = 0x7FFF
-    RECORD_TYPES = 256      # the types that a topic may have
+    RECORD_TYPES = 256      # upper limit of the record types of a topic
 
 STATUSES = (
     "ok", "tombstone", "control", "no_record", "unknown_type", "unknown_version", "malformed", "other_topic",
 )
 
 
-# ---------------------------------------------------------------- where fields go
+# ---------------------------------------------------------------- routes of fields
 cdef class Mapped:
-    """Where the fields of one plan go: a column for each operation, and where it is a struct's, the struct's own."""
+    """The columns of one plan's fields: one for each operation and, for a struct, that of the struct itself."""
 
     def __dealloc__(self):
         PyMem_Free(self.route.ops)
@@ -51,7 +51,7 @@ cdef Place* _places(int count) except NULL:
 
 
 cdef Mapped _mapped(object cls, int version, bint flexible, ColumnNode node):
-    """The route of a class's version into the struct column `node`."""
+    """Returns the route from a version of a class to the struct column `node`."""
     cdef Schema schema = schema_of(<PyTypeObject*>cls)
     cdef Plan* plan = schema.plan(version, flexible)
     cdef Mapped mapped = Mapped.__new__(Mapped)
@@ -96,7 +96,7 @@ cdef int _exhausted(Reader* reader) noexcept:
 
 
 cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nullable) noexcept:
-    """A length or count: NULL_LENGTH for an allowed null, FAILED for anything else that is none."""
+    """Reads a length or count: NULL_LENGTH for an allowed null, FAILED for invalid bytes."""
     cdef unsigned int raw
     cdef Py_ssize_t length
     cdef Py_ssize_t left = reader.end - reader.at
@@ -123,7 +123,7 @@ cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nul
 
 
 cdef inline int _put_raw(Column* column, Reader* reader, const unsigned char* at, Py_ssize_t size) noexcept:
-    """What `put_bytes` does, in line: it is called for every text of a record."""
+    """Appends bytes as `put_bytes` does, inline, because every text of a record needs it."""
     if column.size + size > column.room and make_room(column, size) < 0:
         return _exhausted(reader)
     memcpy(column.values + column.size, at, size)
@@ -134,7 +134,7 @@ cdef inline int _put_raw(Column* column, Reader* reader, const unsigned char* at
 
 
 cdef int _put_text(Column* column, Reader* reader, const unsigned char* at, Py_ssize_t size) noexcept:
-    """Appends text that is not plain ASCII, with Java's replacement of what is no UTF-8, as the codec does."""
+    """Appends text that is not ASCII; replaces invalid UTF-8 as Java does, like the codec."""
     return _exhausted(reader) if put_text(column, at, size, b"kcore.java") < 0 else 0
 
 
@@ -167,7 +167,7 @@ cdef inline int _put_bytes(Column* column, Reader* reader, bint compact, bint nu
 
 
 cdef inline int _put_number(Column* column, Reader* reader, int kind) noexcept:
-    """A number, a truth or a uuid."""
+    """Appends a number, a boolean or a UUID."""
     cdef const unsigned char* at = reader.at
     cdef Py_ssize_t left = reader.end - at
     cdef Py_ssize_t row = column.length
@@ -251,7 +251,7 @@ cdef int _put_array(Op* op, Place* place, Reader* reader) noexcept:
 
 
 cdef int _put_nested(Op* op, Place* place, Reader* reader) noexcept:
-    """A struct that stands in a struct."""
+    """Appends a struct nested in a struct."""
     cdef unsigned int present
     if op.nullable:
         if op.tag >= 0:
@@ -268,7 +268,7 @@ cdef int _put_nested(Op* op, Place* place, Reader* reader) noexcept:
 
 
 cdef inline int _put(Op* op, Place* place, Reader* reader) noexcept:
-    """The value of one field."""
+    """Appends the value of one field."""
     if op.kind <= UUID:
         return _put_number(place.column, reader, op.kind)
     elif op.kind == STRING:
@@ -281,7 +281,7 @@ cdef inline int _put(Op* op, Place* place, Reader* reader) noexcept:
 
 
 cdef int _put_tags(Route* route, Reader* reader) noexcept:
-    """A tag section: known fields go to their columns, unknown ones are passed over (KIP-482)."""
+    """Reads a tag section: known fields go to their columns, unknown ones are skipped (KIP-482)."""
     cdef Plan* plan = route.plan
     cdef Py_ssize_t row = route.column.length
     cdef unsigned int count, tag, size
@@ -303,7 +303,7 @@ cdef int _put_tags(Route* route, Reader* reader) noexcept:
         for i in range(plan.n_tags):
             if <unsigned int>plan.tags[i].tag != tag:
                 continue
-            truncate(route.tags[i].column, row)  # a tag given twice: the last one counts
+            truncate(route.tags[i].column, row)  # of a repeated tag, the last one counts
             reader.end = behind
             if _put(&plan.tags[i], &route.tags[i], reader) < 0:
                 return -1
@@ -314,7 +314,7 @@ cdef int _put_tags(Route* route, Reader* reader) noexcept:
 
 
 cdef int _put_struct(Route* route, Reader* reader) noexcept:
-    """One struct: a value for every field of its column."""
+    """Appends one struct: a value for every field of its column."""
     cdef Plan* plan = route.plan
     cdef Column* column
     cdef int i
@@ -336,7 +336,7 @@ cdef int _put_struct(Route* route, Reader* reader) noexcept:
 
 
 cdef int _read(Route* route, const unsigned char* at, Py_ssize_t size) except -1:
-    """Appends the struct that stands behind two bytes: True, or False with nothing appended."""
+    """Appends the struct behind a two-byte version. Returns False, with nothing appended, if it is malformed."""
     cdef Reader reader
     cdef Py_ssize_t row = route.column.length
     reader.start = at
@@ -371,7 +371,7 @@ cdef class RecordType:
         ]
 
     cdef int read(self, Bytes* key, Bytes* value, Py_ssize_t row) except -1:
-        """Appends one record at `row`: whole, its key alone, or nothing (BAD_KEY). Gives its status."""
+        """Appends one record at `row`: all of it, only its key, or nothing (BAD_KEY). Returns its status."""
         cdef Column* column = &self.node.column
         cdef Column* values = column.children[1]
         cdef int status, version
@@ -397,7 +397,7 @@ cdef class RecordType:
             elif _read(&(<Mapped>self.values[version - self.low]).route, value.at, value.size):
                 status = OK
             else:
-                # A version above the newest that was read as the newest is still not one that is known.
+                # A newer version was read as the newest known one, but its status is still UNKNOWN_VERSION.
                 status = MALFORMED if read_int16(value.at) <= self.high else UNKNOWN_VERSION
         if status != OK and pad(values, 1, True) < 0:
             raise MemoryError
@@ -433,7 +433,7 @@ cdef class RecordColumns:
         try:
             return self._read(size, topics, keys, values, control, batch_only)
         except:
-            self._discard()  # rows in part, or of a batch that its caller gives up
+            self._discard()  # incomplete rows, or rows of a batch that the caller abandons
             raise
 
     cdef list _read(self, Py_ssize_t size, Input topics, Input keys, Input values, Input control, Input batch_only):
@@ -461,7 +461,7 @@ cdef class RecordColumns:
         return odd
 
     cdef int _topic(self, Bytes* topic) except -2:
-        """Which of the topics it is, -1 for none."""
+        """Returns the index of the topic, -1 for none."""
         cdef bytes name
         cdef int i
         if topic.at == NULL:
@@ -473,7 +473,7 @@ cdef class RecordColumns:
         return -1
 
     cdef int _row(self, Py_ssize_t row, Bytes* topic, Bytes* key, Bytes* value) except -1:
-        """Reads one record and appends what its head says."""
+        """Decodes one record and appends its head."""
         cdef int at = self._topic(topic)
         cdef int place = -1
         cdef int record_type, status
@@ -493,7 +493,7 @@ cdef class RecordColumns:
         return self._head(status, place, key, value)
 
     cdef int _head(self, int status, int place, Bytes* key, Bytes* value) except -1:
-        """Appends status, type, record type and version; the latter two where there are the bytes for them."""
+        """Appends status, type, record type and version; the last two if the bytes contain them."""
         cdef Column* column = &self.status.column
         (<int8_t*>column.values)[column.length] = <int8_t>status
         column.length += 1
@@ -509,7 +509,7 @@ cdef class RecordColumns:
         return status
 
     cdef int _close(self, Py_ssize_t size) except -1:
-        """Every column that has anything is as long as the batch."""
+        """Pads every non-empty column to the length of the batch."""
         cdef RecordType kind
         cdef Column* column
         for one in self.types:
@@ -523,7 +523,7 @@ cdef class RecordColumns:
         return 0
 
     cdef void _discard(self) noexcept:
-        """Drops all rows of all columns."""
+        """Removes all rows of all columns."""
         discard(self.status)
         discard(self.kind)
         discard(self.record_type)

@@ -177,7 +177,7 @@ def then(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
         (then(pending=True), state(), 10, "set",
          "back by 20; a transaction was open then, whose offset does not count"),
         (then(history=COMPACTED), state(), 10, "set",
-         "back by 20; the log was compacted since; this record is still there"),
+         "back by 20; the log was compacted since; this record still exists"),
         (then(None, history=COMPACTED), state(), None, "refuse", LOST),
         (then(history=DAMAGED), state(), 10, "set",
          "back by 20; parts of the log are missing: a later offset may have been committed"),

@@ -51,7 +51,9 @@ def sort_key(fact: Fact) -> tuple[object, ...]:
 def compare(facts: Iterable[Fact], logs: Logs) -> Iterator[Finding]:
     """Yields the findings across partitions.
 
-    Args: facts: the facts in the order of `SORTED`. logs: the available logs.
+    Args:
+        facts: the facts in the order of `SORTED`.
+        logs: the available logs.
     """
     for producer_id, of_producer in groupby(facts, key=lambda fact: fact.producer_id):
         if producer_id >= 0:

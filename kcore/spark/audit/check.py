@@ -13,8 +13,11 @@ from kcore.spark.events.event import EventRow
 class Log:
     """One partition's log under audit: the state that all of its checks share.
 
-    Args: topic: its topic. partition: its number. history: tracks which parts of the log are missing. say: receives
-    findings and facts.
+    Args:
+        topic: its topic.
+        partition: its number.
+        history: tracks which parts of the log are missing.
+        say: receives findings and facts.
     """
 
     __slots__ = ("history", "partition", "said", "say", "topic")

@@ -34,8 +34,10 @@ ROWS_PER_BATCH = 5_000
 def said_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part]) -> DataFrame:
     """Returns the findings of each partition of a folder, and the facts to compare across partitions (`SAID_DDL`).
 
-    Args: spark: a session. path: an export, a data folder, or a broker's log folder, at a path that executors can
-    read. parts: the partitions to audit.
+    Args:
+        spark: a session.
+        path: an export, a data folder, or a broker's log folder, at a path that executors can read.
+        parts: the partitions to audit.
     """
     with open_source(path) as source:
         tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
@@ -58,9 +60,10 @@ def said_of_partitions(
 
     One task reads each partition in offset order. It holds the live state, not the log.
 
-    Args: events: the columns of the data source `kcore`, with `includeBatches` and, to report damage,
-    `includeFaults`. cleaned_to: the offsets up to which compaction has run, as far as known. tasks: the number of
-    tasks; None: `spark.sql.shuffle.partitions`.
+    Args:
+        events: the columns of the data source `kcore`, with `includeBatches` and, to report damage, `includeFaults`.
+        cleaned_to: the offsets up to which compaction has run, as far as known.
+        tasks: the number of tasks; None: `spark.sql.shuffle.partitions`.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 

@@ -26,13 +26,18 @@ MAX_KEYS = 100_000
 class History:
     """Tracks possible gaps of one log. It sees each row before the checks do.
 
-    Args: topic: the topic of the partition. cleaned_to: the offset up to which compaction has run, if known.
-    Otherwise it is inferred from the log: below it no key occurs twice. (The base offset of the newest segment would
-    be a tighter bound, but only if the copy has all segments.)
+    Args:
+        topic: the topic of the partition.
+        cleaned_to: the offset up to which compaction has run, if known. Otherwise it is inferred from the log: below
+            it no key occurs twice. (The base offset of the newest segment would be a tighter bound, but only if the
+            copy has all segments.)
 
-    Attributes: next_offset: the offset after the last row, -1 before the first row. first_offset: the offset of the
-    first row, -1 before it. solid_from: the offset from which nothing is missing; None while unknown. solid_ms: the
-    timestamp at `solid_from`. damaged: True if damage caused a loss.
+    Attributes:
+        next_offset: the offset after the last row, -1 before the first row.
+        first_offset: the offset of the first row, -1 before it.
+        solid_from: the offset from which nothing is missing; None while unknown.
+        solid_ms: the timestamp at `solid_from`.
+        damaged: True if damage caused a loss.
     """
 
     __slots__ = (

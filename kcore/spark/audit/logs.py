@@ -20,8 +20,11 @@ Place = tuple[str, int]
 class LogSpan(NamedTuple):
     """The completeness of one log.
 
-    Attributes: since_ms: the time from which nothing is missing. Older rows of other logs may refer to an earlier log
-    of the same name. newest_ms: its newest timestamp. damaged: True if damage caused a loss.
+    Attributes:
+        since_ms: the time from which nothing is missing. Older rows of other logs may refer to an earlier log of the
+            same name.
+        newest_ms: its newest timestamp.
+        damaged: True if damage caused a loss.
     """
 
     since_ms: int
@@ -32,10 +35,13 @@ class LogSpan(NamedTuple):
 class Logs(NamedTuple):
     """The logs of an audit.
 
-    Attributes: spans: completeness by topic and partition. now_ms: the time at their ends; a transaction that exceeds
-    its timeout at this time hangs. grace_ms: the tolerance for delays. decisions_since_ms: the time from which every
-    transaction decision is known; None: no decision is known. decisions_until_ms: the newest timestamp of
-    `__transaction_state`; -1 without it. knows_ids: True if every transactional id that exists at the end is known.
+    Attributes:
+        spans: completeness by topic and partition.
+        now_ms: the time at their ends; a transaction that exceeds its timeout at this time hangs.
+        grace_ms: the tolerance for delays.
+        decisions_since_ms: the time from which every transaction decision is known; None: no decision is known.
+        decisions_until_ms: the newest timestamp of `__transaction_state`; -1 without it.
+        knows_ids: True if every transactional id that exists at the end is known.
     """
 
     spans: Mapping[Place, LogSpan]
@@ -56,9 +62,11 @@ class Logs(NamedTuple):
     ) -> Logs:
         """Builds the description of the logs from facts of the kind `log`.
 
-        Args: facts: one for each partition that has rows. parts: all partitions, including those without rows.
-        now_ms: the time; None: the timestamp of the newest record of an internal topic. grace_ms: the tolerance for
-        delays.
+        Args:
+            facts: one for each partition that has rows.
+            parts: all partitions, including those without rows.
+            now_ms: the time; None: the timestamp of the newest record of an internal topic.
+            grace_ms: the tolerance for delays.
         """
         logs = [fact for fact in facts if fact.fact == "log"]
         spans = {

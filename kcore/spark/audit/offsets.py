@@ -24,7 +24,9 @@ Place = tuple[str, str, int]
 class OffsetsWentBack(Check):
     """Reports decreasing offsets in log order, from non-transactional and transactional commits.
 
-    Args: log: the log. groups: the state replayed alongside: earlier offsets and the members of each group.
+    Args:
+        log: the log.
+        groups: the state replayed alongside: earlier offsets and the members of each group.
     """
 
     __slots__ = ("_groups", "_pending")

@@ -52,8 +52,10 @@ runs with the replay of `__consumer_offsets`.
 class PartitionAudit:
     """The audit of one partition.
 
-    Args: topic: its topic, an internal one or a user's. partition: its number. cleaned_to: the offset up to which
-    compaction has run, if known.
+    Args:
+        topic: its topic, an internal one or a user's.
+        partition: its number.
+        cleaned_to: the offset up to which compaction has run, if known.
     """
 
     def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:
@@ -193,8 +195,11 @@ def examine(
 ) -> Iterator[Finding | Fact]:
     """Yields the findings of one partition, and the facts to compare across partitions.
 
-    Args: topic: its topic. partition: its number. rows: its log in offset order, with duplicates and reader faults at
-    their positions. cleaned_to: the offset up to which compaction has run, if known.
+    Args:
+        topic: its topic.
+        partition: its number.
+        rows: its log in offset order, with duplicates and reader faults at their positions.
+        cleaned_to: the offset up to which compaction has run, if known.
     """
     partition_audit = PartitionAudit(topic, partition, cleaned_to)
     for row in rows:

@@ -17,7 +17,9 @@ SENTENCE_LETTERS: Final = 400
 def lines(findings: Iterable[Finding], total: int) -> list[str]:
     """Returns a header, one line per finding, and the number of further findings.
 
-    Args: findings: the findings to show, in order. total: the total number of findings.
+    Args:
+        findings: the findings to show, in order.
+        total: the total number of findings.
     """
     rows = [("severity", "kind", "where", "when", "what")]
     rows += [
@@ -49,7 +51,8 @@ def when(one: Finding) -> str:
 def summary(counts: Mapping[tuple[str, str], int]) -> list[str]:
     """Returns the number of findings of each kind, worst first.
 
-    Args: counts: (severity, kind) -> number of findings.
+    Args:
+        counts: (severity, kind) -> number of findings.
     """
     if not counts:
         return ["Nothing was found."]

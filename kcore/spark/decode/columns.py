@@ -61,7 +61,9 @@ __all__ = [
 class Columns(NamedTuple):
     """The result of decoding the columns topic, key and value.
 
-    Attributes: heads: the columns of `HEAD_DDL`. records: a struct column for each requested record type.
+    Attributes:
+        heads: the columns of `HEAD_DDL`.
+        records: a struct column for each requested record type.
     """
 
     heads: list[pa.Array]
@@ -74,15 +76,17 @@ class Decoder(Protocol):
     def decode(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], list[pa.Array]]:
         """Returns the columns of `HEAD_DDL`, and a struct column per record type, with as many rows as the batch.
 
-        Args: batch: has the columns topic, key and value, and optionally control and batch_only, as Arrow's string,
-        binary and bool.
+        Args:
+            batch: has the columns topic, key and value, and optionally control and batch_only, as Arrow's string,
+                binary and bool.
         """
 
 
 def decoder(names: Iterable[str]) -> Decoder:
     """Returns a decoder for these record types, compiled if the extension is installed.
 
-    Raises: KcoreError: a name is not a record type.
+    Raises:
+        KcoreError: a name is not a record type.
     """
     names = tuple(names)
     unknown = sorted(set(names) - set(record_types()))
@@ -95,12 +99,14 @@ def decoder(names: Iterable[str]) -> Decoder:
 def decode(events: DataFrame, types: Iterable[str] | None = None) -> DataFrame:
     """Adds the typed content of records to events.
 
-    Args: events: at least key, value, topic, partition, offset and timestamp: the data source `kcore`, or Spark's own
-    `kafka`. With the columns `control` and `batch_only`, rows that are not records get a status of their own. types:
-    names of the record types that get columns; None: all. Rows of other types keep all other columns. Each type adds
-    its columns to every row, even where they are null: name only the types that you need.
+    Args:
+        events: at least key, value, topic, partition, offset and timestamp: the data source `kcore`, or Spark's own
+            `kafka`. With the columns `control` and `batch_only`, rows that are not records get a status of their own.
+        types: names of the record types that get columns; None: all. Rows of other types keep all other columns. Each
+            type adds its columns to every row, even where they are null: name only the types that you need.
 
-    Raises: KcoreError: a name is not a record type.
+    Raises:
+        KcoreError: a name is not a record type.
     """
     names = tuple(record_types()) if types is None else tuple(types)
     decoder(names)  # refuses a wrong name here instead of in a task
@@ -116,8 +122,10 @@ def decode(events: DataFrame, types: Iterable[str] | None = None) -> DataFrame:
 def decode_batch(batch: pa.RecordBatch, names: tuple[str, ...], using: Decoder | None = None) -> pa.RecordBatch:
     """Decodes one batch; keeps the number and order of rows.
 
-    Args: batch: has the columns `KEPT`. names: the record types that get columns. using: a decoder for these names,
-    reused across batches; None: a new one.
+    Args:
+        batch: has the columns `KEPT`.
+        names: the record types that get columns.
+        using: a decoder for these names, reused across batches; None: a new one.
     """
     decoded = Columns(*(using or decoder(names)).decode(_input_columns(batch)))
     arrays = [*(batch.column(name) for name in KEPT), *decoded.heads, *decoded.records]

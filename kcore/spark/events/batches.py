@@ -40,8 +40,10 @@ class Header(NamedTuple):
 class BatchError(ValueError):
     """Bytes that are not an intact batch.
 
-    Attributes: kind: `truncated` or `corrupt`. size_bytes: the batch size by its header; 0 if that cannot be trusted.
-    offset: the base offset by its header; -1 if that cannot be trusted.
+    Attributes:
+        kind: `truncated` or `corrupt`.
+        size_bytes: the batch size by its header; 0 if that cannot be trusted.
+        offset: the base offset by its header; -1 if that cannot be trusted.
     """
 
     def __init__(self, kind: str, detail: str, size_bytes: int = 0, offset: int = -1) -> None:
@@ -54,7 +56,8 @@ class BatchError(ValueError):
 def check(buffer: memoryview, position: int) -> Header:
     """Returns the header of the batch at `position` after checking its CRC.
 
-    Raises: BatchError: the batch is cut short or damaged.
+    Raises:
+        BatchError: the batch is cut short or damaged.
     """
     left = len(buffer) - position
     if left < pure_batch.HEADER_BYTES:
@@ -78,7 +81,8 @@ def check(buffer: memoryview, position: int) -> Header:
 def rows_of(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
     """Yields the rows of one whole batch whose CRC is correct.
 
-    Raises: BatchError: its records are damaged nevertheless; the rows before the damage were yielded.
+    Raises:
+        BatchError: its records are damaged nevertheless; the rows before the damage were yielded.
     """
     return _BACKEND(topic, partition, batch)
 
@@ -89,7 +93,8 @@ class Gatherer(Protocol):
     def add(self, batch: Any, first: int, stop: int | None) -> None:
         """Adds the rows of one whole batch whose CRC is correct, with offsets from `first` to before `stop`.
 
-        Raises: BatchError: its records are damaged nevertheless; the rows before the damage were added.
+        Raises:
+            BatchError: its records are damaged nevertheless; the rows before the damage were added.
         """
 
     def __len__(self) -> int:

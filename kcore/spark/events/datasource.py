@@ -54,10 +54,15 @@ ROWS_PER_PARTITION = 1_000_000
 class Range:
     """The part of a source to read.
 
-    Attributes: topics: the topics; None: all. partitions: the partitions; None: all. start: the first offset. stop:
-    the offset before which to stop; None: the end. from_ms: rows with earlier timestamps are left out. until_ms: rows
-    with this timestamp or a later one are left out; None: no limit. batches: True to include rows for batches without
-    records. faults: True to include rows for unreadable parts.
+    Attributes:
+        topics: the topics; None: all.
+        partitions: the partitions; None: all.
+        start: the first offset.
+        stop: the offset before which to stop; None: the end.
+        from_ms: rows with earlier timestamps are left out.
+        until_ms: rows with this timestamp or a later one are left out; None: no limit.
+        batches: True to include rows for batches without records.
+        faults: True to include rows for unreadable parts.
     """
 
     topics: frozenset[str] | None = None

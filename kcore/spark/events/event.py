@@ -13,14 +13,22 @@ Headers = tuple[tuple[str, bytes | None], ...]
 class EventRow(NamedTuple):
     """A record of a log, uninterpreted.
 
-    Attributes: key: its key, None for none. value: its value, None for a tombstone. topic: its topic. partition: its
-    partition. offset: its offset. timestamp_ms: its timestamp, in ms since the epoch; -1 for none. timestamp_type:
-    `CREATE_TIME` or `LOG_APPEND_TIME`. headers: its headers in order. producer_id: the producer id of its batch, -1
-    for none. producer_epoch: the producer epoch of its batch, -1 for none. last_sequence: the sequence number of the
-    last record originally in its batch, -1 for none. transactional: True if it belongs to a transaction. control:
-    True for a transaction marker or another control record, which holds no data. batch_only: True for a batch without
-    records. Compaction keeps the last batch of a producer for its header (KIP-98). The row has the batch's last
-    offset.
+    Attributes:
+        key: its key, None for none.
+        value: its value, None for a tombstone.
+        topic: its topic.
+        partition: its partition.
+        offset: its offset.
+        timestamp_ms: its timestamp, in ms since the epoch; -1 for none.
+        timestamp_type: `CREATE_TIME` or `LOG_APPEND_TIME`.
+        headers: its headers in order.
+        producer_id: the producer id of its batch, -1 for none.
+        producer_epoch: the producer epoch of its batch, -1 for none.
+        last_sequence: the sequence number of the last record originally in its batch, -1 for none.
+        transactional: True if it belongs to a transaction.
+        control: True for a transaction marker or another control record, which holds no data.
+        batch_only: True for a batch without records. Compaction keeps the last batch of a producer for its header
+            (KIP-98). The row has the batch's last offset.
     """
 
     key: bytes | None
@@ -42,9 +50,13 @@ class EventRow(NamedTuple):
 class LogFault(NamedTuple):
     """An unreadable part of a log. Its surroundings were read.
 
-    Attributes: topic: the topic. partition: the partition. offset: the damage is at or after this offset, -1 if
-    unknown. kind: an identifier for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `missing` (a
-    segment), `front` (of a log), `absent` (a partition). detail: a description for people.
+    Attributes:
+        topic: the topic.
+        partition: the partition.
+        offset: the damage is at or after this offset, -1 if unknown.
+        kind: an identifier for programs: `truncated`, `corrupt`, `duplicate`, `decode`, `replay`, `missing` (a
+            segment), `front` (of a log), `absent` (a partition).
+        detail: a description for people.
     """
 
     topic: str

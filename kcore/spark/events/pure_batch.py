@@ -31,7 +31,9 @@ _CASTAGNOLI: Final = 0x82F63B78
 class MalformedError(ValueError):
     """Raised for records that are damaged or cannot be decompressed.
 
-    Args: position: in bytes from the start of the batch, or of its decompressed records. reason: the fault.
+    Args:
+        position: in bytes from the start of the batch, or of its decompressed records.
+        reason: the fault.
     """
 
     def __init__(self, position: int, reason: str) -> None:
@@ -72,7 +74,8 @@ def _table() -> tuple[int, ...]:
 def rows(topic: str, partition: int, batch: Any) -> Iterator[EventRow]:
     """Yields the rows of one whole batch.
 
-    Raises: MalformedError: its records are damaged; the rows before the damage were yielded.
+    Raises:
+        MalformedError: its records are damaged; the rows before the damage were yielded.
     """
     fields = _HEADER.unpack_from(batch, 0)
     base, attributes, last_delta = fields[0], fields[5], fields[6]

@@ -20,11 +20,16 @@ def text(options: Options, name: str) -> str:
 def number(options: Options, name: str, least: int | None = None) -> int | None:
     """Parses an integer option.
 
-    Args: options: all options. name: the option's name. least: the smallest allowed value; None: no limit.
+    Args:
+        options: all options.
+        name: the option's name.
+        least: the smallest allowed value; None: no limit.
 
-    Returns: The number; None if the option is missing.
+    Returns:
+        The number; None if the option is missing.
 
-    Raises: ConfigError: the value is not an integer or is below `least`.
+    Raises:
+        ConfigError: the value is not an integer or is below `least`.
     """
     raw = options.get(name)
     if raw is None:

@@ -37,10 +37,13 @@ _MAGIC = bytes([MAGIC])
 class SegmentPartition(NamedTuple):
     """One partition of a log folder.
 
-    Attributes: topic: its topic. partition: its number. paths: its segment files, oldest first. checkpoint: the
-    offset in the cleaner's checkpoint file; None without one. missing: (base offset, name of another file of the
-    segment that exists) of missing segments. leftovers: files of segments that a broker was writing or deleting, by
-    name; not read.
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        paths: its segment files, oldest first.
+        checkpoint: the offset in the cleaner's checkpoint file; None without one.
+        missing: (base offset, name of another file of the segment that exists) of missing segments.
+        leftovers: files of segments that a broker was writing or deleting, by name; not read.
     """
 
     topic: str
@@ -122,8 +125,11 @@ def read_rows(
 ) -> Iterator[EventRow]:
     """Yields the rows of a partition in offset order, each offset once.
 
-    Args: part: the partition. start: the first offset to read. stop: the offset before which to stop; None: the end.
-    on_fault: receives every unreadable part.
+    Args:
+        part: the partition.
+        start: the first offset to read.
+        stop: the offset before which to stop; None: the end.
+        on_fault: receives every unreadable part.
     """
     for path, header, batch, first in _batches(part, start, stop, on_fault):
         try:
@@ -248,7 +254,8 @@ def _checked(view: memoryview, position: int, next_offset: int, beyond: int) -> 
 
     The CRC does not cover the offset. An offset that is too high would make all later batches look like duplicates.
 
-    Raises: BatchError: the batch is cut short or damaged.
+    Raises:
+        BatchError: the batch is cut short or damaged.
     """
     header = check(view, position)
     stray = header.last_offset >= beyond
@@ -277,8 +284,11 @@ def _is_batch(view: memoryview, position: int) -> bool:
 def _behind_damage(data: mmap.mmap, position: int, size_bytes: int, offsets: range) -> int:
     """Returns the position of the next intact batch with one of these offsets, or the end of the data.
 
-    Args: data: a segment file. position: the start of the damaged batch. size_bytes: its length by its header, which
-    no CRC covers; 0 if unknown. offsets: the expected offsets.
+    Args:
+        data: a segment file.
+        position: the start of the damaged batch.
+        size_bytes: its length by its header, which no CRC covers; 0 if unknown.
+        offsets: the expected offsets.
     """
     view = memoryview(data)
     claimed = position + size_bytes

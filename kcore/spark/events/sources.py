@@ -27,13 +27,17 @@ def ignore(fault: LogFault) -> None:
 class Part(NamedTuple):
     """One partition of a source.
 
-    Attributes: topic: its topic. partition: its number. start: the first available offset. end: the offset after the
-    last one; None if only reading shows it. cleaned_to: the offset up to which compaction has run; None if not known
-    for certain. A broker's checkpoint is not certain: the cleaner replaces a log's files one by one and writes the
-    checkpoint afterwards. active_offset: the base offset of the newest segment, which is never compacted; None
-    without segments. log_start: the start of the log. Earlier records are missing, and compaction did not remove
-    them. asked_from: for an export that began later than its log: its requested start offset; 0: none. leftovers:
-    files with parts of the log that are not read.
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        start: the first available offset.
+        end: the offset after the last one; None if only reading shows it.
+        cleaned_to: the offset up to which compaction has run; None if not known for certain. A broker's checkpoint is
+            not certain: the cleaner replaces a log's files one by one and writes the checkpoint afterwards.
+        active_offset: the base offset of the newest segment, which is never compacted; None without segments.
+        log_start: the start of the log. Earlier records are missing, and compaction did not remove them.
+        asked_from: for an export that began later than its log: its requested start offset; 0: none.
+        leftovers: files with parts of the log that are not read.
     """
 
     topic: str
@@ -61,9 +65,12 @@ class Part(NamedTuple):
 class Span(NamedTuple):
     """A request to a source.
 
-    Attributes: part: one of its `parts()`. start: the first offset to read. stop: the offset before which to stop;
-    None: the end. on_fault: receives unreadable parts. columns: the needed columns, including `offset`; others may be
-    left out. None: all.
+    Attributes:
+        part: one of its `parts()`.
+        start: the first offset to read.
+        stop: the offset before which to stop; None: the end.
+        on_fault: receives unreadable parts.
+        columns: the needed columns, including `offset`; others may be left out. None: all.
     """
 
     part: Part
@@ -84,7 +91,8 @@ class Span(NamedTuple):
 class Source(ABC):
     """Partitions of event logs.
 
-    Attributes: parallel: True if several processes may read it at once.
+    Attributes:
+        parallel: True if several processes may read it at once.
     """
 
     parallel = True
@@ -264,8 +272,10 @@ def _around_damage(
 class ServerSource(Source):
     """The topics of a running server, kcore's or any Kafka-compatible one, read through Fetch.
 
-    Args: server: a connection, an engine, or a `kcore.client.cluster.Cluster`, whose partition leaders get the
-    requests. topics: the topics to read; None: all.
+    Args:
+        server: a connection, an engine, or a `kcore.client.cluster.Cluster`, whose partition leaders get the
+            requests.
+        topics: the topics to read; None: all.
     """
 
     parallel = False
@@ -329,11 +339,15 @@ def answer_rows(
 ) -> Generator[EventRow, None, int]:
     """Yields the rows of a Fetch response.
 
-    Args: part: the requested partition. records: the received batches; the last one may be cut short. first: the
-    requested offset: earlier rows of its batch are left out. end: the offset before which to stop; None: no limit.
-    on_fault: receives unreadable parts.
+    Args:
+        part: the requested partition.
+        records: the received batches; the last one may be cut short.
+        first: the requested offset: earlier rows of its batch are left out.
+        end: the offset before which to stop; None: no limit.
+        on_fault: receives unreadable parts.
 
-    Returns: The next offset.
+    Returns:
+        The next offset.
     """
     from kcore.spark.events.batches import BatchError, check, rows_of  # noqa: PLC0415
 
@@ -361,7 +375,8 @@ def answer_rows(
 def open_source(path: str | Path) -> Source:
     """Opens the source in a folder: an export, a broker's log folder, or a kcore data folder.
 
-    Raises: KcoreError: the folder is none of these. If its subfolders are, the message names them.
+    Raises:
+        KcoreError: the folder is none of these. If its subfolders are, the message names them.
     """
     from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
 

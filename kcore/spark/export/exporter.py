@@ -1,6 +1,7 @@
 """Exports event logs as Parquet or JSON lines by topic and partition, with a manifest; resumable and verifiable.
 
-events/manifest.json events/topic=__consumer_offsets/partition=7/00000000000000000000.parquet
+events/manifest.json
+events/topic=__consumer_offsets/partition=7/00000000000000000000.parquet
 """
 
 from __future__ import annotations
@@ -42,8 +43,11 @@ Wanted = Callable[[str], bool]
 class ExportReport(NamedTuple):
     """The result of an export run.
 
-    Attributes: files: the number of written files. rows: the number of rows in them. faults: the unreadable parts.
-    begun_late: (topic, partition, offset) of partitions whose export began at a later offset in an earlier run.
+    Attributes:
+        files: the number of written files.
+        rows: the number of rows in them.
+        faults: the unreadable parts.
+        begun_late: (topic, partition, offset) of partitions whose export began at a later offset in an earlier run.
     """
 
     files: int
@@ -68,13 +72,20 @@ def export(
 
     An interrupted export resumes where the manifest ends; an unfinished file is discarded.
 
-    Args: source: the source. out: the export's folder, created if it does not exist. wanted: selects topics. start:
-    the first offset of every partition. stop: the offset before which to stop; None: the end. form: one of
-    `manifest.FORMATS`; an export keeps its first format. rows_per_file: the maximum number of rows per file. on_file:
-    called with each file once it is in the manifest. manifest: the result of `open_export`, for a process that
-    exports repeatedly: avoids reading the manifest again.
+    Args:
+        source: the source.
+        out: the export's folder, created if it does not exist.
+        wanted: selects topics.
+        start: the first offset of every partition.
+        stop: the offset before which to stop; None: the end.
+        form: one of `manifest.FORMATS`; an export keeps its first format.
+        rows_per_file: the maximum number of rows per file.
+        on_file: called with each file once it is in the manifest.
+        manifest: the result of `open_export`, for a process that exports repeatedly: avoids reading the manifest
+            again.
 
-    Raises: KcoreError: the folder holds an export in another format.
+    Raises:
+        KcoreError: the folder holds an export in another format.
     """
     folder = Path(out)
     again = manifest is not None and (folder / MANIFEST).exists()
@@ -103,7 +114,8 @@ def _faults(manifest: Manifest) -> list[list[ExportedFault]]:
 def open_export(folder: Path, form: str) -> Manifest:
     """Opens or creates an export's folder, discards unfinished files, and returns its manifest.
 
-    Raises: KcoreError: the folder holds an export in another format, or its manifest cannot be read.
+    Raises:
+        KcoreError: the folder holds an export in another format, or its manifest cannot be read.
     """
     folder.mkdir(parents=True, exist_ok=True)
     manifest = Manifest.load(folder) if (folder / MANIFEST).exists() else Manifest(form)
@@ -352,7 +364,8 @@ def verify(folder: str | Path) -> list[str]:
 
     An empty list means that every file exists unchanged and in order, and that the source was completely readable.
 
-    Raises: KcoreError: there is no readable manifest.
+    Raises:
+        KcoreError: there is no readable manifest.
     """
     folder = Path(folder)
     manifest = Manifest.load(folder)

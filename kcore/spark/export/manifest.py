@@ -77,11 +77,16 @@ class ExportedFault:
 class ExportedPartition:
     """One partition of an export.
 
-    Attributes: topic: its topic. partition: its number. next_offset: the start of the next run. cleaned_to: the
-    offset up to which compaction had run; None if the source of the last run did not know. active_offset: the base
-    offset of the newest segment; None without segments. log_start: the start of the log, or of the requested part.
-    asked_from: the requested start if the log began before: earlier rows are not exported; 0: none. faults: the
-    unreadable parts, the first `MAX_FAULTS` of them. files: its files by offset.
+    Attributes:
+        topic: its topic.
+        partition: its number.
+        next_offset: the start of the next run.
+        cleaned_to: the offset up to which compaction had run; None if the source of the last run did not know.
+        active_offset: the base offset of the newest segment; None without segments.
+        log_start: the start of the log, or of the requested part.
+        asked_from: the requested start if the log began before: earlier rows are not exported; 0: none.
+        faults: the unreadable parts, the first `MAX_FAULTS` of them.
+        files: its files by offset.
     """
 
     topic: str

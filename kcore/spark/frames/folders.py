@@ -37,12 +37,16 @@ def folder_state(
 ) -> DataFrame:
     """Returns the state of every coordinator partition in a folder, as rows of all tables (`transforms.STATE_DDL`).
 
-    Args: spark: a session. path: an export, a data folder, or a broker's log folder, at a path that executors can
-    read. topics: the internal topics. partitions: their partitions; None: all. offsets: (topic, partition) -> the
-    offset before which to stop; other partitions are read to their ends. timestamp_ms: stop before the first record
-    with a later timestamp.
+    Args:
+        spark: a session.
+        path: an export, a data folder, or a broker's log folder, at a path that executors can read.
+        topics: the internal topics.
+        partitions: their partitions; None: all.
+        offsets: (topic, partition) -> the offset before which to stop; other partitions are read to their ends.
+        timestamp_ms: stop before the first record with a later timestamp.
 
-    Raises: KcoreError: an offset names a missing partition.
+    Raises:
+        KcoreError: an offset names a missing partition.
     """
     return _replayed(spark, path, (topics, partitions), (offsets, timestamp_ms), (_tables, STATE_DDL))
 

@@ -30,8 +30,9 @@ class LogFacts(NamedTuple):
 def coordinator_events(events: DataFrame) -> DataFrame:
     """Returns the rows of internal topics with all columns that a rebuild needs.
 
-    Args: events: `EVENT_COLUMNS`, and the available columns of `FACT_COLUMNS`. Spark's own Kafka source has none of
-    these: read it with `kafka.isolation.level=read_committed`, because it never shows transaction markers.
+    Args:
+        events: `EVENT_COLUMNS`, and the available columns of `FACT_COLUMNS`. Spark's own Kafka source has none of
+            these: read it with `kafka.isolation.level=read_committed`, because it never shows transaction markers.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -53,9 +54,11 @@ def rebuild_state(
 
     One task replays each partition in offset order. It holds the partition's state in memory, not its log.
 
-    Args: events: as for `coordinator_events`; duplicates of an offset are skipped. offsets: (topic, partition) -> the
-    offset before which to stop; other partitions are read to their ends. timestamp_ms: stop before the first record
-    with a later timestamp. facts: properties of the logs beside their rows.
+    Args:
+        events: as for `coordinator_events`; duplicates of an offset are skipped.
+        offsets: (topic, partition) -> the offset before which to stop; other partitions are read to their ends.
+        timestamp_ms: stop before the first record with a later timestamp.
+        facts: properties of the logs beside their rows.
     """
     from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
 

@@ -32,7 +32,9 @@ SHOWN = 50
 class Audited(NamedTuple):
     """The result of an audit.
 
-    Attributes: counts: (severity, kind) -> number of findings. worst: the first findings, worst first.
+    Attributes:
+        counts: (severity, kind) -> number of findings.
+        worst: the first findings, worst first.
     """
 
     counts: dict[tuple[str, str], int]
@@ -57,12 +59,17 @@ def audit(
 
     A run replaces the output of an earlier one. It writes `audit.json` last: if that file exists, the table does.
 
-    Args: spark: a session. path: an export, a data folder, or raw segment files. out: the output folder of the table
-    `findings`. topics: the topics to audit; empty: all. now_ms: the time at which to check open transactions for
-    timeouts; None: the timestamp of the newest record. grace_ms: the tolerance beyond a transaction's timeout. shown:
-    the maximum number of findings to return.
+    Args:
+        spark: a session.
+        path: an export, a data folder, or raw segment files.
+        out: the output folder of the table `findings`.
+        topics: the topics to audit; empty: all.
+        now_ms: the time at which to check open transactions for timeouts; None: the timestamp of the newest record.
+        grace_ms: the tolerance beyond a transaction's timeout.
+        shown: the maximum number of findings to return.
 
-    Raises: KcoreError: there are no logs.
+    Raises:
+        KcoreError: there are no logs.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415

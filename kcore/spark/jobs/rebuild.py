@@ -56,14 +56,19 @@ def rebuild(
     A run replaces the output of an earlier one. It writes `rebuild.json` last: if that file exists, all tables do.
     Missing partitions have rows in `partitions` and `faults`.
 
-    Args: spark: a session. path: an export, a data folder, or raw segment files. out: the output folder; executors
-    write there, so they must share it. offsets: (topic, partition) -> the offset before which to stop. timestamp_ms:
-    stop before the first record with a later timestamp. partitions: internal topic -> partition count; inferred from
-    the folder for other topics.
+    Args:
+        spark: a session.
+        path: an export, a data folder, or raw segment files.
+        out: the output folder; executors write there, so they must share it.
+        offsets: (topic, partition) -> the offset before which to stop.
+        timestamp_ms: stop before the first record with a later timestamp.
+        partitions: internal topic -> partition count; inferred from the folder for other topics.
 
-    Returns: The number of rows of each table.
+    Returns:
+        The number of rows of each table.
 
-    Raises: KcoreError: an offset names a missing partition, or a partition exists that its topic cannot have.
+    Raises:
+        KcoreError: an offset names a missing partition, or a partition exists that its topic cannot have.
     """
     target = Path(out).absolute()
     (target / DONE).unlink(missing_ok=True)
@@ -114,12 +119,16 @@ def rebuild_folder(
 ) -> WrittenFolder:
     """Writes a data folder that `kcore serve` can start from, with the coordinator state as of a moment.
 
-    Args: spark: a session. path: an export, a data folder, or raw segment files. folder: the new data folder, which
-    must be empty or not exist. offsets: (topic, partition) -> the offset before which to stop. timestamp_ms: stop
-    before the first record with a later timestamp. partitions: internal topic -> partition count, if the source does
-    not contain all partitions.
+    Args:
+        spark: a session.
+        path: an export, a data folder, or raw segment files.
+        folder: the new data folder, which must be empty or not exist.
+        offsets: (topic, partition) -> the offset before which to stop.
+        timestamp_ms: stop before the first record with a later timestamp.
+        partitions: internal topic -> partition count, if the source does not contain all partitions.
 
-    Raises: KcoreError: the folder is not empty, or a group is not in the partition that this partition count implies.
+    Raises:
+        KcoreError: the folder is not empty, or a group is not in the partition that this partition count implies.
     """
     check_empty(Path(folder))
     living = folder_living(spark, path, offsets=offsets, timestamp_ms=timestamp_ms)

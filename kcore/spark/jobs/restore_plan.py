@@ -43,12 +43,16 @@ def committed_then(
     moment are therefore returned with an unknown offset. If parts of a log are missing for another reason, a returned
     offset may be older than a missing one.
 
-    Args: spark: a session. path: an export, a data folder, or a broker's log folder. offsets: (topic, partition) ->
-    the offset before which to stop. timestamp_ms: stop before the first record with a later timestamp. groups: the
-    groups; empty: all.
+    Args:
+        spark: a session.
+        path: an export, a data folder, or a broker's log folder.
+        offsets: (topic, partition) -> the offset before which to stop.
+        timestamp_ms: stop before the first record with a later timestamp.
+        groups: the groups; empty: all.
 
-    Returns: The offsets, and the incomplete partitions of the log with their histories, `COMPACTED` or `DAMAGED`. An
-    offset that was deleted there since may have left no trace. Missing partitions count as damaged.
+    Returns:
+        The offsets, and the incomplete partitions of the log with their histories, `COMPACTED` or `DAMAGED`. An
+        offset that was deleted there since may have left no trace. Missing partitions count as damaged.
     """
     topics = (CONSUMER_OFFSETS,)
     state = folder_state(spark, path, topics=topics, offsets=offsets, timestamp_ms=timestamp_ms)
@@ -72,8 +76,10 @@ def _offsets(
     """Returns the offsets of a state (None for those of open transactions), the histories of incomplete partitions,
     and the partition of each group.
 
-    Args: state: the result of `folder_state`. groups: the groups; empty: all. histories: the histories to use; None:
-    those of the state itself.
+    Args:
+        state: the result of `folder_state`.
+        groups: the groups; empty: all.
+        histories: the histories to use; None: those of the state itself.
     """
     wanted = state["table"] == "offsets"
     if groups:
@@ -103,10 +109,14 @@ def _offsets(
 def plan_restore(then: list[CommittedAsOf], brokers: Brokers | None, where: str, *, include_same: bool = False) -> Plan:
     """Returns the plan for restoring committed offsets, checked against a target if there is one.
 
-    Args: then: the offsets from `committed_then`. brokers: the target; None: none. where: the target's name.
-    include_same: True to commit offsets again that are correct already.
+    Args:
+        then: the offsets from `committed_then`.
+        brokers: the target; None: none.
+        where: the target's name.
+        include_same: True to commit offsets again that are correct already.
 
-    Returns: A plan without its source and moment.
+    Returns:
+        A plan without its source and moment.
     """
     if brokers is None:
         return Plan("", rows=tuple(make_rows(then, None)))

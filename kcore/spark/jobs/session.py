@@ -54,7 +54,8 @@ def prepare_local_workers() -> None:
 def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     """Opens a session for one job, in UTC, and stops it afterwards.
 
-    Raises: KcoreError: there is no Java runtime, or a task failed; the message is the last line of Spark's.
+    Raises:
+        KcoreError: there is no Java runtime, or a task failed; the message is the last line of Spark's.
     """
     check_java()
     from pyspark.errors import PySparkException  # noqa: PLC0415

@@ -53,10 +53,14 @@ def timeline(spark: SparkSession, path: str | Path, out: str | Path, asked: Aske
     A run replaces the output of an earlier one. It writes `timeline.json` last: if that file exists, the output is
     complete.
 
-    Args: spark: a session. path: an export, a data folder, or raw segment files. out: the output folder. asked: the
-    options.
+    Args:
+        spark: a session.
+        path: an export, a data folder, or raw segment files.
+        out: the output folder.
+        asked: the options.
 
-    Returns: The content of the report.
+    Returns:
+        The content of the report.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
 

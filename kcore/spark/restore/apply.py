@@ -73,12 +73,17 @@ def apply(plan: Plan, brokers: Brokers, *, dry_run: bool = False, partial: bool 
     `partial`, the other rows are. A second run changes nothing: correct offsets are left alone, except rows that
     commit an unchanged offset again.
 
-    Args: plan: the plan. brokers: its target. dry_run: check, but do not write. partial: write the rows without
-    faults even if others have faults.
+    Args:
+        plan: the plan.
+        brokers: its target.
+        dry_run: check, but do not write.
+        partial: write the rows without faults even if others have faults.
 
-    Returns: The result of each row, ordered by group, topic and partition.
+    Returns:
+        The result of each row, ordered by group, topic and partition.
 
-    Raises: KcoreError: the plan was made for another cluster, or the target cannot be read.
+    Raises:
+        KcoreError: the plan was made for another cluster, or the target cannot be read.
     """
     wanted = [row for row in plan.rows if row.action == SET]
     target = look(brokers, by_group((row.group, row.place) for row in wanted))

@@ -157,7 +157,8 @@ def sorted_rows(rows: Iterable[PlanRow]) -> list[PlanRow]:
 def is_csv(path: Path) -> bool:
     """True if a file name ends in `.csv`.
 
-    Raises: KcoreError: it ends neither in `.json` nor in `.csv`.
+    Raises:
+        KcoreError: it ends neither in `.json` nor in `.csv`.
     """
     if path.suffix not in (".json", ".csv"):
         raise KcoreError(f"{path}: a plan is a .json or a .csv file")
@@ -167,7 +168,8 @@ def is_csv(path: Path) -> bool:
 def load(path: Path) -> Plan:
     """Reads a plan.
 
-    Raises: KcoreError: the file cannot be read, is not a plan, has another version, or has an invalid row.
+    Raises:
+        KcoreError: the file cannot be read, is not a plan, has another version, or has an invalid row.
     """
     try:
         text = path.read_bytes().decode()

@@ -12,10 +12,15 @@ from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, Place,
 class CommittedAsOf(NamedTuple):
     """One offset as of the moment, as far as the log shows.
 
-    Attributes: group: the group. topic: the topic. partition: its partition. offset: the committed offset; None if
-    unknown because of compaction or damage. metadata: the metadata committed with it. topic_id: the topic's id at the
-    moment, 32 hexadecimal digits; "" if the record has none. history: `WHOLE`, `COMPACTED` or `DAMAGED`. pending:
-    True if an open transaction held another offset.
+    Attributes:
+        group: the group.
+        topic: the topic.
+        partition: its partition.
+        offset: the committed offset; None if unknown because of compaction or damage.
+        metadata: the metadata committed with it.
+        topic_id: the topic's id at the moment, 32 hexadecimal digits; "" if the record has none.
+        history: `WHOLE`, `COMPACTED` or `DAMAGED`.
+        pending: True if an open transaction held another offset.
     """
 
     group: str
@@ -46,8 +51,10 @@ REMARKS = {COMPACTED: OUTLIVED, DAMAGED: MAYBE_OLDER}
 def make_rows(then: Iterable[CommittedAsOf], target: TargetState | None, include_same: bool = False) -> list[PlanRow]:
     """Returns the rows of a plan, ordered by group, topic and partition.
 
-    Args: then: the committed offsets, one per group, topic and partition. target: the target to check against; None:
-    none. include_same: True to commit offsets again that are correct already, which renews their retention.
+    Args:
+        then: the committed offsets, one per group, topic and partition.
+        target: the target to check against; None: none.
+        include_same: True to commit offsets again that are correct already, which renews their retention.
     """
     known = list(then)
     rows = [_row(one, target, include_same) for one in known]

@@ -130,9 +130,12 @@ class Log(NamedTuple):
 class TargetState(NamedTuple):
     """The current state of a target.
 
-    Attributes: cluster_id: its cluster's id. refused: group -> the reason why its offsets must not be changed.
-    committed: group -> (topic, partition) -> its committed offset. logs: (topic, partition) -> its log; missing
-    partitions are left out. unknown_topics: topics that do not exist.
+    Attributes:
+        cluster_id: its cluster's id.
+        refused: group -> the reason why its offsets must not be changed.
+        committed: group -> (topic, partition) -> its committed offset.
+        logs: (topic, partition) -> its log; missing partitions are left out.
+        unknown_topics: topics that do not exist.
     """
 
     cluster_id: str | None
@@ -145,9 +148,12 @@ class TargetState(NamedTuple):
 def look(brokers: Brokers, wanted: Mapping[str, Collection[Place]]) -> TargetState:
     """Reads all state of a target that a restore depends on.
 
-    Args: brokers: the target. wanted: group -> the partitions whose offsets are to be restored.
+    Args:
+        brokers: the target.
+        wanted: group -> the partitions whose offsets are to be restored.
 
-    Raises: KcoreError: the target cannot be reached, or refuses a request.
+    Raises:
+        KcoreError: the target cannot be reached, or refuses a request.
     """
     places = {place for own in wanted.values() for place in own}
     topic_ids, cluster_id = _topics(brokers, {topic for topic, _ in places})
@@ -213,10 +219,14 @@ def _offsets_at(leader: Target, places: Iterable[Place], timestamp: int) -> dict
 def committed_offsets(brokers: Brokers, group: str, places: Collection[Place]) -> dict[Place, Committed]:
     """Returns the committed offsets of a group, and marks those that open transactions hold.
 
-    Args: brokers: the target. group: the group. places: partitions to check for open transactions. Kafka reports a
-    pending offset without a committed one only for partitions that the request names.
+    Args:
+        brokers: the target.
+        group: the group.
+        places: partitions to check for open transactions. Kafka reports a pending offset without a committed one only
+            for partitions that the request names.
 
-    Raises: KcoreError: the coordinator refuses the request or is not available.
+    Raises:
+        KcoreError: the coordinator refuses the request or is not available.
     """
     found: dict[Place, Committed] = {}
     for place, part in _fetch_offsets(brokers, group, None).items():
@@ -261,9 +271,13 @@ def _fetch_offsets(brokers: Brokers, group: str, places: Collection[Place] | Non
 def of_coordinator(brokers: Brokers, group: str, ask: Callable[[Target], tuple[Any, int]]) -> Any:
     """Sends a request to a group's coordinator; retries while it is not available.
 
-    Args: brokers: the target. group: the group. ask: sends the request; returns the response and its error code.
+    Args:
+        brokers: the target.
+        group: the group.
+        ask: sends the request; returns the response and its error code.
 
-    Raises: KcoreError: the coordinator stays unavailable.
+    Raises:
+        KcoreError: the coordinator stays unavailable.
     """
     for attempt in range(TRIES):
         try:

@@ -28,8 +28,11 @@ class PlacedId(NamedTuple):
 class Absent(NamedTuple):
     """The missing partitions of a topic.
 
-    Attributes: topic: the topic. partition_count: its partition count. at_least: True if it may have more.
-    partitions: the missing partitions, ascending; at least one.
+    Attributes:
+        topic: the topic.
+        partition_count: its partition count.
+        at_least: True if it may have more.
+        partitions: the missing partitions, ascending; at least one.
     """
 
     topic: str
@@ -48,10 +51,13 @@ def absent_partitions(
 ) -> list[Absent]:
     """Returns the missing partitions by topic; complete topics are left out.
 
-    Args: present: topic -> its existing partitions. ids: ids and their partitions; not those of
-    `__share_group_state`, which are hashed with their topics. given: topic -> partition count, if known.
+    Args:
+        present: topic -> its existing partitions.
+        ids: ids and their partitions; not those of `__share_group_state`, which are hashed with their topics.
+        given: topic -> partition count, if known.
 
-    Raises: KcoreError: a partition exists that is outside of the given count.
+    Raises:
+        KcoreError: a partition exists that is outside of the given count.
     """
     counts = dict(given or {})
     for topic, count in counts.items():
@@ -74,7 +80,9 @@ def absent_partitions(
 def least_count(at_least: int, ids: Collection[PlacedId]) -> int:
     """Returns the smallest partition count that puts ids where they are; one in a hundred may be elsewhere.
 
-    Args: at_least: the lower limit; returned if no count puts them there. ids: ids of one topic.
+    Args:
+        at_least: the lower limit; returned if no count puts them there.
+        ids: ids of one topic.
     """
     most_wrong = len(ids) // 100
     for count in range(at_least, MOST_PARTITIONS + 1):

@@ -41,8 +41,11 @@ REPLAYED: Final = (
 class BatchReplay:
     """Replays one partition, batch by batch.
 
-    Args: topic: the internal topic. partition: its partition. as_of: the moment. cleaned_to: the offset up to which
-    compaction has run, if known.
+    Args:
+        topic: the internal topic.
+        partition: its partition.
+        as_of: the moment.
+        cleaned_to: the offset up to which compaction has run, if known.
     """
 
     def __init__(self, topic: str, partition: int, as_of: AsOf = END, cleaned_to: int | None = None) -> None:
@@ -63,8 +66,9 @@ class BatchReplay:
     def add(self, batch: pa.RecordBatch) -> None:
         """Replays the next events of the log.
 
-        Args: batch: has the columns of `REPLAYED`, or at least the first three, in offset order. Repeated and late
-        offsets are skipped.
+        Args:
+            batch: has the columns of `REPLAYED`, or at least the first three, in offset order. Repeated and late
+                offsets are skipped.
         """
         walk, state = self._walk, self._state
         key, value, offset, *others = (_input(batch, *column) for column in REPLAYED)

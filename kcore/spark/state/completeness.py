@@ -20,14 +20,18 @@ from kcore.spark.events.event import EventRow
 class Completeness:
     """Tracks a log as it is read, beyond the cut and to its end.
 
-    Args: topic: the topic of the partition; `__share_group_state` is not compacted but truncated at the front
-    (KIP-932). cleaned_to: the offset up to which compaction has run, if known for certain; None: inferred from the
-    log.
+    Args:
+        topic: the topic of the partition; `__share_group_state` is not compacted but truncated at the front
+            (KIP-932).
+        cleaned_to: the offset up to which compaction has run, if known for certain; None: inferred from the log.
 
-    Attributes: cleaned_to: an upper bound of the offset up to which compaction has run; None while there is no bound.
-    gaps: True if an offset was missing. last_gap: the offset behind the last gap before the cut; -1 for none. lost:
-    True if the log lacks records that compaction did not remove. Even the state at its end is uncertain then.
-    first_offset: the offset of the first row; -1 before it.
+    Attributes:
+        cleaned_to: an upper bound of the offset up to which compaction has run; None while there is no bound.
+        gaps: True if an offset was missing.
+        last_gap: the offset behind the last gap before the cut; -1 for none.
+        lost: True if the log lacks records that compaction did not remove. Even the state at its end is uncertain
+            then.
+        first_offset: the offset of the first row; -1 before it.
     """
 
     __slots__ = ("_given", "_keys", "_topic", "cleaned_to", "first_offset", "gaps", "last_gap", "lost")
@@ -45,8 +49,10 @@ class Completeness:
     def saw(self, row: EventRow, expected: int, beyond: bool = False) -> None:
         """Records the next row of the log.
 
-        Args: row: the row. expected: the offset after the previous row, -1 before the first. beyond: True if the
-        previous row was behind the cut already.
+        Args:
+            row: the row.
+            expected: the offset after the previous row, -1 before the first.
+            beyond: True if the previous row was behind the cut already.
         """
         if expected < 0:
             self.first_offset = row.offset
@@ -75,9 +81,10 @@ class Completeness:
     def at_end(self, active_offset: int | None, next_offset: int, log_start: int = 0) -> None:
         """Finishes tracking at the end of the log.
 
-        Args: active_offset: the base offset of the newest segment, which is never compacted; None if unknown.
-        next_offset: the end of the log. log_start: the start of the readable log. Compaction did not remove the
-        records before it.
+        Args:
+            active_offset: the base offset of the newest segment, which is never compacted; None if unknown.
+            next_offset: the end of the log.
+            log_start: the start of the readable log. Compaction did not remove the records before it.
         """
         limit = next_offset if active_offset is None else active_offset
         bound = limit if self.cleaned_to is None else min(self.cleaned_to, limit)
@@ -102,8 +109,10 @@ class Completeness:
     def is_complete(self, last_stable_offset: int, cut: bool) -> bool:
         """True if the state at a cut is correct.
 
-        Args: last_stable_offset: the one of the cut. cut: True if the log goes on behind the cut. The state at the
-        end of a log is correct unless the log lost records.
+        Args:
+            last_stable_offset: the one of the cut.
+            cut: True if the log goes on behind the cut. The state at the end of a log is correct unless the log lost
+                records.
         """
         if self.lost:
             return False

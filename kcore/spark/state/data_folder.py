@@ -60,11 +60,13 @@ def check_empty(folder: Path) -> None:
 def write_data_folder(folder: str | Path, partitions: Mapping[str, int], rows: Iterable[EventRow]) -> WrittenFolder:
     """Writes a data folder atomically.
 
-    Args: folder: the folder, which must be empty or not exist. partitions: internal topic -> partition count. Groups
-    and ids must be in the partitions that it implies. rows: `LiveRecords.rows` of each partition; rows of a partition
-    are adjacent.
+    Args:
+        folder: the folder, which must be empty or not exist.
+        partitions: internal topic -> partition count. Groups and ids must be in the partitions that it implies.
+        rows: `LiveRecords.rows` of each partition; rows of a partition are adjacent.
 
-    Raises: KcoreError: the folder is not empty, or a group or an id is not in the partition that its name implies.
+    Raises:
+        KcoreError: the folder is not empty, or a group or an id is not in the partition that its name implies.
     """
     target = Path(folder)
     check_empty(target)

@@ -28,9 +28,11 @@ Part = tuple[str, str]
 def parts_of(kinds: Iterable[str] = PREFIXES) -> dict[type, Part]:
     """Returns the key classes of `__consumer_offsets` that belong to groups of some kinds.
 
-    Args: kinds: kinds from `PREFIXES`.
+    Args:
+        kinds: kinds from `PREFIXES`.
 
-    Returns: Key class -> kind of group and part of its state.
+    Returns:
+        Key class -> kind of group and part of its state.
     """
     return {
         cls: (kind, cls.__name__.removeprefix(PREFIXES[kind]).removesuffix("Key"))

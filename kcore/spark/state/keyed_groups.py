@@ -20,8 +20,10 @@ PARTS: Final[dict[type, Part]] = parts_of((SHARE, STREAMS))
 class KeyedGroup:
     """A share or streams group.
 
-    Attributes: kind: `SHARE` or `STREAMS`. facts: the newest values of the group itself, by part. members: the newest
-    values of its members: part -> member id -> value, in order of arrival.
+    Attributes:
+        kind: `SHARE` or `STREAMS`.
+        facts: the newest values of the group itself, by part.
+        members: the newest values of its members: part -> member id -> value, in order of arrival.
     """
 
     __slots__ = ("facts", "kind", "members")

@@ -30,7 +30,8 @@ TYPE_BYTES: Final = 2
 class LiveRecords:
     """Collects the live records of one partition.
 
-    Args: state: the partition's state, which has applied each row before it is collected here.
+    Args:
+        state: the partition's state, which has applied each row before it is collected here.
     """
 
     __slots__ = ("_faults", "_latest", "_limit", "_offsets", "_opened", "_shares", "_state", "_tombstones")

@@ -38,15 +38,23 @@ class PartitionState:
     that contradicts earlier rows is recorded as a fault and changes nothing, so that one bad record does not hide the
     others.
 
-    Args: topic: one of `COORDINATOR_TOPICS`. partition: its number. cleaned_to: the offset up to which compaction has
-    run, if known.
+    Args:
+        topic: one of `COORDINATOR_TOPICS`.
+        partition: its number.
+        cleaned_to: the offset up to which compaction has run, if known.
 
-    Attributes: groups: classic and consumer groups, and offsets, in the engine's machine. keyed: share and streams
-    groups. transactions: transactional ids, in the engine's machine. share_states: share partitions. producers: the
-    producers that wrote to the partition. completeness: tracks compaction and gaps of the log. next_offset: the
-    offset after the last row, -1 before the first. records: the number of applied records. unknown: the number of
-    records of unknown types, which are skipped as in Kafka. faults: the records that were not applied, and unreadable
-    parts. fault_count: the number of faults.
+    Attributes:
+        groups: classic and consumer groups, and offsets, in the engine's machine.
+        keyed: share and streams groups.
+        transactions: transactional ids, in the engine's machine.
+        share_states: share partitions.
+        producers: the producers that wrote to the partition.
+        completeness: tracks compaction and gaps of the log.
+        next_offset: the offset after the last row, -1 before the first.
+        records: the number of applied records.
+        unknown: the number of records of unknown types, which are skipped as in Kafka.
+        faults: the records that were not applied, and unreadable parts.
+        fault_count: the number of faults.
     """
 
     def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:

@@ -13,9 +13,10 @@ from kcore.spark.state.partition_state import PartitionState
 class AsOf(NamedTuple):
     """The moment of a state.
 
-    Attributes: offset: the offset before which to stop; None: no limit. timestamp_ms: stop before the first record
-    with a later timestamp; None: no limit. Log order decides: records behind one with a later timestamp are excluded
-    whatever their timestamps.
+    Attributes:
+        offset: the offset before which to stop; None: no limit.
+        timestamp_ms: stop before the first record with a later timestamp; None: no limit. Log order decides: records
+            behind one with a later timestamp are excluded whatever their timestamps.
     """
 
     offset: int | None = None
@@ -35,8 +36,10 @@ END = AsOf()
 class Rebuilt(NamedTuple):
     """A rebuilt partition.
 
-    Attributes: state: its state. cut: True if the log goes on behind the moment. live: the records that make up the
-    state, if requested.
+    Attributes:
+        state: its state.
+        cut: True if the log goes on behind the moment.
+        live: the records that make up the state, if requested.
     """
 
     state: PartitionState
@@ -59,10 +62,15 @@ def rebuild(
 
     The log is read to its end nevertheless, because only the end shows whether compaction removed needed records.
 
-    Args: topic: the internal topic. partition: its partition. rows: the log in offset order; repeated and late
-    offsets are skipped. as_of: the moment. cleaned_to: the offset up to which compaction has run, if known.
-    active_offset: the base offset of the newest segment, if known. log_start: the start of the readable log.
-    with_records: True to keep the records that make up the state.
+    Args:
+        topic: the internal topic.
+        partition: its partition.
+        rows: the log in offset order; repeated and late offsets are skipped.
+        as_of: the moment.
+        cleaned_to: the offset up to which compaction has run, if known.
+        active_offset: the base offset of the newest segment, if known.
+        log_start: the start of the readable log.
+        with_records: True to keep the records that make up the state.
     """
     state = PartitionState(topic, partition, cleaned_to)
     live = LiveRecords(state) if with_records else None

@@ -49,8 +49,9 @@ def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
 class Uncertainties(NamedTuple):
     """The uncertainties of a state.
 
-    Attributes: lines: the messages for people. are_grave: True if data is known to be wrong or missing; False if a
-    loss is only possible.
+    Attributes:
+        lines: the messages for people.
+        are_grave: True if data is known to be wrong or missing; False if a loss is only possible.
     """
 
     lines: list[str]
@@ -60,7 +61,8 @@ class Uncertainties(NamedTuple):
 def doubts_of(out: str | Path) -> Uncertainties:
     """Returns the uncertainties that the tables `partitions` and `faults` of a rebuild show.
 
-    Args: out: the folder of its tables.
+    Args:
+        out: the folder of its tables.
     """
     columns = ["complete", "lost", "holes_to"]
     partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()

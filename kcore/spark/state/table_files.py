@@ -47,9 +47,12 @@ def staging_folder(target: Path) -> Path:
 def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[WrittenFile]:
     """Writes rows of tables, one file per table.
 
-    Args: batches: the rows. folder: a folder from `staging_folder`, which gets a subfolder for each table.
+    Args:
+        batches: the rows.
+        folder: a folder from `staging_folder`, which gets a subfolder for each table.
 
-    Returns: The complete files.
+    Returns:
+        The complete files.
     """
     name = f"part-{uuid.uuid4().hex}.parquet"
     files: dict[str, _TableFile] = {}
@@ -68,7 +71,8 @@ def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[
 def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) -> dict[str, int]:
     """Replaces the existing tables by the named files. Every table gets a file, even without rows.
 
-    Returns: The number of rows of each table.
+    Returns:
+        The number of rows of each table.
     """
     counts = dict.fromkeys(TABLES, 0)
     for one in written:

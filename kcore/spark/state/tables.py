@@ -30,8 +30,10 @@ TASK_FIELDS = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "
 def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True) -> Iterator[TableRow]:
     """Yields every row of a partition's state.
 
-    Args: state: the partition. cut: True if its log goes on behind the last applied row. offsets: True to include the
-    table `offsets`.
+    Args:
+        state: the partition.
+        cut: True if its log goes on behind the last applied row.
+        offsets: True to include the table `offsets`.
     """
     partition = state.partition
     if state.topic == CONSUMER_OFFSETS:
@@ -55,8 +57,10 @@ def group_shard_rows(
 ) -> Iterator[TableRow]:
     """Yields the groups, members and offsets of a group shard, the engine's own or a rebuilt one.
 
-    Args: shard: classic and consumer groups, and all offsets. keyed: share and streams groups, if the shard does not
-    hold them itself. offsets: True to include the table `offsets`.
+    Args:
+        shard: classic and consumer groups, and all offsets.
+        keyed: share and streams groups, if the shard does not hold them itself.
+        offsets: True to include the table `offsets`.
     """
     others = {} if keyed is None else keyed.groups
     store = shard.offsets

@@ -55,8 +55,10 @@ class Generation(NamedTuple):
 class ClassicGroup:
     """The state of a classic group between two of its records.
 
-    Attributes: last: its last generation. signs: the times of its latest commits. released: partitions that the last
-    generation revoked from a member and did not assign.
+    Attributes:
+        last: its last generation.
+        signs: the times of its latest commits.
+        released: partitions that the last generation revoked from a member and did not assign.
     """
 
     __slots__ = ("last", "released", "signs")
@@ -87,8 +89,11 @@ def read_generation(value: Any, place: Place) -> Generation:
 def first_generation(group_id: str, now: Generation, whole: bool, inherited: frozenset[str] | None) -> Rebalance | None:
     """Returns the rebalance of a group's first record in the log; None for a group without a generation.
 
-    Args: group_id: the group. now: the generation. whole: True if the log is complete up to it. inherited: members of
-    the consumer group before a migration, by identity; None without a migration.
+    Args:
+        group_id: the group.
+        now: the generation.
+        whole: True if the log is complete up to it.
+        inherited: members of the consumer group before a migration, by identity; None without a migration.
     """
     if not now.members and not now.number:
         return None
@@ -99,13 +104,13 @@ def first_generation(group_id: str, now: Generation, whole: bool, inherited: fro
         change.left.extend(inherited - now.members.keys())
         change.causes.update({causes.JOINED} if change.joined else ())
         change.causes.update({causes.GONE} if change.left else ())
-        change.detail.append("a consumer group until then")
+        change.detail.append("was a consumer group before")
     elif whole:
         change.joined.extend(now.members)
         if now.members:
             change.causes.add(causes.JOINED)
     else:
-        change.detail.append("what came before is not in the log")
+        change.detail.append("earlier records are not in the log")
     return change
 
 
@@ -127,7 +132,7 @@ def next_generation(group_id: str, group: ClassicGroup, now: Generation, whole: 
         return change if replaced else None
     if now.number < was.number:
         change.previous_epoch = None
-        change.detail.append(f"the group was at generation {was.number} and began anew")
+        change.detail.append(f"the group was at generation {was.number} and was created again")
     if change.joined:
         change.causes.add(causes.JOINED)
     for identity in sorted(change.left):
@@ -137,7 +142,7 @@ def next_generation(group_id: str, group: ClassicGroup, now: Generation, whole: 
     if not change.causes:
         _same_members(change, group, now)
     if now.number > was.number + 1 and whole:
-        change.detail.append(f"{now.number - was.number - 1} generations before it never came to rest")
+        change.detail.append(f"{now.number - was.number - 1} earlier generations never completed")
     return change
 
 
@@ -174,7 +179,7 @@ def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tupl
     """
     name = member.label.identity
     if was.state_ms < 0 or now.state_ms < 0:
-        return causes.GONE, f"{name}: the log does not say how long it was there"
+        return causes.GONE, f"{name}: the log does not contain its join time"
     longest_timeout_ms = max(other.rebalance_timeout_ms for other in was.members.values())
     lived_ms = now.state_ms - was.state_ms
     if lived_ms < min(member.session_timeout_ms, longest_timeout_ms):
@@ -182,7 +187,7 @@ def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tupl
     seen_ms = None if member.parts is None else signs.newest(member.parts, was.place.timestamp_ms)
     if seen_ms is not None and now.state_ms - seen_ms < min(member.session_timeout_ms, longest_timeout_ms):
         return causes.LEFT, f"{name} committed {max(0, now.state_ms - seen_ms)} ms before"
-    return causes.GONE, f"{name}: no sign of it within its session timeout of {member.session_timeout_ms} ms"
+    return causes.GONE, f"{name}: no sign of life within its session timeout of {member.session_timeout_ms} ms"
 
 
 def generation_facts(partition: int, change: Rebalance, group: ClassicGroup | None, now: Generation) -> Iterator[Fact]:

@@ -74,10 +74,12 @@ class Step:
 class EpochGroup:
     """The live state of a group, and its epoch in progress.
 
-    Args: group_id: the group. kind: `CONSUMER`, `SHARE` or `STREAMS`. partition: the partition of
-    `__consumer_offsets`. session_timeout_ms: the session timeout of members of consumer groups, which is not in the
-    log; None: unknown. inherited: members of the classic group before a migration, by identity; None without a
-    migration.
+    Args:
+        group_id: the group.
+        kind: `CONSUMER`, `SHARE` or `STREAMS`.
+        partition: the partition of `__consumer_offsets`.
+        session_timeout_ms: the session timeout of members of consumer groups, which is not in the log; None: unknown.
+        inherited: members of the classic group before a migration, by identity; None without a migration.
     """
 
     __slots__ = (
@@ -137,11 +139,15 @@ class EpochGroup:
     def replay(self, part: str, key: Any, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
         """Applies one record.
 
-        Args: part: the part of the group's state in its key class's name: "Metadata", "MemberMetadata", ... key: its
-        key. value: its value, None for a tombstone. place: its position. whole: True if the log is complete up to
-        here.
+        Args:
+            part: the part of the group's state in its key class's name: "Metadata", "MemberMetadata", ...
+            key: its key.
+            value: its value, None for a tombstone.
+            place: its position.
+            whole: True if the log is complete up to here.
 
-        Returns: The events that the record completes.
+        Returns:
+            The events that the record completes.
         """
         step = self.step
         if step is None or step.last_offset + 1 != place.offset or step.start.timestamp_ms != place.timestamp_ms:
@@ -223,7 +229,7 @@ class EpochGroup:
         if self._migrated:
             self._migrated = False
             change.causes.add(causes.MIGRATED)
-            change.detail.append("a classic group until then")
+            change.detail.append("was a classic group before")
         if replaced:
             change.causes.add(causes.REPLACED)
             change.detail.append(_processes(replaced))
@@ -240,7 +246,7 @@ class EpochGroup:
                 change.causes.add(causes.TOPICS)
         if self.epoch is None and not whole:
             change.causes.clear()
-            change.detail.append("what came before is not in the log")
+            change.detail.append("earlier records are not in the log")
         elif self.epoch is not None and value.epoch > self.epoch + 1:
             change.detail.append(f"epochs {self.epoch + 1} to {value.epoch - 1} are not in the log")
 
@@ -268,10 +274,10 @@ class EpochGroup:
             return
         if was.reads != now.reads:
             step.causes.add(causes.SUBSCRIPTION)
-            step.detail.append(f"{now.label.identity} changed what it reads")
+            step.detail.append(f"{now.label.identity} changed its subscription")
         if was.assignor != now.assignor:
             step.causes.add(causes.ASSIGNOR)
-            step.detail.append(f"{now.label.identity} wants {now.assignor or 'the default'}")
+            step.detail.append(f"{now.label.identity} requests {now.assignor or 'the default'}")
 
     def _gone(self, step: Step, member_id: str, was: Described, place: Place) -> None:
         identity = was.label.identity
@@ -289,22 +295,22 @@ class EpochGroup:
     ) -> tuple[str, str]:
         name = was.label.identity
         if standing is None:
-            return causes.GONE, f"{name}: nothing in the log says where it was"
+            return causes.GONE, f"{name}: the log has no assignment of it"
         for_ms = place.timestamp_ms - standing.since_ms
         if standing.epoch == LEFT_FOR_A_WHILE:
-            return causes.TIMED_OUT, f"{name} was away for {for_ms} ms and did not come back"
+            return causes.TIMED_OUT, f"{name} was away for {for_ms} ms and did not return"
         if self.kind == CONSUMER and standing.state == MemberState.UNREVOKED and 0 < was.rebalance_timeout_ms <= for_ms:
-            return causes.TIMED_OUT, f"{name} did not give up partitions within {was.rebalance_timeout_ms} ms"
+            return causes.TIMED_OUT, f"{name} did not revoke partitions within {was.rebalance_timeout_ms} ms"
         if self.kind == CONSUMER and self._session_timeout_ms is not None:
             session_ms = min(self._session_timeout_ms, was.session_timeout_ms or self._session_timeout_ms)
             silent_ms = place.timestamp_ms - standing.beat_ms
             if silent_ms < session_ms:
-                return causes.LEFT, f"{name} was heard of {silent_ms} ms before"
+                return causes.LEFT, f"{name} sent a heartbeat {silent_ms} ms before"
             # A commit does not renew the session, but its client sends at least two heartbeats per session.
             committed_ms = self.signs.newest(parts, standing.beat_ms)
             if committed_ms is not None and place.timestamp_ms - committed_ms < session_ms // 2:
                 return causes.LEFT, f"{name} committed {place.timestamp_ms - committed_ms} ms before"
-        return causes.GONE, f"{name}: its leaving and its timing out look the same"
+        return causes.GONE, f"{name}: leaving and timing out write the same records"
 
     def _target(self, step: Step, key: Any, value: Any, place: Place) -> None:
         member_id = key.member_id

@@ -29,10 +29,13 @@ Stored = Callable[[str, "DataFrame"], "DataFrame"]
 class Bounds(NamedTuple):
     """The parameters of the tables.
 
-    Attributes: window_ms: the width of a window. gap_ms: the minimum length of a gap without commits. storm_count:
-    the minimum number of rebalances of one group in a storm. storm_window_ms: the time within which they must begin.
-    Overlapping storms are merged. from_ms: events that ended before are ignored; None: no limit. to_ms: events that
-    began at this time or later are ignored; None: no limit.
+    Attributes:
+        window_ms: the width of a window.
+        gap_ms: the minimum length of a gap without commits.
+        storm_count: the minimum number of rebalances of one group in a storm.
+        storm_window_ms: the time within which they must begin. Overlapping storms are merged.
+        from_ms: events that ended before are ignored; None: no limit.
+        to_ms: events that began at this time or later are ignored; None: no limit.
     """
 
     window_ms: int
@@ -48,9 +51,12 @@ def timeline_facts(
 ) -> DataFrame:
     """Returns the events of every coordinator partition, as rows of all kinds (`FACT_DDL`).
 
-    Args: events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are skipped.
-    wanted: the options. logs: properties of the logs beside their rows. tasks: the number of tasks; None: that of a
-    shuffle. More tasks than partitions cost more than they help, each time the events are read.
+    Args:
+        events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are skipped.
+        wanted: the options.
+        logs: properties of the logs beside their rows.
+        tasks: the number of tasks; None: that of a shuffle. More tasks than partitions cost more than they help, each
+            time the events are read.
     """
     known = logs or LogFacts()
 
@@ -89,8 +95,10 @@ def facts_of_kind(facts: DataFrame, kind: str) -> DataFrame:
 def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
     """Returns the smallest round window width, in ms, that gives at most `most` windows.
 
-    Args: span_ms: the time that the windows must cover. most: the maximum number of windows. least_ms: the width is a
-    multiple of this.
+    Args:
+        span_ms: the time that the windows must cover.
+        most: the maximum number of windows.
+        least_ms: the width is a multiple of this.
     """
     round_widths = {*NICE_MS, *(HOUR_MS * hours for hours in (1, 2, 6, 12)), DAY_MS, 7 * DAY_MS}
     multiples = {least_ms * factor for factor in NICE_MS} if least_ms > 1 else set()
@@ -103,9 +111,11 @@ def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
 def timeline_tables(facts: DataFrame, bounds: Bounds, stored: Stored | None = None) -> dict[str, DataFrame]:
     """Returns every table of `TABLES`.
 
-    Args: facts: the result of `timeline_facts`, which should be persisted because it is read more than once. bounds:
-    the parameters. stored: writes a table and returns it as read back, so that later tables do not compute it again.
-    None: tables are not written.
+    Args:
+        facts: the result of `timeline_facts`, which should be persisted because it is read more than once.
+        bounds: the parameters.
+        stored: writes a table and returns it as read back, so that later tables do not compute it again. None: tables
+            are not written.
     """
     found: dict[str, DataFrame] = {}
 

@@ -41,9 +41,10 @@ PARTS: Final[dict[type, Part]] = parts_of()
 class Wanted(NamedTuple):
     """The options of a timeline's facts.
 
-    Attributes: groups: only these groups; None: all. session_timeout_ms: the session timeout of members of consumer
-    groups, a setting that no log contains. With it, members that left can be told from members that timed out. None:
-    unknown.
+    Attributes:
+        groups: only these groups; None: all.
+        session_timeout_ms: the session timeout of members of consumer groups, a setting that no log contains. With
+            it, members that left can be told from members that timed out. None: unknown.
     """
 
     groups: frozenset[str] | None = None
@@ -62,8 +63,11 @@ class Gone(NamedTuple):
 class History:
     """Reads one partition of an internal topic and yields its events.
 
-    Args: topic: the internal topic. partition: its partition. wanted: the options. cleaned_to: the offset up to which
-    compaction has run, if known.
+    Args:
+        topic: the internal topic.
+        partition: its partition.
+        wanted: the options.
+        cleaned_to: the offset up to which compaction has run, if known.
     """
 
     def __init__(self, topic: str, partition: int, wanted: Wanted, cleaned_to: int | None = None) -> None:
@@ -87,8 +91,9 @@ class History:
     def facts(self, rows: Iterable[EventRow], active_offset: int | None = None) -> Iterator[Fact]:
         """Reads a log to its end.
 
-        Args: rows: the rows in offset order; repeated and late offsets are skipped. active_offset: the base offset of
-        the newest segment, if known.
+        Args:
+            rows: the rows in offset order; repeated and late offsets are skipped.
+            active_offset: the base offset of the newest segment, if known.
         """
         for row in rows:
             if row.offset < self.next_offset:

@@ -97,11 +97,15 @@ class Rebalance:
     ) -> Iterator[Fact]:
         """Yields its rows.
 
-        Args: partition: the partition of the internal topic. end: the record that ended it, None while it is open.
-        outcome: the column `outcome` of the table `rebalances`. covers: the column `covers`; the duration is null if
-        it is `none`. members: the number of members afterwards. moves: gains and losses of members; None if
-        assignments are opaque. labels: members by identity. start_ms: its start, if known more precisely than by its
-        first record.
+        Args:
+            partition: the partition of the internal topic.
+            end: the record that ended it, None while it is open.
+            outcome: the column `outcome` of the table `rebalances`.
+            covers: the column `covers`; the duration is null if it is `none`.
+            members: the number of members afterwards.
+            moves: gains and losses of members; None if assignments are opaque.
+            labels: members by identity.
+            start_ms: its start, if known more precisely than by its first record.
         """
         began_ms = self.start.timestamp_ms if start_ms is None else start_ms
         duration_ms = None if end is None or covers == "none" else max(0, end.timestamp_ms - began_ms)

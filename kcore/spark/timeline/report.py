@@ -135,7 +135,7 @@ def _head(summary: Summary) -> str:
     tiles = (
         ("groups", totals["groups"]),
         ("rebalances", totals["rebalances"]),
-        ("overtaken by the next", totals["superseded"]),
+        ("superseded by the next", totals["superseded"]),
         ("storms", totals["storms"]),
         ("partitions moved", totals["moved"]),
         ("offsets committed", totals["commits"]),
@@ -161,14 +161,13 @@ def _wholeness(summary: Summary) -> str:
     logs = [log for log in summary["logs"] if log["records"]]
     partial = [log for log in logs if log["first_offset"] > 0 or log["whole_from_offset"] != log["first_offset"]]
     if not partial:
-        words = "The logs are whole from their beginnings: nothing was compacted away or cut off."
+        words = "The logs are complete from their beginnings: nothing was removed by compaction or deleted."
         return f'<p class="whole">{words}</p>'
     known = [log["whole_from_ms"] for log in partial if log["whole_from_ms"] is not None]
-    since = f" From {utc(max(known))} UTC on, the history of these is whole." if len(known) == len(partial) else ""
+    since = f" From {utc(max(known))} UTC on, their history is complete." if len(known) == len(partial) else ""
     words = (
-        f"{len(partial)} of {len(logs)} partitions were compacted or cut off at the front. What is older than the time "
-        f"from which a partition is whole is a selection: events are missing there, and causes may be wrong.{since} "
-        "Plots are grey where that is so."
+        f"{len(partial)} of {len(logs)} partitions were compacted or lost their front. Before the time from which a "
+        f"partition is complete, events are missing and causes may be wrong.{since} Plots are grey there."
     )
     columns: list[Column] = [
         ("topic", _of("topic"), False),
@@ -200,9 +199,9 @@ def _rebalances(summary: Summary, plots: Plots) -> str:
         ]
         parts.append(_table(f"Members that gained and lost most (at most {TOP_ROWS})", columns, summary["movers"]))
     note = (
-        "Consumer, share and streams groups log every step: a duration is from the first record of a change until all "
-        "members rest. Classic groups log the result only: a duration is that of the sync phase, from the end of the "
-        "join phase to the assignment; how long members were waited for, no log says."
+        "Consumer, share and streams groups log every step: a duration lasts from the first record of a change until "
+        "all members are stable. Classic groups log only the result: a duration is that of the sync phase, from the "
+        "end of the join phase to the assignment. No log contains the duration of the join phase."
     )
     return _section("Rebalances", parts, note)
 
@@ -228,8 +227,8 @@ def _by_cause(summary: Summary, plots: Plots, axis: Axis) -> str:
         ("group type", _of("group_type"), False),
         ("rebalances", _of("count", number), True),
     ]
-    caption = f"Rebalances by their foremost cause, in steps of {duration(axis.step_ms)}"
-    meanings = _table("What the causes mean", kinds, summary["cause_totals"])
+    caption = f"Rebalances by their main cause, in steps of {duration(axis.step_ms)}"
+    meanings = _table("Meaning of the causes", kinds, summary["cause_totals"])
     return (
         _figure(plot, caption, series, table) + f"<details><summary>Causes by group type</summary>{meanings}</details>"
     )
@@ -245,7 +244,7 @@ def _by_group(summary: Summary, plots: Plots, axis: Axis) -> str:
         ("group", _of("group_id"), False),
         ("type", _of("group_type"), False),
         ("rebalances", _of("rebalances", number), True),
-        ("overtaken", _of("superseded", number), True),
+        ("superseded", _of("superseded", number), True),
         ("storms", _of("storms", number), True),
         ("longest", _of("longest_rebalance_ms", duration), True),
         ("partitions moved", _of("moved", number), True),
@@ -266,10 +265,10 @@ def _longest(summary: Summary) -> str:
         ("outcome", _of("outcome"), False),
         ("causes", _of("causes", clean), False),
         ("members", _of("members", number), True),
-        ("came", _names("joined", "joined_count"), False),
-        ("went", _names("gone", "gone_count"), False),
+        ("joined", _names("joined", "joined_count"), False),
+        ("left", _names("gone", "gone_count"), False),
         ("moved", _of("moved", number), True),
-        ("found by", _of("detail", clean), False),
+        ("evidence", _of("detail", clean), False),
         ("", _partial, False),
     ]
     return _table(f"Longest rebalances (at most {TOP_ROWS})", columns, summary["longest_rebalances"])
@@ -279,16 +278,16 @@ def _storms(summary: Summary) -> str:
     bounds = summary["bounds"]
     note = (
         f"A storm: {bounds['storm_count']} or more rebalances of one group begin within "
-        f"{duration(bounds['storm_window_ms'])}; storms that overlap are one."
+        f"{duration(bounds['storm_window_ms'])}. Overlapping storms are merged."
     )
     columns: list[Column] = [
         ("group", _of("group_id"), False),
         ("from (UTC)", _of("from_ms", utc), False),
         ("lasted", lambda row: duration(row["to_ms"] - row["from_ms"]), True),
         ("rebalances", _of("rebalances", number), True),
-        ("overtaken", _of("superseded", number), True),
-        ("came", _of("members_joined", number), True),
-        ("went", _of("members_left", number), True),
+        ("superseded", _of("superseded", number), True),
+        ("joined", _of("members_joined", number), True),
+        ("left", _of("members_left", number), True),
         ("moved", _of("moved", number), True),
         ("causes", lambda row: ", ".join(f"{name} ×{count}" for name, count in sorted(row["causes"].items())), False),
         ("", _partial, False),
@@ -322,8 +321,8 @@ def _commits(summary: Summary, plots: Plots) -> str:
         parts.append(_table(caption, _GAP_COLUMNS, summary["gaps"]))
     note = (
         f"The {TOP_GROUPS} groups that commit most, in steps of {duration(axis.step_ms)}; each plot has a scale of its "
-        f"own. A gap is {duration(summary['bounds']['gap_ms'])} or more without a commit to a topic. How far a group "
-        "is behind is not in a coordinator's log."
+        f"own. A gap is {duration(summary['bounds']['gap_ms'])} or more without a commit to a topic. A coordinator's "
+        "log does not contain the lag of a group."
     )
     return _section("Commits", parts, note)
 
@@ -364,10 +363,10 @@ def _transactions(summary: Summary, plots: Plots) -> str:
         plot = plots.spans("Longest transactions", [_span(row) for row in longest])
         caption = f"Longest transactions (at most {TOP_ROWS}); the mark is the transaction's timeout"
         table = _table("Longest transactions", _TRANSACTION_COLUMNS, longest)
-        parts.append(_figure(plot, caption, ("until its end was decided", "until its markers were written"), table))
+        parts.append(_figure(plot, caption, ("until the decision", "until the markers were written"), table))
     note = (
-        "From the first partition to the last marker. A fence and an abort by a producer of transaction.version 2 "
-        "leave the same record unless the transaction's timeout was over."
+        "Durations last from the first partition to the last marker. A fence and an abort by a producer of "
+        "transaction.version 2 write the same record unless the transaction's timeout was over."
     )
     return _section("Transactions", parts, note)
 
@@ -377,8 +376,8 @@ def _span(row: dict[str, Any]) -> Span:
     decided = total if row["prepare_ms"] is None else min(total, max(0, row["prepare_ms"] - row["start_ms"]))
     end = f"{row['outcome']}{', ' + row['cause'] if row['cause'] else ''}"
     parts = [
-        ("s0", decided, f"{name}: {duration(decided)} until its end was decided; {end}"),
-        ("s1", total - decided, f"{name}: {duration(total - decided)} until its markers were written"),
+        ("s0", decided, f"{name}: {duration(decided)} until the decision; {end}"),
+        ("s1", total - decided, f"{name}: {duration(total - decided)} until the markers were written"),
     ]
     return Span(row["transactional_id"], parts, row["timeout_ms"])
 
@@ -410,10 +409,10 @@ def _about(summary: Summary) -> str:
     bounds = summary["bounds"]
     words = (
         f"Windows of {duration(bounds['window_ms'])}, times in UTC, by the coordinators' clocks. Lists and plots show "
-        "the foremost rows; the Parquet tables beside this file hold all of them.",
-        f"“{GONE}” is what a log says of most members that go: leaving and timing out write the same "
-        f"records. “{UNKNOWN}” is a rebalance behind which nothing differs that a log holds.",
+        "the first rows; the Parquet tables beside this file hold all of them.",
+        f"“{GONE}” is the cause of most departures: leaving and timing out write the same records. "
+        f"“{UNKNOWN}” is the cause if nothing differs in the log.",
     )
     faults = summary["totals"]["faults"]
-    more = [f"{number(faults)} records could not be decoded and were passed over."] if faults else []
+    more = [f"{number(faults)} records could not be decoded and were skipped."] if faults else []
     return "<footer>" + "".join(f"<p>{_text(line)}</p>" for line in (*words, *more)) + "</footer>"

@@ -33,8 +33,9 @@ class Signs:
     def newest(self, parts: Iterable[Part], since_ms: int) -> int | None:
         """Returns the time of the newest commit to any of the partitions, None if there is none since `since_ms`.
 
-        Args: parts: the partitions that a member has owned since `since_ms`: their commits are that member's.
-        since_ms: the time from which on commits count.
+        Args:
+            parts: the partitions that a member has owned since `since_ms`: their commits are that member's.
+            since_ms: the time from which on commits count.
         """
         newest = max((self._at_ms.get(part, -1) for part in parts), default=-1)
         return newest if newest >= max(0, since_ms) else None

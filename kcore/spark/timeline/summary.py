@@ -28,7 +28,9 @@ def summarise(tables: Mapping[str, DataFrame], bounds: Bounds) -> Summary:
 
     Every query has an aggregate or a limit, so the size of the result does not grow with the log.
 
-    Args: tables: `TABLES` by name. bounds: the bounds that the tables were computed with.
+    Args:
+        tables: `TABLES` by name.
+        bounds: the bounds that the tables were computed with.
     """
     spark = next(iter(tables.values())).sparkSession
 

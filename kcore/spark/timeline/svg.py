@@ -25,8 +25,11 @@ SERIES: Final = 9
 class Axis(NamedTuple):
     """The time axis of a plot.
 
-    Attributes: from_ms: its start. to_ms: its end. step_ms: the width of a bar. whole_ms: the time from which the
-    history is complete; earlier times are grey. None: no grey area.
+    Attributes:
+        from_ms: its start.
+        to_ms: its end.
+        step_ms: the width of a bar.
+        whole_ms: the time from which the history is complete; earlier times are grey. None: no grey area.
     """
 
     from_ms: int
@@ -69,9 +72,14 @@ class Plots:
     ) -> str:
         """Renders stacked bars over time.
 
-        Args: title: the title. series: names in stacking order; the n-th has the n-th colour. steps: start of a step
-        in ms -> series -> count. axis: the time axis. height: in pixels, at the plot's own width. top: the upper end
-        of the scale; None: the highest bar. unit: suffix of the numbers.
+        Args:
+            title: the title.
+            series: names in stacking order; the n-th has the n-th colour.
+            steps: start of a step in ms -> series -> count.
+            axis: the time axis.
+            height: in pixels, at the plot's own width.
+            top: the upper end of the scale; None: the highest bar.
+            unit: suffix of the numbers.
         """
         highest = max((sum(values.values()) for values in steps.values()), default=0) if top is None else top
         scale = _nice_top(highest)
@@ -185,7 +193,9 @@ def _hatch(axis: Axis, left: float, right: float, top: float, floor: float) -> s
         return ""
     x = axis.x(axis.from_ms, left, right)
     width = axis.x(axis.whole_ms, left, right) - x
-    return _rect("partial", x, top, width, floor - top, f"compacted: the history is whole from {utc(axis.whole_ms)} on")
+    return _rect(
+        "partial", x, top, width, floor - top, f"compacted: the history is complete from {utc(axis.whole_ms)} on"
+    )
 
 
 def _time_axis(axis: Axis, left: float, right: float, floor: float) -> str:

@@ -60,7 +60,8 @@ class Open:
 class Transactions:
     """The transactional ids of a partition that have an open transaction.
 
-    Args: partition: a partition of `__transaction_state`.
+    Args:
+        partition: a partition of `__transaction_state`.
     """
 
     __slots__ = ("_open", "_partition")

@@ -138,7 +138,7 @@ def test_generations_without_a_record_are_counted() -> None:
     """A join phase whose assignment never came leaves a hole in the numbers, and nothing in the log."""
     log = Log().generation(1, ALONE).generation(4, BOTH)
     assert brief(history(log), "epoch", "skipped", "cause", "detail")[1:] == [
-        (4, 2, causes.JOINED, "2 generations before it never came to rest")
+        (4, 2, causes.JOINED, "2 earlier generations never completed")
     ]
 
 
@@ -147,7 +147,7 @@ def test_where_the_log_was_compacted_it_is_said() -> None:
     log = Log().loses(7).generation(5, ALONE).passes(SECOND).generation(6, BOTH).passes(SECOND).generation(7, ALONE)
     facts = history(log, cleaned_to=8)
     assert brief(facts, "epoch", "whole", "cause", "detail", "joined") == [
-        (5, False, causes.UNKNOWN, "what came before is not in the log", []),
+        (5, False, causes.UNKNOWN, "earlier records are not in the log", []),
         (6, True, causes.JOINED, "", ["b"]),
         (7, True, causes.LEFT, "b was there for 1000 ms, its session lasts 10000 ms", []),
     ]

@@ -194,7 +194,7 @@ def test_a_member_that_gives_nothing_up_times_out(world: World) -> None:
             a.send(topic_partitions=None)
     (row,) = [row for row in told(world)["rebalances"] if row["left"]]
     assert (row["left"], row["causes"]) == (["a"], [causes.TIMED_OUT])
-    assert row["detail"] == "a did not give up partitions within 10000 ms"
+    assert row["detail"] == "a did not revoke partitions within 10000 ms"
 
 
 def test_a_static_member_comes_back_or_does_not(world: World) -> None:

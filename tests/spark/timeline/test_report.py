@@ -253,7 +253,7 @@ def test_colours_follow_the_readers_system() -> None:
 
 
 def test_it_says_whether_the_history_is_whole() -> None:
-    assert "whole from their beginnings" in render(summary())
+    assert "complete from their beginnings" in render(summary())
     page = render(summary(whole=False))
     assert "1 of 1 partitions were compacted" in page
     assert "From 2023-11-14 22:13:22 UTC on" in page
