@@ -1,7 +1,7 @@
 """Compares the observations of one producer in several logs: transaction decisions, markers and open data.
 
-The facts of a producer arrive in the order of `SORTED`: its transactional ids first, then, for each partition, its
-decisions and the rows written there, by time. Only unexplained facts are kept, and only for the current producer.
+The observations of a producer arrive in the order of `SORTED`: its transactional ids first, then, for each partition, its
+decisions and the rows written there, by time. Only unexplained observations are kept, and only for the current producer.
 
 A marker is written after its decision and before the completion of its transaction, so decisions and markers alternate
 in each partition. Brokers' clocks may differ. A decision without a marker is therefore reported only if its partition
@@ -34,7 +34,7 @@ SORTED: Final = (
     "partition",
     "offset",
 )
-"""The sort columns of facts; nulls first. At the same time, decisions precede markers."""
+"""The sort columns of observations; nulls first. At the same time, decisions precede markers."""
 
 Outcome = tuple[int, bool]
 """Producer epoch, and True for commit: the properties that a decision shares with its marker."""
@@ -52,7 +52,7 @@ def compare(facts: Iterable[Fact], logs: Logs) -> Iterator[Finding]:
     """Yields the findings across partitions.
 
     Args:
-        facts: the facts in the order of `SORTED`.
+        facts: the observations in the order of `SORTED`.
         logs: the available logs.
     """
     for producer_id, of_producer in groupby(facts, key=lambda fact: fact.producer_id):
@@ -61,7 +61,7 @@ def compare(facts: Iterable[Fact], logs: Logs) -> Iterator[Finding]:
 
 
 class _Producer:
-    """The comparison of one producer's facts."""
+    """The comparison of one producer's observations."""
 
     def __init__(self, producer_id: int, logs: Logs) -> None:
         self._producer_id = producer_id
@@ -71,7 +71,7 @@ class _Producer:
         self._unmarked: set[tuple[str | None, int]] = set()  # decisions in progress without a marker: (id, offset)
 
     def findings(self, facts: Iterable[Fact]) -> Iterator[Finding]:
-        """Yields the findings of this producer from its sorted facts."""
+        """Yields the findings of this producer from its sorted observations."""
         for place, of_place in groupby(facts, key=lambda fact: (fact.place_topic, fact.place_partition)):
             topic, partition = place
             if topic is not None:

@@ -17,7 +17,7 @@ class Log:
         topic: its topic.
         partition: its number.
         history: tracks which parts of the log are missing.
-        say: receives findings and facts.
+        say: receives findings and observations.
     """
 
     __slots__ = ("history", "partition", "said", "say", "topic")

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from kcore.spark.events.sources import Part, Source
 
 SAID_DDL = f"finding struct<{findings_ddl()}>, fact struct<{FACT_DDL}>"
-"""The schema of a partition audit's rows: each is a finding or a fact."""
+"""The schema of a partition audit's rows: each is a finding or an observation."""
 
 ROWS_PER_BATCH = 5_000
 
 
 def said_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part]) -> DataFrame:
-    """Returns the findings of each partition of a folder, and the facts to compare across partitions (`SAID_DDL`).
+    """Returns the findings of each partition of a folder, and the observations to compare across partitions (`SAID_DDL`).
 
     Args:
         spark: a session.
@@ -129,7 +129,7 @@ def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
 
 
 def said_of_part(source: Source, part: Part) -> Iterator[Finding | Fact]:
-    """Audits one partition in the process that reads it; yields findings and facts."""
+    """Audits one partition in the process that reads it; yields findings and observations."""
     from kcore.spark.audit.log_order import of_part  # noqa: PLC0415
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
 
@@ -158,7 +158,7 @@ def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, in
 
 
 def compare_all(batches: Iterable[pa.RecordBatch], logs: Logs) -> Iterator[pa.RecordBatch]:
-    """Compares sorted facts, one producer after another."""
+    """Compares sorted observations, one producer after another."""
     from kcore.spark.audit.across import compare  # noqa: PLC0415
 
     facts = (_fact(row) for batch in batches for row in batch.to_pylist())

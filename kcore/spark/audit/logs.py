@@ -60,7 +60,7 @@ class Logs(NamedTuple):
         now_ms: int | None = None,
         grace_ms: int = GRACE_MS,
     ) -> Logs:
-        """Builds the description of the logs from facts of the kind `log`.
+        """Builds the description of the logs from observations of the kind `log`.
 
         Args:
             facts: one for each partition that has rows.

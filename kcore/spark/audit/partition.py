@@ -80,7 +80,7 @@ class PartitionAudit:
         self._newest_ms = -1
 
     def take(self) -> list[Finding | Fact]:
-        """Returns the findings and facts since the last call."""
+        """Returns the findings and observations since the last call."""
         if not self._said:
             return NOTHING
         said = list(self._said)
@@ -193,7 +193,7 @@ class PartitionAudit:
 def examine(
     topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None
 ) -> Iterator[Finding | Fact]:
-    """Yields the findings of one partition, and the facts to compare across partitions.
+    """Yields the findings of one partition, and the observations to compare across partitions.
 
     Args:
         topic: its topic.
@@ -210,5 +210,5 @@ def examine(
 
 
 def audit(topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None) -> list[Finding]:
-    """Returns the findings of one partition without the facts that `examine` yields too."""
+    """Returns the findings of one partition without the observations that `examine` yields too."""
     return [one for one in examine(topic, partition, rows, cleaned_to=cleaned_to) if isinstance(one, Finding)]

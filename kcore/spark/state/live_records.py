@@ -1,7 +1,7 @@
 """The records that make up a partition's state: the ones that compaction would keep, at any moment.
 
 Replayed in order, they give the same state. `data_folder` writes them to a new data folder. They are collected during
-the replay of a log, in its task's memory, which holds at most twice the live records, whatever the log's length.
+the replay of a log, in its task's memory, which holds at most twice the live records, independent of the log's length.
 """
 
 from __future__ import annotations

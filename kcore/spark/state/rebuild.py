@@ -16,7 +16,7 @@ class AsOf(NamedTuple):
     Attributes:
         offset: the offset before which to stop; None: no limit.
         timestamp_ms: stop before the first record with a later timestamp; None: no limit. Log order decides: records
-            behind one with a later timestamp are excluded whatever their timestamps.
+            behind one with a later timestamp are excluded even if their timestamps are earlier.
     """
 
     offset: int | None = None

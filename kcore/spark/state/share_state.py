@@ -1,4 +1,4 @@
-"""Replays `__share_group_state`: the in-flight records of share partitions (KIP-932).
+"""Replays `__share_group_state`: the delivery state of share partitions (KIP-932).
 
 A snapshot is the whole state of a share partition; an update changes it. Of two batches over the same offsets the one
 with more deliveries counts; if equal, the one with the later state (available, acknowledged, archived).

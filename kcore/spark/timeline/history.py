@@ -39,12 +39,12 @@ PARTS: Final[dict[type, Part]] = parts_of()
 
 
 class Wanted(NamedTuple):
-    """The options of a timeline's facts.
+    """The options of a timeline's events.
 
     Attributes:
         groups: only these groups; None: all.
         session_timeout_ms: the session timeout of members of consumer groups, a setting that no log contains. With
-            it, members that left can be told from members that timed out. None: unknown.
+            it, members that left can be distinguished from members that timed out. None: unknown.
     """
 
     groups: frozenset[str] | None = None
