@@ -1,7 +1,7 @@
 """Compares the observations of one producer in several logs: transaction decisions, markers and open data.
 
-The observations of a producer arrive in the order of `SORTED`: its transactional ids first, then, for each partition, its
-decisions and the rows written there, by time. Only unexplained observations are kept, and only for the current producer.
+The observations of a producer arrive in the order of `SORTED`: its transactional ids first, then, for each partition,
+its decisions and the rows written there, by time. Only unexplained observations of the current producer are kept.
 
 A marker is written after its decision and before the completion of its transaction, so decisions and markers alternate
 in each partition. Brokers' clocks may differ. A decision without a marker is therefore reported only if its partition

@@ -32,7 +32,7 @@ ROWS_PER_BATCH = 5_000
 
 
 def said_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part]) -> DataFrame:
-    """Returns the findings of each partition of a folder, and the observations to compare across partitions (`SAID_DDL`).
+    """Returns the findings within each partition of a folder, and observations to compare across them (`SAID_DDL`).
 
     Args:
         spark: a session.

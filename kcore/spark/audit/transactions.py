@@ -1,7 +1,7 @@
 """Checks of transactional ids in `__transaction_state`: only legal transitions occur (KIP-98, KIP-360, KIP-890).
 
-The table of states is the engine's own. The check also emits observations to compare with other partitions: the decision of
-each transaction, and the final state of each id.
+The table of states is the engine's own. The check also emits observations to compare with other partitions: the
+decision of each transaction, and the final state of each id.
 """
 
 from __future__ import annotations
