@@ -1,1 +1,1 @@
-"""The TCP side: listeners, connections, frames. What a request means is the engine's business."""
+"""The TCP server: listeners, connections and frames. The engine interprets the requests."""

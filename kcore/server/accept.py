@@ -1,7 +1,7 @@
-"""Accepts connections: limits on their number, TLS handshakes, and running out of file descriptors.
+"""Accepts connections: connection limits, TLS handshakes, and exhausted file descriptors.
 
-A connection counts from its accept on, as in Kafka: a client that never finishes its TLS handshake uses up a slot, too.
-The event loops' own servers report a connection only after the handshake, so kcore accepts by itself.
+A connection counts from its accept on, as in Kafka, so a client that never finishes its TLS handshake also uses a slot.
+The servers of the event loops report a connection only after the handshake; kcore therefore accepts connections itself.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1_024
-"""Connections that the operating system keeps until they are accepted."""
+"""Connections that the operating system queues until the server accepts them."""
 
 ACCEPTS_PER_TURN: Final = 128
-"""Connections that one listener accepts before others are served."""
+"""Connections that one listener accepts before the event loop serves other work."""
 
 RETRY_S: Final = 0.5
-"""Pause of a listener without a free file descriptor, and the longest pause of one without a free slot."""
+"""Pause of a listener that has no free file descriptor; also the longest pause while no slot is free."""
 
 HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Time that a client has for its TLS handshake."""
+"""Time limit of a client's TLS handshake."""
 
 MAX_HANDSHAKES: Final = 256
-"""TLS handshakes that one listener has under way; each takes up to 100 KB of memory."""
+"""Concurrent TLS handshakes per listener; each takes up to 100 KB of memory."""
 
 HANDSHAKE_GRACE_S: Final = 3.0
-"""Age at which a handshake is given up if `MAX_HANDSHAKES` are under way and another client waits."""
+"""Age from which a handshake may be aborted if `MAX_HANDSHAKES` are running and another client waits."""
 
 QUIET_S: Final = 10.0
-"""Time between two log lines of the same kind, so that clients cannot fill a disk with them."""
+"""Minimum time between two log lines of the same kind, so that clients cannot fill the disk with them."""
 
 FREE_PORT_ATTEMPTS: Final = 5
-"""Ports that are tried where any will do."""
+"""Attempts to find a free port if the port is 0."""
 
 _NO_FAMILY: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 _NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
@@ -54,10 +54,10 @@ _PEER_GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, er
 
 
 class QuietLog:
-    """Warnings that are repeated at most every `QUIET_S`, with the number of those that were left out.
+    """Logs a warning at most once every `QUIET_S`, with the number of suppressed warnings.
 
     Args:
-        clock: the time in seconds.
+            clock: returns the time in seconds.
     """
 
     __slots__ = ("_clock", "_omitted", "_since_s")
@@ -68,27 +68,27 @@ class QuietLog:
         self._omitted = 0
 
     def warn(self, message: str, *arguments: object, **about: object) -> None:
-        """Logs a warning, or counts it."""
+        """Logs a warning, or counts it as suppressed."""
         now_s = self._clock()
         if now_s - self._since_s < QUIET_S:
             self._omitted += 1
             return
         if self._omitted:
-            message += " (%d more such warnings were left out)"
+            message += " (%d similar warnings suppressed)"
             arguments = (*arguments, self._omitted)
         self._since_s, self._omitted = now_s, 0
         logger.warning(message, *arguments, extra=fields(**about))
 
 
 class ConnectionQuota:
-    """Counts a server's connections, from their accept to their end, in all and for each client address.
+    """Counts the server's connections in total and per client address, from accept to close.
 
     Args:
-        config: has `max.connections` and `max.connections.per.ip`, which may change at any time.
+            config: contains `max.connections` and `max.connections.per.ip`, which may change at any time.
 
     Attributes:
-        total: how many connections there are.
-        by_host: client address -> how many it has.
+            total: number of connections.
+            by_host: client address -> number of its connections.
     """
 
     __slots__ = ("_config", "_waiting", "by_host", "total")
@@ -105,7 +105,7 @@ class ConnectionQuota:
         return self.total >= self._config.max_connections
 
     def take(self, host: str) -> bool:
-        """Counts a new connection. Returns False, and counts nothing, if its address has too many."""
+        """Counts a new connection. Returns False, without counting it, if its address has too many connections."""
         count = self.by_host.get(host, 0)
         if count >= self._config.max_connections_per_ip:
             return False
@@ -114,7 +114,7 @@ class ConnectionQuota:
         return True
 
     def release(self, host: str) -> None:
-        """Counts a connection out; listeners that waited for its slot accept again."""
+        """Uncounts a connection; listeners that waited for a slot accept again."""
         left = self.by_host[host] - 1
         if left:
             self.by_host[host] = left
@@ -127,31 +127,31 @@ class ConnectionQuota:
                 acceptor.resume()
 
     def wait(self, acceptor: Acceptor) -> None:
-        """Resumes `acceptor` when there is a free slot."""
+        """Resumes `acceptor` when a slot is free."""
         self._waiting[acceptor] = None
 
 
 class Acceptor:
     """Accepts the connections of one listening socket.
 
-    - With `max.connections` connections it accepts no more until one ends: clients wait in the backlog.
-    - A connection beyond `max.connections.per.ip` is closed at once.
-    - A TLS handshake has `HANDSHAKE_TIMEOUT_S`. With `MAX_HANDSHAKES` under way no more are accepted, and the oldest is
-      given up after `HANDSHAKE_GRACE_S`. So clients that do not finish theirs take a bounded amount of memory, and
-      cannot keep others out.
-    - Without a free file descriptor it tries again every `RETRY_S`.
+    - At `max.connections` connections it stops accepting until one ends; clients wait in the backlog.
+    - A connection beyond `max.connections.per.ip` is closed immediately.
+    - A TLS handshake may take `HANDSHAKE_TIMEOUT_S`. While `MAX_HANDSHAKES` are running it accepts no more, and aborts
+      the oldest after `HANDSHAKE_GRACE_S`. Clients that do not finish their handshakes therefore use a bounded amount
+      of memory and cannot lock out other clients.
+    - Without a free file descriptor it retries every `RETRY_S`.
 
     Args:
-        listening: the socket; the acceptor closes it.
-        security: of the listener.
-        quota: counts the connections of all listeners.
-        make: makes the connection of a client address.
-        loop: the event loop.
+            listening: the listening socket; the acceptor closes it.
+            security: the listener's security.
+            quota: counts the connections of all listeners.
+            make: creates the connection for a client address.
+            loop: the event loop.
 
     Attributes:
-        refused: how many connections were closed because their address had too many.
-        failed_handshakes: how many TLS handshakes failed or were given up.
-        handshakes: the TLS handshakes under way, oldest first -> when each began, in the loop's time.
+            refused: number of connections closed because their address had too many.
+            failed_handshakes: number of TLS handshakes that failed or were aborted.
+            handshakes: running TLS handshakes, oldest first -> start time on the loop's clock.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Acceptor:
         self._retry: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Task[None]] = set()
         self._burst = 1
-        self._short = False  # of slots or of file descriptors
+        self._short = False  # of slots or file descriptors
         self._short_log = QuietLog(loop.time)
         self._refused_log = QuietLog(loop.time)
         self.refused = 0
@@ -182,7 +182,7 @@ class Acceptor:
     # ---- accepting
 
     def resume(self) -> None:
-        """Accepts connections from now on."""
+        """Starts accepting connections."""
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
@@ -191,17 +191,17 @@ class Acceptor:
             self._loop.add_reader(self._socket.fileno(), self._accept)
 
     def _pause(self, retry_s: float = RETRY_S) -> None:
-        """Accepts nothing until `resume`, or for `retry_s`."""
+        """Stops accepting until `resume` is called or `retry_s` have passed."""
         self._accepting = False
         self._loop.remove_reader(self._socket.fileno())
         if self._retry is None:
             self._retry = self._loop.call_later(retry_s, self.resume)
 
     def _accept(self) -> None:
-        # A try in vain costs as much as an accept: as many are tried as there were connections the last time.
+        # A failed accept costs as much as a successful one: try as many as there were connections last time.
         for _ in range(self._burst):
             if self._quota.full:
-                self._warn("there are %d, as many as max.connections allows", self._quota.total)
+                self._warn("%d connections are open (max.connections)", self._quota.total)
                 self._quota.wait(self)
                 self._pause()
                 return
@@ -222,36 +222,36 @@ class Acceptor:
         self._burst = min(2 * self._burst, ACCEPTS_PER_TURN)
 
     def _survives(self, error: OSError) -> bool:
-        """Handles a failed accept. Returns whether the next one may be tried at once."""
+        """Handles a failed accept. Returns True if the next accept may be tried immediately."""
         if error.errno in _PEER_GONE:
             return True
         if error.errno not in _NO_DESCRIPTORS:
-            logger.error("%s cannot accept connections: %s", self._security.name, error)
+            logger.error("listener %s: accept failed: %s", self._security.name, error)
         else:
-            self._warn("%s (raise the limit of open files, or set max.connections below it)", error.strerror)
+            self._warn("%s; raise the open file limit or lower max.connections below it", error.strerror)
         self._pause()
         return False
 
     def _warn(self, why: str, *arguments: object) -> None:
-        """Logs why new connections wait: once, until one is accepted again."""
+        """Logs the reason why new connections wait: once, until a connection is accepted again."""
         if not self._short:
             self._short = True
             self._short_log.warn(f"new connections wait: {why}", *arguments, listener=self._security.name)
 
     def _make_room(self) -> float:
-        """Gives the oldest handshake up if it is old enough. Returns after how many seconds to look again."""
+        """Aborts the oldest handshake if it is old enough. Returns the number of seconds until the next check."""
         oldest, began_s = next(iter(self.handshakes.items()))
         age_s = self._loop.time() - began_s
         if age_s >= HANDSHAKE_GRACE_S:
             oldest.cancel()
-            return RETRY_S  # the end of the handshake resumes earlier
+            return RETRY_S  # the end of the handshake resumes the acceptor earlier
         return HANDSHAKE_GRACE_S - age_s
 
     def _accepted(self, client: socket.socket, host: str) -> None:
         if not self._quota.take(host):
             self.refused += 1
             self._refused_log.warn(
-                "%s closes: it has %d connections, as many as max.connections.per.ip allows",
+                "connection from %s refused: the address has %d connections (max.connections.per.ip)",
                 host,
                 self._quota.by_host.get(host, 0),
                 listener=self._security.name,
@@ -261,7 +261,7 @@ class Acceptor:
         try:
             client.setblocking(False)
             connection = self._make(host)
-        except BaseException:  # for want of memory
+        except BaseException:  # e.g. MemoryError
             self._quota.release(host)
             client.close()
             raise
@@ -275,14 +275,14 @@ class Acceptor:
             task.add_done_callback(self._handshake_ended)
 
     async def _open(self, client: socket.socket, connection: Connection) -> None:
-        """Gives the socket to the event loop."""
+        """Hands the socket to the event loop."""
         try:
             await self._loop.connect_accepted_socket(lambda: connection, client)
         except Exception as error:
             self._not_opened(connection, error)
 
     async def _shake_hands(self, client: socket.socket, connection: Connection, tls: ssl.SSLContext) -> None:
-        """Gives the socket to the event loop; when this returns the handshake is over."""
+        """Hands the socket to the event loop; returns when the handshake has ended."""
         host = connection.client_host
         try:
             await self._loop.connect_accepted_socket(
@@ -292,29 +292,34 @@ class Acceptor:
             self.failed_handshakes += 1
             self._not_opened(connection, error)
             if not self._closed:
-                logger.info("%s closes: its TLS handshake was given up for those of others", host)
+                logger.info("connection from %s closed: its TLS handshake was aborted because other clients wait", host)
         except Exception as error:
             self.failed_handshakes += 1
             self._not_opened(connection, error)
             if isinstance(error, ConnectionAbortedError):
-                logger.info("%s closes: its TLS handshake took longer than %g s", host, HANDSHAKE_TIMEOUT_S)
+                logger.info(
+                    "connection from %s closed: its TLS handshake took longer than %g s", host, HANDSHAKE_TIMEOUT_S
+                )
 
     def _not_opened(self, connection: Connection, error: BaseException) -> None:
-        """Counts a connection out, unless it does so itself at its end. `kcore.server.handshake` logs TLS errors."""
+        """Uncounts a connection that was not made; one that was uncounts itself.
+
+        `kcore.server.handshake` logs TLS errors.
+        """
         if connection.transport is None:
             self._quota.release(connection.client_host)
         if not isinstance(error, OSError | asyncio.CancelledError):
-            logger.error("%s failed to open a connection", self._security.name, exc_info=error)
+            logger.error("listener %s: cannot open a connection", self._security.name, exc_info=error)
 
     def _handshake_ended(self, task: asyncio.Task[None]) -> None:
         del self.handshakes[task]
         if not self._quota.full:
             self.resume()
 
-    # ---- the end
+    # ---- shutdown
 
     def close(self) -> None:
-        """Accepts no more, and gives handshakes up."""
+        """Stops accepting and aborts running handshakes."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -326,27 +331,27 @@ class Acceptor:
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Returns when every socket that was accepted is a connection or closed."""
+        """Waits until every accepted socket is an open connection or closed."""
         tasks = [*self._opening, *self.handshakes]
         if tasks:
             await asyncio.wait(tasks)
 
 
 def listening_sockets(addresses: list[tuple[int, str]], port: int) -> list[socket.socket]:
-    """Opens the sockets of a listener. Addresses of a family that this machine lacks are skipped if others are left.
+    """Opens the sockets of a listener. Skips address families that this machine lacks if other addresses remain.
 
     Args:
-        addresses: family and numeric address of each.
-        port: the port; 0 takes a free one, the same for all.
+            addresses: family and numeric address of each socket.
+            port: the port; 0 selects a free one, the same for all addresses.
 
     Raises:
-        OSError: one cannot be opened; then none is.
+            OSError: a socket cannot be opened; all are closed again.
     """
     for _ in range(FREE_PORT_ATTEMPTS):
         try:
             return _listen(addresses, port)
         except OSError as error:
-            # A port that is free on one address may be taken on the next: another one is tried.
+            # A port that is free on one address may be in use on the next: try another one.
             if port or error.errno != errno.EADDRINUSE:
                 raise
     return _listen(addresses, port)
@@ -366,7 +371,7 @@ def _listen(addresses: list[tuple[int, str]], port: int) -> list[socket.socket]:
                 continue
             opened.append(listening)
             listening.setblocking(False)
-            # Accepted sockets inherit both. The former finds peers that vanished, as in Kafka.
+            # Accepted sockets inherit both options. Keep-alive detects peers that vanished, as in Kafka.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             port = listening.getsockname()[1]
@@ -380,13 +385,13 @@ def _listen(addresses: list[tuple[int, str]], port: int) -> list[socket.socket]:
 
 
 async def resolve(host: str, loop: asyncio.AbstractEventLoop) -> list[tuple[int, str]]:
-    """Finds the family and numeric form of each address of a host; "" is every address of this machine.
+    """Resolves a host to the family and numeric form of each address; "" means every address of this machine.
 
     Raises:
-        OSError: the host is not known.
+            OSError: the host is unknown.
     """
     options: dict[str, int] = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
-    try:  # needs no resolver, and no thread for it
+    try:  # a numeric address needs no resolver and no thread
         found = socket.getaddrinfo(host or None, 0, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST, **options)
     except socket.gaierror:
         found = await loop.getaddrinfo(host, 0, flags=socket.AI_PASSIVE, **options)

@@ -1,4 +1,4 @@
-"""Listeners where clients say who they are: by a certificate, or with SASL."""
+"""Security of listeners: authentication by certificate or by SASL."""
 
 from __future__ import annotations
 
@@ -18,23 +18,22 @@ if TYPE_CHECKING:
 
 
 class ListenerSecurity:
-    """What is special about the connections of one listener.
+    """The security of one listener's connections.
 
-    What only TLS or only SASL needs is imported here, for a listener that has it: before it listens, and not by nodes
-    that have none.
+    Modules that only TLS or SASL needs are imported here: before the listener opens, and only on nodes that use them.
 
     Args:
         listener: the listener.
-        engine: has the users and the settings.
+            engine: contains the users and the settings.
 
     Raises:
-        ConfigError: what the settings say cannot be done.
+            ConfigError: the security settings are invalid.
 
     Attributes:
         name: the listener's name.
-        connection: makes a connection of it.
-        tls: what is spoken first; None: Kafka's protocol at once.
-        settings: those of this listener.
+            connection: creates a connection of this listener.
+            tls: the TLS context; None without TLS.
+            settings: the security settings of this listener.
     """
 
     __slots__ = ("_new_exchange", "_rules", "connection", "name", "settings", "tls")
@@ -63,16 +62,16 @@ class ListenerSecurity:
 
     @property
     def has_sasl(self) -> bool:
-        """Whether clients authenticate with SASL."""
+        """True if clients authenticate with SASL."""
         return self._new_exchange is not None
 
     def exchange(self) -> SaslExchange:
-        """A new SASL exchange."""
+        """Starts a SASL exchange."""
         assert self._new_exchange is not None, f"{self.name} has no SASL"
         return self._new_exchange()
 
     def principal_of(self, subject: str) -> str | None:
-        """The principal of a certificate's subject; None if no rule says one."""
+        """Returns the principal of a certificate's subject; None if no mapping rule matches."""
         name = self._rules.name(subject)
         return None if name is None else user_principal(name)
 

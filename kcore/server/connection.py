@@ -1,4 +1,4 @@
-"""One connection: what a socket brings goes into its line of requests, what comes out of it goes back."""
+"""One client connection: feeds received bytes to its request queue and writes the responses."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SHORTEST_WATCH_S = 0.001  # a timer for less may fire before the clock has moved, again and again
-# of answers: made before they are sent, and sent between two looks at what the peer left unread
+SHORTEST_WATCH_S = 0.001  # a timer for less may fire repeatedly before the clock has moved
+# Bytes of responses that are encoded before a write, and that are sent between two checks of the unread bytes.
 UNREAD_CHECK_BYTES = 16_384
 TURN_NS = 10_000_000
 """Time for the requests of one connection in one turn of the event loop. The next ones wait for the next turn."""
@@ -34,7 +34,7 @@ TURN_NS = 10_000_000
 MAX_FLUSHES = 16
 """Times that responses of one connection are sent within one turn of the event loop, likewise."""
 
-READ_AHEAD_BYTES = 16_384  # read behind a request that waits: so much that a connection that breaks is still noticed
+READ_AHEAD_BYTES = 16_384  # read ahead behind a waiting request: enough to notice a broken connection
 
 
 def _nowhere(data: bytes) -> None:
@@ -42,24 +42,24 @@ def _nowhere(data: bytes) -> None:
 
 
 class Connection(asyncio.Protocol):
-    """A client's connection, on a listener where nobody has to authenticate with SASL.
+    """A client's connection on a listener without SASL.
 
-    Its requests are served in their order, and answered in it: see `kcore.server.reference_queue`. What a peer can make
-    it hold is bounded: one frame in the making, a little of what it sends ahead, and answers of
-    `kcore.connection.buffer.bytes` and one more. While it leaves more than that unread, its requests wait. What all
-    peers together leave unread is bounded by the server's `ResponseMemory`.
+    Serves requests and sends responses in order (see `kcore.server.reference_queue` for the exact rules). The memory
+    that a peer can occupy is bounded: one incomplete frame, a little read-ahead, `kcore.connection.buffer.bytes` of
+    responses, and one more response. While the peer leaves more than that unread, its requests wait. `ResponseMemory`
+    bounds the unread bytes of all peers together.
 
     Args:
-        server: whose connection.
-        listener: the name of the listener that it came through.
-        connection_id: its number; no other connection of the server has had it.
+            server: the server that accepted the connection.
+            listener: the name of the listener that accepted the connection.
+            connection_id: the connection's number, unique within the server.
 
     Attributes:
-        claimed_bytes: what it holds of requests, as the server's `RequestMemory` knows it.
-        client_host: the client's address with a slash in front of it, as Kafka shows it.
-        principal: who the client is.
-        unread_bytes: what its peer has left unread, as the server's `ResponseMemory` knows it.
-        taken_s: when its peer was last seen to have read something, in the loop's time.
+            claimed_bytes: request bytes that this connection has claimed from the server's `RequestMemory`.
+            client_host: the client's address prefixed with a slash, as Kafka shows it.
+            principal: the client's principal.
+            unread_bytes: response bytes that the peer has not read, as last reported to `ResponseMemory`.
+            taken_s: the last time, on the loop's clock, at which the peer was seen to have read something.
     """
 
     __slots__ = (
@@ -113,13 +113,13 @@ class Connection(asyncio.Protocol):
             buffer_bytes=self._row_bytes,
             turn_ns=TURN_NS,
         )
-        self._continues = False  # requests are left to the next turn of the loop
-        self._paused = False  # the transport holds more than it should ...
-        self._held = False  # ... or holds anything, while all together hold too much:
-        self._unread = False  # the peer leaves its answers lying: serve no more until it reads
+        self._continues = False  # further requests wait for the next turn of the event loop
+        self._paused = False  # the transport's buffer is over its limit ...
+        self._held = False  # ... or it holds any bytes while the unread bytes of all connections exceed their limit:
+        self._unread = False  # the peer does not read its responses: serve no more until it does
         self._reading = True
         self._eof = False
-        self._refused = False  # a request was broken: what stands behind it is lost
+        self._refused = False  # a request was malformed: the bytes behind it are discarded
         self._admitted = False
         self._closing = False
         self._last_byte_s = 0.0
@@ -135,10 +135,10 @@ class Connection(asyncio.Protocol):
     # ---- the transport's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins to serve a client that the server accepted."""
+        """Starts to serve an accepted client."""
         self.transport = transport
         self._write = self._writer(transport)
-        if self.server.stopping:  # its handshake was over at the last moment
+        if self.server.stopping:  # its handshake ended during the shutdown
             self.abort()
         self._admitted = True
         self.server.came(self)
@@ -146,10 +146,11 @@ class Connection(asyncio.Protocol):
         self._last_byte_s = self.server.loop.time()
         self._watch_idle()
         if self.server.memory is not None:
-            self.server.loop.call_soon(self._pace)  # uvloop begins to read behind this call, whatever it says
+            # uvloop starts to read after this call, even if reading is paused here.
+            self.server.loop.call_soon(self._pace)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Feeds received bytes to the request queue."""
         if self._closing or self._refused:
             return
         self.server.received_bytes += len(data)
@@ -160,13 +161,13 @@ class Connection(asyncio.Protocol):
         self._pace()
 
     def eof_received(self) -> bool:
-        """The client sends no more; what it asked is still answered."""
+        """Handles the client's end of stream; its outstanding requests are still answered."""
         self._eof = True
         self._close_if_done()
         return not self._closing
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone: answers on their way are thrown away, what was asked goes on."""
+        """Handles the loss of the connection: discards outstanding responses; pending requests still complete."""
         self._closing = True
         if self._idle is not None:
             self._idle.cancel()
@@ -176,11 +177,11 @@ class Connection(asyncio.Protocol):
             self.server.went(self)
 
     def pause_writing(self) -> None:
-        """The peer does not read: its requests wait."""
+        """Suspends the peer's requests, because it does not read."""
         self._paused = self._unread = True
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """Resumes the peer's requests, because it reads again."""
         self._paused = False
         self.look_at_unread()
         self._unread = self._held
@@ -190,7 +191,7 @@ class Connection(asyncio.Protocol):
     # ---- requests
 
     def _serve(self) -> None:
-        """Serves whole frames until one parks, the peer stops reading, or there is none left; sends what is there."""
+        """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""
         if self._unread or self._closing or self._refused or self._continues:
             return
         try:
@@ -207,10 +208,10 @@ class Connection(asyncio.Protocol):
         except (FrameError, RefusedError, CloseConnectionError) as error:
             self._refuse(str(error))
         except DecodeError as error:
-            self._refuse(f"a request that cannot be read: {error}")
+            self._refuse(f"cannot decode the request: {error}")
         except Exception:
-            logger.exception("a request of %s cannot be answered", self.client_host)
-            self._refuse("a failure of the server's own")
+            logger.exception("connection from %s: internal error while serving a request", self.client_host)
+            self._refuse("internal server error")
         self._flush()
 
     def _continue_later(self) -> None:
@@ -225,58 +226,60 @@ class Connection(asyncio.Protocol):
             self.server.driver.begin_round()
             self.go_on()
 
-    # ---- what its line asks (Owner)
+    # ---- called by the request queue (Owner)
 
     def make_context(self, version: int, client_id: str) -> RequestContext:
-        """Who asks."""
-        # By place: three of them a connection are a part of what a storm of new members costs.
+        """Creates the context for requests of one version and client id."""
+        # Positional arguments: three contexts per connection are a measurable part of a storm of new members.
         return RequestContext(version, client_id, self.client_host, self.listener, self.principal, self.connection_id)
 
     def route(self, api_key: int) -> ApiEntry | None:
-        """The API of a key that was not asked for before; None if it is not served."""
+        """Returns the entry of an API key that was not used before; None if the API is not served."""
         return self._dispatch.route(api_key)
 
     def unsupported(self, api_key: int, version: int) -> tuple[Any, ApiEntry, int]:
-        """The answer to a request that is not served, where there is one; else RefusedError."""
+        """Returns the response to a request that is not served, if one exists; otherwise raises RefusedError."""
         return self._dispatch.unsupported(api_key, version)
 
     def failed(self, route: ApiEntry, context: Any, request: Any, error: Exception) -> Any:
-        """The answer to a request that failed."""
+        """Returns the response to a request whose handler failed."""
         return self.server.engine.failed(route.api, context, request, error)
 
     def too_large(
         self, route: ApiEntry, api: Any, context: RequestContext, request: Any, version: int, error: Exception
     ) -> Any:
-        """Returns the error in place of a response of too many bytes; see `Dispatch.too_large`.
+        """Returns the error that replaces an oversized response; adds the memory check to `Dispatch.too_large`.
 
         Raises:
-            CloseConnectionError: there is no such error, or memory for responses is short now.
+                CloseConnectionError: no such error exists, or memory for responses is short.
         """
         if isinstance(error, NoRoomError):
             raise CloseConnectionError(
-                f"a response of {type(api).__name__} has more than {error.limit_bytes} bytes, and peers that do not "
-                "read hold the rest of kcore.max.response.memory.bytes"
+                f"the response to {type(api).__name__} has more than {error.limit_bytes} bytes, and unread "
+                "responses use up kcore.max.response.memory.bytes"
             )
         return self._dispatch.too_large(api, context, request, version)
 
     def arrived(self) -> None:
-        """An answer came that was waited for: it leaves at the end of the round."""
+        """Schedules a completed response to be sent at the end of the round."""
         self.server.wants_flush(self)
 
     def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
-        """An answer came that cannot be written: the connection ends behind those in front of it."""
+        """Handles a response that cannot be encoded: closes the connection after the responses in front of it."""
         self._queue.cut(failed)
         if isinstance(error, CloseConnectionError):
             self._refuse(str(error))
         else:
-            logger.error("a response to %s cannot be encoded", self.client_host, exc_info=error)
-            self._refuse("an answer that cannot be written")
+            logger.error("connection from %s: cannot encode a response", self.client_host, exc_info=error)
+            self._refuse("a response cannot be encoded")
         self.arrived()
 
-    # ---- answers
+    # ---- responses
 
     def go_on(self) -> None:
-        """Sends what is there and serves what waited for that: at the end of a round, or when there is room again."""
+        """Sends ready responses and serves waiting requests: at the end of a round, or when the buffer has room
+        again.
+        """
         if self._closing:
             return
         self._flush()
@@ -296,19 +299,19 @@ class Connection(asyncio.Protocol):
             self.look_at_unread()
 
     def _writer(self, transport: Any) -> Callable[[bytes], None]:
-        """What sends."""
+        """Returns the function that sends bytes."""
         write: Callable[[bytes], None] = transport.write
         return write
 
     def _unsent(self) -> int:
-        """Bytes that wait for the peer to read those in front of them."""
+        """Returns the number of bytes that wait for the peer to read."""
         size: int = self.transport.get_write_buffer_size()
         return size
 
-    # ---- what the peer leaves unread
+    # ---- unread bytes
 
     def look_at_unread(self) -> None:
-        """Tells the server's `ResponseMemory` how much of what was sent is not read."""
+        """Reports the number of sent bytes that the peer has not read to the server's `ResponseMemory`."""
         self._look_at_bytes = self._sent_bytes + UNREAD_CHECK_BYTES
         memory = self.server.responses
         if memory is None or not self._admitted:
@@ -324,7 +327,7 @@ class Connection(asyncio.Protocol):
         memory.claim(self, unread_bytes)
 
     def hold(self, held: bool) -> None:
-        """Its requests wait because all connections together have left too much unread; or they go on."""
+        """Suspends or resumes the connection's requests, depending on the unread bytes of all connections."""
         if held is self._held:
             return
         self._held = held
@@ -334,9 +337,10 @@ class Connection(asyncio.Protocol):
             self.server.wants_flush(self)
 
     def stalled(self) -> None:
-        """Memory is short, and its peer has read nothing for too long."""
+        """Closes the connection, because memory is short and its peer has read nothing for too long."""
         logger.warning(
-            "%s closes: nothing was read of its %d bytes of answers for %d ms, and memory for answers is short",
+            "connection from %s closed: the client read none of its %d response bytes for %d ms, and response memory "
+            "is short",
             self.client_host,
             self.unread_bytes,
             self.server.config.kcore_response_stall_ms,
@@ -345,7 +349,7 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def _pace(self) -> None:
-        """Reads on, or lets the peer's own socket hold what it sends ahead."""
+        """Resumes reading, or pauses it so that the peer's own socket buffers what it sends ahead."""
         if self._closing:
             return
         queue = self._queue
@@ -365,27 +369,29 @@ class Connection(asyncio.Protocol):
                 self.transport.pause_reading()
 
     def look_at_memory(self) -> None:
-        """The server's request memory became full, or has room again."""
+        """Adapts to the server's request memory, which became full or has room again."""
         self._pace()
 
-    # ---- the end
+    # ---- closing
 
     def _refuse(self, why: str) -> None:
-        """Answers what stands in front, then closes: the protocol has no frame for errors."""
-        logger.warning("%s closes: %s", self.client_host, why, extra=fields(connection=self.connection_id))
+        """Sends the responses in front, then closes the connection: the protocol has no frame for errors."""
+        logger.warning(
+            "connection from %s closed: %s", self.client_host, why, extra=fields(connection=self.connection_id)
+        )
         self.server.refused_requests += 1
         self._refused = self._eof = self._queue.stopped = True
         self._queue.clear()
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        """Closes if the client sends no more and has all its answers."""
+        """Closes the connection if the client sends no more and has all its responses."""
         unserved = (self._unread or self._continues) and len(self._queue) > 0
         if self._eof and not self._queue.waiting and not unserved:
             self.close()
 
     def close(self) -> None:
-        """Sends what is there and closes."""
+        """Sends ready responses and closes the connection."""
         if self._closing:
             return
         self._flush()
@@ -394,15 +400,15 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     def _write_rest(self) -> None:
-        """Gives the transport what was kept back; it closes when it has sent that."""
+        """Hands retained bytes to the transport, which closes after sending them."""
 
     def abort(self) -> None:
-        """Closes at once; what was not sent is lost."""
+        """Closes the connection immediately and discards unsent bytes."""
         self._closing = self._queue.stopped = True
         self.transport.abort()
 
     def _watch_idle(self) -> None:
-        """Closes when nothing moved for too long, in whatever state the connection is, closing ones included."""
+        """Closes the connection after too long without traffic, in any state, including while it closes."""
         limit_ms = self.server.config.connections_max_idle_ms
         if limit_ms < 0:
             return
@@ -410,10 +416,10 @@ class Connection(asyncio.Protocol):
         unsent_bytes = self._unsent()
         if unsent_bytes != self._unsent_bytes:
             self._unsent_bytes = unsent_bytes
-            self._last_byte_s = now_s  # the peer reads, however slowly
+            self._last_byte_s = now_s  # the peer reads, even if slowly
         left_s = self._last_byte_s + limit_ms / 1000 - now_s
         if left_s <= 0:
-            logger.info("%s closes: nothing moved for %d ms", self.client_host, limit_ms)
+            logger.info("connection from %s closed: no traffic for %d ms", self.client_host, limit_ms)
             self.abort()
             return
         self._idle = self.server.loop.call_later(max(left_s, SHORTEST_WATCH_S), self._watch_idle)

@@ -1,4 +1,4 @@
-"""From a header to an API: which are served in which versions, and what is answered to the rest."""
+"""Maps request headers to APIs, and answers requests that are not served."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LONGEST_FRAME = 0x7FFFFFFF + 4
-"""The most bytes whose length an int32 can say, and those of the length."""
+"""The largest length that an int32 can express, plus the bytes of the length field."""
 
 
 class RefusedError(KcoreError):
-    """A request that the protocol has no answer for: an unknown key, a version that is not served."""
+    """A request to which the protocol has no response: an unknown API key or an unsupported version."""
 
 
 class Served(ApiEntry):
-    """An API as the server serves it; see `ApiEntry`. Error codes are counted from when metrics are first read.
+    """An API as the server serves it; unlike `ApiEntry` it counts error codes, from the first read of metrics on.
 
     Args:
         api: the API.
-        limit_bytes: see `ApiEntry`.
-        note: see `ApiEntry`.
+            limit_bytes: as in `ApiEntry`.
+            note: as in `ApiEntry`.
     """
 
     __slots__ = ()
@@ -42,7 +42,8 @@ class Served(ApiEntry):
     def __init__(
         self, api: Api[Any, Any], limit_bytes: int = LONGEST_FRAME, note: Callable[[int], None] | None = None
     ) -> None:
-        # Some ranges are told wider than they are served (Produce, KAFKA-18659): what cannot be read is not served.
+        # Some ranges are advertised wider than they are served (Produce, KAFKA-18659): versions that cannot be decoded
+        # are not.
         max_version = min(api.versions[1], api.request_type.MAX_VERSION)
         super().__init__(
             api,
@@ -56,14 +57,14 @@ class Served(ApiEntry):
 
 
 class Dispatch:
-    """What the server serves, and what it says to the rest.
+    """The APIs that the server serves, and the responses to other requests.
 
     Args:
-        engine: decides them.
-        note: takes the room of each long response; None: nobody counts. Fetches take theirs when they read.
+            engine: decides the requests.
+            note: claims memory for each long response; None disables accounting. Fetches claim theirs when they read.
 
     Attributes:
-        routes: what was asked for by API key; None for keys that were not, and for those that are not served.
+            routes: API key -> entry; None for keys that were not used yet and for keys that are not served.
     """
 
     __slots__ = ("_counts_errors", "_note", "_served", "engine", "routes")
@@ -76,23 +77,23 @@ class Dispatch:
         self.routes: list[ApiEntry | None] = [None] * (max(engine.apis) + 1)
 
     def __iter__(self) -> Iterator[Served]:
-        """Those that were asked for."""
+        """Iterates over the APIs that were used."""
         return iter(self._served.values())
 
     def count_errors(self) -> None:
-        """Counts error codes in answers from now on."""
+        """Starts to count error codes in responses."""
         self._counts_errors = True
         for served in self:
             served.walk = error_walk(served.api.response_type)
 
     def requests(self) -> Iterator[tuple[int, int]]:
-        """How many requests came, by the key of every API that is served."""
+        """Yields the number of requests by API key, for every served API."""
         for key in self.engine.apis:
             served = self._served.get(key)
             yield key, 0 if served is None else served.requests
 
     def route(self, api_key: int) -> Served | None:
-        """The API of a key, made when it is first asked for; None if it is not served."""
+        """Returns the entry of an API key, created at its first use; None if the API is not served."""
         served = self._served.get(api_key)
         if served is None and api_key in self.engine.apis:
             fetches = api_key == ApiKey.FETCH
@@ -103,16 +104,19 @@ class Dispatch:
         return served
 
     def _limit_bytes(self, fetches: bool) -> int:
-        """The most bytes of a response. A fetch brings one batch however large it is, or it would never be read."""
+        """Returns the largest size of a response.
+
+        A fetch returns one batch of any size, or clients could not read it.
+        """
         config = self.engine.config
         limit_bytes = config.kcore_max_response_bytes
         return min(limit_bytes + config.socket_request_max_bytes if fetches else limit_bytes, LONGEST_FRAME)
 
     def too_large(self, api: Api[Any, Any], context: Any, request: Any, version: int) -> Any:
-        """Returns the error that is sent in place of a response of too many bytes.
+        """Returns the error that replaces an oversized response.
 
         Args:
-            api: what decided the request.
+                api: the API that decided the request.
             context: the context of the request.
             request: the request.
             version: the version of the response.
@@ -128,11 +132,11 @@ class Dispatch:
         if not _carries_error(response, version):
             raise CloseConnectionError(
                 f"the response to {name} has more than {limit_bytes} bytes (kcore.max.response.bytes), and version "
-                f"{version} has no error for that"
+                f"{version} cannot express that error"
             )
         logger.warning(
-            "%s of client %r is answered POLICY_VIOLATION: its response has more than %d bytes "
-            "(kcore.max.response.bytes); ask for fewer things at a time, or raise the setting",
+            "%s of client %r fails with POLICY_VIOLATION: its response has more than %d bytes "
+            "(kcore.max.response.bytes); request fewer items at a time, or raise the setting",
             name,
             context.client_id,
             limit_bytes,
@@ -141,20 +145,21 @@ class Dispatch:
         return response
 
     def find(self, api_key: int, version: int) -> Served | None:
-        """The API of a request, or None if it is not served in that version."""
+        """Returns the entry of an API, or None if it is not served in that version."""
         served = self.route(api_key)
         if served is None or not served.min_version <= version <= served.max_version:
             return None
         return served
 
     def unsupported(self, api_key: int, version: int) -> tuple[Any, Served, int]:
-        """What a request gets that `find` does not know: only ApiVersions has an answer, in version 0 (KIP-511).
+        """Returns the response to a request that `find` does not know: only ApiVersions has one, in version 0
+        (KIP-511).
 
         Returns:
-            The response, its API, and the version to write it in.
+                The response, its API, and the version to encode it in.
 
         Raises:
-            RefusedError: for every other API; the connection closes.
+                RefusedError: for every other API; the connection is closed.
         """
         served = self.route(api_key) if api_key == ApiKey.API_VERSIONS else None
         if served is not None:
@@ -163,8 +168,9 @@ class Dispatch:
 
 
 def _carries_error(response: Any, version: int) -> bool:
-    """Whether a client reads any error in a response: some versions have none at the top, and an empty list says none
-    elsewhere.
+    """Returns True if a client can read an error in the response.
+
+    Some versions have no error at the top level, and an empty list carries none elsewhere.
     """
     kind = type(response)
     code = getattr(response, "error_code", ErrorCode.NONE)

@@ -1,4 +1,4 @@
-"""Errors in responses, at the top and of each topic, partition, group or member: codes are counted, texts are cut."""
+"""Errors in responses, at the top level and per topic, partition, group or member: counts codes and shortens texts."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ Counts = dict[int, int]
 Walk = Callable[[Any, Counts], None]
 
 MAX_MESSAGE = 1_000
-"""How many characters are left of an error message that names what a client sent, where all of it does not fit."""
+"""Characters of an error message that are kept if the whole message does not fit."""
 
 _KNOWN = {int(code): code.name for code in ErrorCode}
 
 
 def error_walk(cls: Any) -> Walk | None:
-    """Makes the function that counts the error codes other than NONE in messages of a class.
+    """Creates the function that counts the error codes other than NONE in messages of a class.
 
     Args:
-        cls: a response, or a struct of one.
+            cls: a response class, or the class of a struct in one.
 
     Returns:
-        (message, counts by code) -> None; None if nothing in it can say an error.
+            (message, counts by code) -> None; None if the message has no error field.
     """
     own = any(spec.name == "error_code" for spec in cls.FIELDS)
     arrays: list[tuple[str, Walk]] = []
@@ -42,7 +42,7 @@ def error_walk(cls: Any) -> Walk | None:
             _count_own(message, counts)
         for name, inner in arrays:
             items = getattr(message, name) or ()
-            if inner is _count_own:  # the many partitions of an answer: without a call for each
+            if inner is _count_own:  # the many partitions of a response: no call for each
                 for item in items:
                     if item.error_code:
                         _count_own(item, counts)
@@ -64,18 +64,18 @@ def _count_own(message: Any, counts: Counts) -> None:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of a code; "UNKNOWN" for one that nobody knows, so that labels stay few."""
+    """Returns Kafka's name of a code; "UNKNOWN" for an unknown code, so that labels stay few."""
     return _KNOWN.get(code, "UNKNOWN")
 
 
 def shorten_messages(message: Any) -> bool:
-    """Cuts error messages.
+    """Shortens error messages.
 
     Args:
-        message: a response, or a struct in it.
+            message: a response, or a struct in it.
 
     Returns:
-        Whether any was long.
+            True if any message was shortened.
     """
     any_cut = False
     for spec in message.FIELDS:

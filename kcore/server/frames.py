@@ -1,4 +1,4 @@
-"""Frames: a four-byte length, then that many bytes."""
+"""Frames: a four-byte length followed by that many bytes."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ LENGTH_BYTES = 4
 
 
 class FrameError(KcoreError):
-    """A peer sent a length that no frame can have; the connection closes."""
+    """A peer sent an invalid frame length; the connection is closed."""

@@ -1,4 +1,4 @@
-"""TLS handshakes that fail: loops drop such clients and tell nobody."""
+"""Logs failed TLS handshakes, which event loops drop silently."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from kcore.process_logging import fields
 
 logger = logging.getLogger(__name__)
 
-# Said by a client, they are its own affair; said by OpenSSL of what a client sent, most often it sent no TLS at all.
+# As alerts of a client these are its own errors; raised by OpenSSL they mostly mean that the client sent no TLS at all.
 NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE"}
 
 
 def tell_failures(context: ssl.SSLContext, listener: str) -> None:
-    """Has every handshake that fails with `context` logged, as a warning.
+    """Logs a warning for every handshake that fails with `context`.
 
-    The protocol of a connection is not told of a client without a handshake, nor is the loop's handler of errors; what
-    the loop shakes hands with is. It does not know the client's address.
+    Neither the connection's protocol nor the loop's exception handler learns of a client without a completed handshake.
+    Only the SSL object does; it does not know the client's address.
 
     Args:
-        context: of a listener.
-        listener: its name.
+            context: the listener's TLS context.
+            listener: the listener's name.
     """
 
-    class Telling(ssl.SSLObject):
+    class LoggingSSLObject(ssl.SSLObject):
         def do_handshake(self) -> None:
             try:
                 super().do_handshake()
@@ -32,8 +32,8 @@ def tell_failures(context: ssl.SSLContext, listener: str) -> None:
                 raise
             except ssl.SSLError as error:
                 reason = error.reason or str(error)
-                hint = " (a client without TLS?)" if reason in NO_TLS else ""
-                logger.warning("a TLS handshake failed: %s%s", reason, hint, extra=fields(listener=listener))
+                hint = "; the client may not use TLS" if reason in NO_TLS else ""
+                logger.warning("TLS handshake failed: %s%s", reason, hint, extra=fields(listener=listener))
                 raise
 
-    context.sslobject_class = Telling
+    context.sslobject_class = LoggingSSLObject

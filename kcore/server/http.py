@@ -1,7 +1,7 @@
-"""A very small HTTP server for operators: metrics, and whether this node lives and is ready.
+"""A minimal HTTP server for operators: metrics, liveness and readiness of the node.
 
-It answers GET and HEAD of three paths and nothing else, one request a connection, on the engine's own event loop: that
-it answers at all says that the loop turns. It is no place for strangers; give it an address that only operators reach.
+It serves GET and HEAD of three paths, one request per connection, on the engine's event loop. Any response therefore
+proves that the loop runs. It has no access control; bind it to an address that only operators can reach.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES: Final = 8_192
 MAX_CONNECTIONS: Final = 32
-PATIENCE_S: Final = 10.0  # how long a request and its answer may take: nobody can hold a place here
+TIME_LIMIT_S: Final = 10.0  # time limit of a request and its response, so that no client can keep a connection slot
 PLAIN: Final = "text/plain; charset=utf-8"
 REASONS: Final = {
     200: "OK",
@@ -45,13 +45,13 @@ class HttpServer:
         address: HOST:PORT; port 0 takes a free one.
 
     Raises:
-        ConfigError: the address is none.
+            ConfigError: the address is invalid.
 
     Attributes:
-        address: (host, port) that is listened on, once started.
-        connections: those that are open.
-        observer: reads the engine.
-        pages: what makes each page, by path.
+            address: (host, port) on which the server listens, once started.
+            connections: the open connections.
+            observer: reads the engine.
+            pages: path -> function that renders its page.
     """
 
     def __init__(self, observer: Observer, address: str) -> None:
@@ -69,15 +69,15 @@ class HttpServer:
         """Opens the address.
 
         Raises:
-            OSError: it cannot be listened on.
+                OSError: the server cannot listen on the address.
         """
         host, port = self.address
         self._server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(self), host or None, port)
         self.address = (host, self._server.sockets[0].getsockname()[1])
-        logger.info("metrics at http://%s:%d/metrics", host or "0.0.0.0", self.address[1])
+        logger.info("HTTP server: metrics at http://%s:%d/metrics", host or "0.0.0.0", self.address[1])
 
     async def stop(self) -> None:
-        """Closes the address and every connection."""
+        """Stops listening and closes every connection."""
         self.observer.close()
         if self._server is not None:
             self._server.close()
@@ -96,34 +96,34 @@ class HttpServer:
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection: one request, one answer."""
+    """One connection, which serves one request."""
 
-    __slots__ = ("_answered", "_buffer", "_patience", "_server", "_transport")
+    __slots__ = ("_answered", "_buffer", "_server", "_time_limit", "_transport")
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._transport: Any = None
         self._buffer = b""
         self._answered = False
-        self._patience: asyncio.TimerHandle | None = None
+        self._time_limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody came."""
+        """Starts the time limit of a new connection, or closes it if too many are open."""
         self._transport = transport
         if len(self._server.connections) >= MAX_CONNECTIONS:
             self.abort()
             return
         self._server.connections.add(self)
-        self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self.abort)
+        self._time_limit = asyncio.get_running_loop().call_later(TIME_LIMIT_S, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Removes a closed connection."""
         self._server.connections.discard(self)
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._time_limit is not None:
+            self._time_limit.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Collects received bytes until the request is complete."""
         if self._answered:
             return
         self._buffer += data
@@ -144,10 +144,11 @@ class HttpConnection(asyncio.Protocol):
             return
         page = self._server.pages.get(target.partition("?")[0])
         if page is None:
-            self._answer(method, (404, PLAIN, "/metrics, /healthz and /readyz are all there is\n"))
+            self._answer(method, (404, PLAIN, "not found; valid paths are /metrics, /healthz and /readyz\n"))
             return
         self._answered = True
-        # Facts that are decided and not durable yet are none: a round that is open ends first, with this turn.
+        # Records that are decided but not durable do not count yet: an open round ends first, within this turn of the
+        # loop.
         if self._server.observer.round_is_open:
             asyncio.get_running_loop().call_soon(self._serve, method, page)
         else:
@@ -158,8 +159,8 @@ class HttpConnection(asyncio.Protocol):
             self._server.observer.settle()
             self._answer(method, page())
         except Exception:
-            logger.exception("a page cannot be made")
-            self._answer(method, (500, PLAIN, "a failure of the server's own\n"))
+            logger.exception("HTTP server: cannot render a page")
+            self._answer(method, (500, PLAIN, "internal server error\n"))
 
     def _answer(self, method: str, page: Page) -> None:
         self._answered = True
@@ -178,5 +179,5 @@ class HttpConnection(asyncio.Protocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """Closes at once."""
+        """Closes the connection immediately."""
         self._transport.abort()

@@ -1,4 +1,4 @@
-"""Listeners as Kafka's settings write them: NAME://HOST:PORT."""
+"""Listeners in the form of Kafka's settings: NAME://HOST:PORT."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from kcore.errors import ConfigError
 from kcore.security.protocols import SecurityProtocol, protocol_of
 
 _FORM = re.compile(r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]]*):(?P<port>\d+)")
-ANYWHERE = {"", "0.0.0.0", "::"}  # addresses to listen on, but nowhere to connect to
+ANYWHERE = {"", "0.0.0.0", "::"}  # valid to listen on, but not to connect to
 
 
 class Listener(NamedTuple):
-    """An address to listen on, and the one that clients are told.
+    """An address to listen on, and the address that the server advertises for it.
 
     Attributes:
-        name: the listener's name; clients get addresses of the listener they came through.
-        host: where to listen; "" is every address.
-        port: 0 takes a free one.
-        advertised_host: what clients connect to.
-        advertised_port: 0 is the port that is listened on.
-        protocol: what is spoken in front of Kafka's protocol.
+            name: the listener's name; clients get the addresses of the listener that they use.
+            host: the host to listen on; "" is every address.
+            port: 0 selects a free port.
+            advertised_host: the host that clients connect to.
+            advertised_port: 0 is the port that the listener got.
+            protocol: the security protocol.
     """
 
     name: str
@@ -34,11 +34,11 @@ class Listener(NamedTuple):
 
 
 def parse_listeners(config: Config) -> list[Listener]:
-    """The listeners of a configuration.
+    """Parses the listeners of a configuration.
 
     Raises:
-        ConfigError: one is not NAME://HOST:PORT, a name or port stands twice, an advertised one has no listener, or
-            nothing says what is spoken on one.
+            ConfigError: an entry is not NAME://HOST:PORT, a name or port occurs twice, an advertised listener does not
+                exist, or a listener has no security protocol.
     """
     listened = {name: (host, port) for name, host, port in map(_parse, config.listeners)}
     if len(listened) < len(config.listeners):
@@ -63,22 +63,22 @@ def parse_listeners(config: Config) -> list[Listener]:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """An address without a name.
+    """Parses an address without a name.
 
     Returns:
         The host, "" for every address, and the port.
 
     Raises:
-        ConfigError: it is not HOST:PORT.
+            ConfigError: the text is not HOST:PORT.
     """
     form = _FORM.fullmatch(text.strip())
     if form is None or form["name"] or int(form["port"]) > 65_535:
-        raise ConfigError(f"{text!r} is no address; valid: HOST:PORT, port 0 to 65535")
+        raise ConfigError(f"{text!r} is not an address; valid: HOST:PORT, port 0 to 65535")
     return form["host"].strip("[]"), int(form["port"])
 
 
 def _parse(text: str) -> tuple[str, str, int]:
     form = _FORM.fullmatch(text.strip())
     if form is None or int(form["port"]) > 65_535:
-        raise ConfigError(f"{text!r} is no listener; valid: NAME://HOST:PORT or HOST:PORT, port 0 to 65535")
+        raise ConfigError(f"{text!r} is not a listener; valid: NAME://HOST:PORT or HOST:PORT, port 0 to 65535")
     return (form["name"] or "PLAINTEXT").upper(), form["host"].strip("[]"), int(form["port"])

@@ -1,4 +1,4 @@
-"""The SASL mechanisms of a listener, as its settings enable them."""
+"""The SASL mechanisms that a listener's settings enable."""
 
 from __future__ import annotations
 
@@ -31,30 +31,36 @@ DECOY_SECRET_BYTES = 32
 
 
 def exchange_maker(settings: SecuritySettings, engine: Engine) -> Callable[[], SaslExchange]:
-    """Makes what begins a SASL exchange of a new connection.
+    """Returns a function that starts the SASL exchange of a new connection.
 
     Args:
-        settings: those of the listener.
-        engine: has the users.
+            settings: the listener's settings.
+            engine: contains the users.
 
     Raises:
-        ConfigError: a mechanism is enabled that cannot work.
+            ConfigError: an enabled mechanism cannot work.
     """
     mechanisms = _mechanisms(settings, engine)
     return lambda: SaslExchange(mechanisms, settings.connections_max_reauth_ms)
 
 
 def _decoy_secret(engine: Engine) -> bytes:
-    """The secret that decoys are derived from, kept in the data folder: it outlives restarts, as real salts do."""
+    """Returns the secret from which decoys are derived.
+
+    It is stored in the data folder, so that salts survive restarts.
+    """
     secret = engine.log.get_meta(DECOY_SECRET_META)
     if secret is None:
         secret = secrets.token_bytes(DECOY_SECRET_BYTES)
         engine.log.put_meta(DECOY_SECRET_META, secret)
         try:
-            if engine.commit():  # what else is open goes first: the pipeline has to know of its commit
+            if engine.commit():  # an open write set is committed first: the pipeline must know of its commit
                 engine.log.commit()
         except LogError as error:
-            logger.warning("the secret behind unknown users is not stored, and will be another one: %s", error)
+            logger.warning(
+                "SCRAM: cannot store the secret for the salts of unknown users (they change at the next start): %s",
+                error,
+            )
     return secret
 
 
@@ -73,7 +79,7 @@ def _mechanisms(settings: SecuritySettings, engine: Engine) -> Makers:
         else:
             setting = "kcore.sasl.oauthbearer.validator"
             if not settings.kcore_sasl_oauthbearer_validator:
-                raise ConfigError(f"OAUTHBEARER is enabled: {setting} must name what checks its tokens")
+                raise ConfigError(f"OAUTHBEARER is enabled: {setting} must name the validator of its tokens")
             validator = load_object(settings.kcore_sasl_oauthbearer_validator, setting)
             makers[name] = partial(OAuthBearer, validator, engine.clock.wall_ms)
     return makers

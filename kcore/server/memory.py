@@ -1,5 +1,5 @@
-"""How much of requests and of answers the whole server holds: `queued.max.request.bytes`, before it reads no more of
-the ones, and `kcore.max.response.memory.bytes`, before it makes less of the others.
+"""Server-wide memory limits: `queued.max.request.bytes` stops reading requests, `kcore.max.response.memory.bytes`
+limits responses.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
     from kcore.server.connection import Connection
 
 LEAST_BYTES = 1_048_576
-"""A response of at most so many bytes is encoded however little memory is left."""
+"""A response of at most this size is encoded regardless of the remaining memory."""
 
 LOOK_S = 0.05
-"""How often connections are looked at whose peers have left something unread; there is no look while there is none."""
+"""Interval at which connections with unread bytes are checked; no timer runs while there are none."""
 
 
 class NoRoomError(MessageTooLargeError):
-    """A response for which there is no memory while other responses are not read."""
+    """A response that does not fit into memory because other responses are unread."""
 
 
 class RequestMemory:
-    """What all connections hold of requests: frames in the making, with the length they announce, and whole frames
-    that wait. While that is at the limit, connections that hold nothing are not read.
+    """Request bytes that all connections hold.
 
-    As in Kafka (KIP-72) a connection that has begun a frame may end it, or nobody could ever go on: together they
-    hold at most the limit, one frame, and a read of each.
+    They consist of incomplete frames, counted with their announced length, and complete frames that wait. At the limit,
+    connections that hold nothing are not read. As in Kafka (KIP-72), a connection that has begun a frame may finish it;
+    otherwise no connection could make progress. Together they hold at most the limit, one frame, and one read each.
 
     Args:
-        limit_bytes: the limit.
-        connections: all connections there are.
+            limit_bytes: the limit.
+            connections: all open connections.
     """
 
     __slots__ = ("_connections", "_full", "held_bytes", "limit_bytes")
@@ -46,7 +46,7 @@ class RequestMemory:
         self._full = False
 
     def claim(self, connection: Connection, size_bytes: int) -> None:
-        """`connection` holds `size_bytes` from now on."""
+        """Sets the number of bytes that `connection` holds."""
         self.held_bytes += size_bytes - connection.claimed_bytes
         connection.claimed_bytes = size_bytes
         full = self.held_bytes >= self.limit_bytes
@@ -57,35 +57,36 @@ class RequestMemory:
                     other.look_at_memory()
 
     def may_read(self, connection: Connection) -> bool:
-        """Whether `connection` may be read: there is room, or it is in the middle of a frame."""
+        """Returns True if `connection` may be read: memory is free, or the connection is in the middle of a frame."""
         return not self._full or connection.claimed_bytes > 0
 
 
 class ResponseMemory:
-    """The responses of all connections that are encoded and not read yet: those that wait in a connection for one in
-    front of them, and those that a transport holds because its peer's socket is full. Kafka bounds them for each
-    connection alone: one response for each peer that does not read.
+    """Encoded responses of all connections that their peers have not read yet.
 
-    - A fetch answers with at most a quarter of the room that is left, and always with one batch, so that whoever reads
-      comes on (KIP-74).
-    - Another response of more than 1 MiB is encoded only if there is room for all of it; else its connection is closed,
-      and the client asks again over another one. It takes its room from when it is encoded.
-    - While there is no room, a connection that has left something unread is not served; others are.
-    - While more than half is taken, a connection whose peer has read nothing for a while is closed.
+    They wait in a connection behind an incomplete response, or in a transport because the peer's socket is full. Kafka
+    bounds them per connection only: one response for each peer that does not read.
 
-    So all together hold at most the limit, and for each connection one batch, or 1 MiB of another response, and what a
-    connection may send before it is looked at.
+    - A fetch returns at most a quarter of the remaining memory, and always at least one batch, so that every reader
+      makes progress (KIP-74).
+    - Another response of more than 1 MiB is encoded only if it fits completely; its memory counts from then on.
+      Otherwise its connection is closed, and the client retries over another one.
+    - While no memory is left, connections with unread bytes are not served; others are.
+    - While more than half is in use, a connection whose peer has read nothing for a while is closed.
+
+    All connections together hold at most the limit, and per connection one batch, or 1 MiB of another response, and the
+    bytes that a connection may send before it is checked.
 
     Args:
-        limit_bytes: the limit.
-        stall_ms: for how long a peer may read nothing while memory is short.
-        room: what fetches are told.
-        loop: where looks are scheduled.
+            limit_bytes: the limit.
+            stall_ms: time for which a peer may read nothing while memory is short.
+            room: sets the memory that is available to fetches.
+            loop: schedules the checks.
 
     Attributes:
-        held_bytes: what is unread.
-        full: whether connections that have left something unread wait.
-        stalled_connections: how many were closed because their peers did not read.
+            held_bytes: number of unread bytes.
+            full: True while connections with unread bytes have to wait.
+            stalled_connections: number of connections closed because their peers did not read.
     """
 
     __slots__ = (
@@ -110,20 +111,20 @@ class ResponseMemory:
         self.stalled_connections = 0
         self._room = room
         self._loop = loop
-        self._unread: dict[Connection, None] = {}  # connections with anything unread, in the order in which they came
+        self._unread: dict[Connection, None] = {}  # connections with unread bytes, in order of arrival
         self._look: asyncio.TimerHandle | None = None
         room.measure(limit_bytes)
 
     @property
     def pressed(self) -> bool:
-        """Whether memory is short: peers that do not read at all are in the way."""
+        """True if memory is short, so that connections of peers that do not read are closed."""
         return self.held_bytes > self.limit_bytes // 2
 
     def note(self, size_bytes: int) -> None:
-        """Takes the room of a response that was encoded; it is measured anew when the round ends.
+        """Claims memory for an encoded response; it is measured again at the end of the round.
 
         Raises:
-            NoRoomError: there is none.
+                NoRoomError: not enough memory is left.
         """
         left_bytes = max(self._room.left_bytes, LEAST_BYTES)
         if size_bytes > left_bytes:
@@ -131,7 +132,7 @@ class ResponseMemory:
         self._room.take(size_bytes)
 
     def claim(self, connection: Connection, size_bytes: int) -> None:
-        """The peer of `connection` has left `size_bytes` unread."""
+        """Sets the number of bytes that the peer of `connection` has not read."""
         self.held_bytes += size_bytes - connection.unread_bytes
         connection.unread_bytes = size_bytes
         if size_bytes:
@@ -150,12 +151,14 @@ class ResponseMemory:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
     def end_round(self) -> None:
-        """The answers of a round have left: from now on they count as far as they are unread."""
+        """Releases the claims of the round's responses, which have been sent: from now on only their unread bytes
+        count.
+        """
         if self._room.taken:
             self._room.measure(self.limit_bytes - self.held_bytes)
 
     def look(self) -> None:
-        """Looks at what peers have read since. Nobody else tells, if it is less than a connection's buffer."""
+        """Checks the unread bytes of each connection: transports report no progress below their buffer limit."""
         if self._look is not None:
             self._look.cancel()
             self._look = None
@@ -170,7 +173,7 @@ class ResponseMemory:
             self._look = self._loop.call_later(LOOK_S, self.look)
 
     def close(self) -> None:
-        """Nobody looks any more."""
+        """Stops the checks."""
         if self._look is not None:
             self._look.cancel()
             self._look = None

@@ -1,7 +1,7 @@
-"""The metrics of a node: one table says which there are and where each is read.
+"""The metrics of a node: one table lists them and the source of each.
 
-What is counted is counted where it happens, as plain integers; a scrape reads them. Nothing here looks through groups,
-members, offsets or connections: their numbers are kept as they change (`kcore.group.table`, `OffsetStore`).
+The components count events as plain integers; a scrape reads these. No scrape iterates over groups, members, offsets
+or connections: their counts are maintained as they change (`kcore.group.table`, `OffsetStore`).
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from kcore.runtime import Shard
     from kcore.server.server import Server
 
-PROBE_S: Final = 1.0  # how often the wait in the event loop's queue is measured
+PROBE_S: Final = 1.0  # interval at which the delay of the event loop is measured
 COUNTER, GAUGE, HISTOGRAM = MetricKind
 
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
     GroupType.CONSUMER: tuple(state.value for state in ConsumerState),
 }
-"""The states of each kind of group; a state without groups is shown with a 0."""
+"""The states of each kind of group; a state without groups is exported as 0."""
 
 SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
-"""The states that shards are counted in; those of a shard that is not this node's are not."""
+"""The shard states that are counted; shards of other nodes are not."""
 
 
 class ShardTotals:
-    """What shards counted, over all their loads: a shard that is loaded again begins at 0, a metric must not."""
+    """Counters of shards over all their loads: a reloaded shard restarts at 0, but a metric must not."""
 
     __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances")
 
@@ -51,7 +51,7 @@ class ShardTotals:
         self.consumer_rebalances = 0
 
     def add(self, machine: Any) -> None:
-        """Adds what one load of a shard counted."""
+        """Adds the counters of one load of a shard."""
         self.commits += machine.offsets.commits
         self.expirations += machine.offsets.expirations
         self.deletions += machine.offsets.deletions
@@ -60,12 +60,12 @@ class ShardTotals:
 
 
 class Observer:
-    """Reads a node when somebody asks.
+    """Reads the metrics of a node on request.
 
     Args:
-        engine: the node's engine.
-        driver: what runs it; its rounds are measured from now on.
-        server: its server; its answers' error codes are counted from now on.
+            engine: the node's engine.
+            driver: the engine's driver; its rounds are measured from now on.
+            server: the node's server; the error codes of its responses are counted from now on.
     """
 
     def __init__(self, engine: Engine, driver: AsyncDriver, server: Server) -> None:
@@ -83,7 +83,7 @@ class Observer:
                 self.load_time.observe(shard.report.elapsed_ms / 1000)
             shard.when_state_changes(self._shard_changed)
         self._probe_due_s = driver.loop.time() + PROBE_S
-        self._probe = driver.loop.call_at(self._probe_due_s, self._look)
+        self._probe = driver.loop.call_at(self._probe_due_s, self._measure_delay)
 
     def _shard_changed(self, shard: Shard[Any]) -> None:
         if shard.state is ShardState.ACTIVE:
@@ -91,36 +91,37 @@ class Observer:
         elif shard.state is not ShardState.LOADING:
             self._earlier.add(shard.machine)
 
-    def _look(self) -> None:
-        """How much later than due this runs is how long anything waits before the loop gets to it."""
+    def _measure_delay(self) -> None:
+        """Measures how late this timer fires, which is how long any event waits for the loop."""
         loop = self.driver.loop
         now_s = loop.time()
         self.queue_time.observe(max(0.0, now_s - self._probe_due_s))
         self._probe_due_s = now_s + PROBE_S
-        self._probe = loop.call_at(self._probe_due_s, self._look)
+        self._probe = loop.call_at(self._probe_due_s, self._measure_delay)
 
     def close(self) -> None:
-        """Looks no more."""
+        """Stops the measurement."""
         self._probe.cancel()
 
     @property
     def round_is_open(self) -> bool:
-        """Whether something was decided that is not durable yet."""
+        """True if decided records are not durable yet."""
         return self.engine.pipeline.has_uncommitted
 
     def settle(self) -> None:
-        """Waits for a round that is written beside others, and ends the one behind it. Scrapes are rare: one may hold
-        the loop up for that long.
+        """Waits for a background commit and ends the round behind it.
+
+        Scrapes are rare, so one may block the loop for that long.
         """
         if self.round_is_open:
             self.engine.commit()
 
     def text(self) -> str:
-        """Everything, in Prometheus' text format."""
+        """Renders all metrics in Prometheus' text format."""
         return exposition(METRICS, self)
 
     def not_ready(self) -> dict[tuple[str, str], int]:
-        """Which shards cannot serve, as (topic, state) -> how many; empty: the node is ready."""
+        """Counts the shards that cannot serve, by (topic, state); empty if the node is ready."""
         missing: dict[tuple[str, str], int] = {}
         for shard in self.shards():
             if shard.state is not ShardState.ACTIVE:
@@ -128,19 +129,19 @@ class Observer:
                 missing[place] = missing.get(place, 0) + 1
         return missing
 
-    # ---- what the table reads
+    # ---- read by the table
 
     def shards(self) -> Iterator[Shard[Any]]:
-        """Every coordinator partition of this node."""
+        """Iterates over every coordinator partition of this node."""
         yield from self.engine.groups
         yield from self.engine.transactions.shards or ()
 
     def machines(self) -> Iterator[Any]:
-        """The state machines of the group shards that are loaded."""
+        """Iterates over the state machines of the loaded group shards."""
         return (shard.machine for shard in self.engine.groups if shard.state is ShardState.ACTIVE)
 
     def totals(self) -> ShardTotals:
-        """What all shards counted since the node was opened."""
+        """Sums the counters of all shards since the node was opened."""
         totals = ShardTotals()
         earlier = self._earlier
         for name in ShardTotals.__slots__:
@@ -150,7 +151,7 @@ class Observer:
         return totals
 
     def group_counts(self) -> dict[tuple[str, str], int]:
-        """How many groups there are, by (kind, state)."""
+        """Counts groups by (kind, state)."""
         counts = {(kind.value, state): 0 for kind, states in GROUP_STATES.items() for state in states}
         for machine in self.machines():
             for place, count in machine.groups.counts.items():
@@ -158,7 +159,7 @@ class Observer:
         return counts
 
     def shard_states(self) -> Iterator[Sample]:
-        """How many shards of each internal topic are loading, active and failed."""
+        """Yields the number of loading, active and failed shards of each internal topic."""
         states: dict[tuple[str, ...], int] = {}
         for shard in self.shards():
             if (shard.topic, ShardState.ACTIVE.value) not in states:
@@ -168,22 +169,22 @@ class Observer:
         return iter(states.items())
 
     def groups_by_kind(self) -> Iterable[Sample]:
-        """How many groups of each kind there are."""
+        """Yields the number of groups of each kind."""
         kinds: dict[str, int] = {}
         for (kind, _), count in self.group_counts().items():
             kinds[kind] = kinds.get(kind, 0) + count
         return (((kind,), count) for kind, count in kinds.items())
 
     def groups_by_state(self, kind: GroupType) -> Iterable[Sample]:
-        """How many groups of a kind are in each state."""
+        """Yields the number of groups of a kind in each state."""
         return (((state,), count) for (of, state), count in self.group_counts().items() if of == kind.value)
 
     def requests(self) -> Iterator[Sample]:
-        """Requests by API."""
+        """Yields the number of requests by API."""
         return (((_api_name(key),), count) for key, count in self.server.dispatch.requests())
 
     def errors(self) -> Iterator[Sample]:
-        """Error codes in answers, by API."""
+        """Yields the error codes in responses by API."""
         for served in self.server.dispatch:
             names: dict[str, int] = {}
             for code, count in served.errors.items():
@@ -192,7 +193,7 @@ class Observer:
                 yield (_api_name(served.key), name), count
 
     def resident_bytes(self) -> Iterator[Sample]:
-        """Memory of the process; nothing where the system does not say."""
+        """Yields the memory of the process; nothing if the system does not report it."""
         try:
             with open("/proc/self/statm", encoding="ascii") as file:
                 yield (), int(file.read().split()[1]) * resource.getpagesize()
@@ -221,7 +222,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         "kcore_group_count", GAUGE, "Groups.", Observer.groups_by_kind, ("protocol",), GROUP + "group-count"
     ),
     Metric(
-        "kcore_classic_group_count", GAUGE, "Groups of the classic protocol, and simple ones.",
+        "kcore_classic_group_count", GAUGE, "Groups of the classic protocol, including simple groups.",
         lambda o: o.groups_by_state(GroupType.CLASSIC), ("state",), GROUP + "classic-group-count",
     ),
     Metric(
@@ -239,19 +240,19 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     # ---- offsets
     Metric(
-        "kcore_offset_count", GAUGE, "Committed offsets that are held.",
+        "kcore_offset_count", GAUGE, "Committed offsets in memory.",
         lambda o: _one(sum(machine.offsets.offset_count for machine in o.machines())), (), GROUP + "offset-count",
     ),
     Metric(
-        "kcore_offset_commits_total", COUNTER, "Offsets that were committed.",
+        "kcore_offset_commits_total", COUNTER, "Committed offsets.",
         lambda o: _one(o.totals().commits), (), GROUP + "offset-commit-count",
     ),
     Metric(
-        "kcore_offset_expirations_total", COUNTER, "Offsets that expired.",
+        "kcore_offset_expirations_total", COUNTER, "Expired offsets.",
         lambda o: _one(o.totals().expirations), (), GROUP + "offset-expiration-count",
     ),
     Metric(
-        "kcore_offset_deletions_total", COUNTER, "Offsets that were deleted by OffsetDelete.",
+        "kcore_offset_deletions_total", COUNTER, "Offsets deleted by OffsetDelete.",
         lambda o: _one(o.totals().deletions), (), GROUP + "offset-deletion-count",
     ),
     # ---- the runtime
@@ -260,55 +261,58 @@ METRICS: Final[tuple[Metric, ...]] = (
         Observer.shard_states, ("topic", "state"), GROUP + "num-partitions",
     ),
     Metric(
-        "kcore_partition_load_time_seconds", HISTOGRAM, "How long partitions of groups took to load.",
+        "kcore_partition_load_time_seconds", HISTOGRAM, "Load time of group partitions.",
         lambda o: _one(o.load_time), (), GROUP + "partition-load-time-max, -avg",
     ),
     Metric(
         "kcore_event_queue_time_seconds", HISTOGRAM,
-        "How long an event waits for the event loop; probed once a second.",
+        "Time for which an event waits for the event loop; measured once a second.",
         lambda o: _one(o.queue_time), (), GROUP + "event-queue-time-ms",
     ),
     Metric(
         "kcore_event_processing_time_seconds", HISTOGRAM,
-        "From the first request of a round to its end: all its requests are decoded and decided.",
+        "Time from a round's first request until all its requests are decoded and decided.",
         lambda o: _one(o.times.processing), (), GROUP + "event-processing-time-ms",
     ),
     Metric(
         "kcore_event_purgatory_time_seconds", HISTOGRAM,
-        "From the start of a round to its commit, once for each answer that waited for it.",
+        "Time from the start of a round to its commit, once for each response that waited for it.",
         lambda o: _one(o.times.purgatory), (), GROUP + "event-purgatory-time-ms",
     ),
     Metric(
-        "kcore_batch_flush_time_seconds", HISTOGRAM, "How long commits took, all partitions of a round in one.",
+        "kcore_batch_flush_time_seconds", HISTOGRAM,
+        "Duration of commits; one commit covers all partitions of a round.",
         lambda o: _one(o.times.flush), (), GROUP + "batch-flush-time-ms",
     ),
     Metric(
-        "kcore_batch_flushes_total", COUNTER, "Commits that succeeded.",
+        "kcore_batch_flushes_total", COUNTER, "Successful commits.",
         lambda o: _one(o.engine.pipeline.rounds), (), GROUP + "batch-flush-rate",
     ),
     Metric(
-        "kcore_batch_flush_failures_total", COUNTER, "Commits that failed: nothing of them was stored or acknowledged.",
+        "kcore_batch_flush_failures_total", COUNTER,
+        "Failed commits: none of their records was stored or acknowledged.",
         lambda o: _one(o.engine.pipeline.failures),
     ),
     Metric(
-        "kcore_parked_requests", GAUGE, "Joins, syncs and the like that wait for others or for a timeout.",
+        "kcore_parked_requests", GAUGE,
+        "Parked requests, such as joins and syncs: they wait for other members or a timeout.",
         lambda o: _one(sum(shard.parked for shard in o.shards())), (),
         "DelayedOperationPurgatory: PurgatorySize",
     ),
     Metric(
-        "kcore_timers", GAUGE, "Timers that are armed.", lambda o: _one(len(o.engine.wheel)),
+        "kcore_timers", GAUGE, "Armed timers.", lambda o: _one(len(o.engine.wheel)),
     ),
     Metric(
-        "kcore_background_work", GAUGE, "Long work under way: loads, expiry, compaction.",
+        "kcore_background_work", GAUGE, "Running long work: loads, expiry, compaction.",
         lambda o: _one(len(o.engine.slices)),
     ),
     # ---- the network
     Metric(
-        "kcore_connections", GAUGE, "Connections of clients.",
+        "kcore_connections", GAUGE, "Open client connections.",
         lambda o: _one(len(o.server.connections)), (), "socket-server-metrics: connection-count",
     ),
     Metric(
-        "kcore_accepted_connections_total", COUNTER, "Connections that were accepted.",
+        "kcore_accepted_connections_total", COUNTER, "Accepted connections.",
         lambda o: _one(o.server.accepted_connections), (), "socket-server-metrics: connection-creation-total",
     ),
     Metric(
@@ -316,11 +320,11 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(sum(acceptor.refused for acceptor in o.server.acceptors)),
     ),
     Metric(
-        "kcore_tls_handshakes", GAUGE, "TLS handshakes under way.",
+        "kcore_tls_handshakes", GAUGE, "Running TLS handshakes.",
         lambda o: _one(sum(len(acceptor.handshakes) for acceptor in o.server.acceptors)),
     ),
     Metric(
-        "kcore_failed_tls_handshakes_total", COUNTER, "TLS handshakes that failed, took too long or were given up.",
+        "kcore_failed_tls_handshakes_total", COUNTER, "TLS handshakes that failed, timed out or were aborted.",
         lambda o: _one(sum(acceptor.failed_handshakes for acceptor in o.server.acceptors)),
     ),
     Metric(
@@ -329,54 +333,54 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_request_errors_total", COUNTER,
-        "Error codes in answers, at the top and for each topic, partition, group and member.",
+        "Error codes in responses, at the top level and per topic, partition, group and member.",
         Observer.errors, ("api", "error"), "RequestMetrics: ErrorsPerSec",
     ),
     Metric(
-        "kcore_refused_requests_total", COUNTER, "Requests that closed their connection: unknown, or not to be read.",
+        "kcore_refused_requests_total", COUNTER, "Requests that closed their connection: unsupported or malformed.",
         lambda o: _one(o.server.refused_requests),
     ),
     Metric(
-        "kcore_received_bytes_total", COUNTER, "Bytes that clients sent.",
+        "kcore_received_bytes_total", COUNTER, "Bytes received from clients.",
         lambda o: _one(o.server.received_bytes), (), "socket-server-metrics: incoming-byte-total",
     ),
     Metric(
-        "kcore_sent_bytes_total", COUNTER, "Bytes that clients were answered.",
+        "kcore_sent_bytes_total", COUNTER, "Bytes sent to clients.",
         lambda o: _one(o.server.sent_bytes), (), "socket-server-metrics: outgoing-byte-total",
     ),
     Metric(
-        "kcore_unread_response_bytes", GAUGE, "Answers that peers have left unread; 0 where nothing bounds them.",
+        "kcore_unread_response_bytes", GAUGE, "Response bytes that clients have not read; 0 without a limit.",
         lambda o: _one(0 if o.server.responses is None else o.server.responses.held_bytes),
     ),
     Metric(
-        "kcore_stalled_connections_total", COUNTER, "Connections closed because nothing was read of their answers.",
+        "kcore_stalled_connections_total", COUNTER, "Connections closed because the client did not read its responses.",
         lambda o: _one(0 if o.server.responses is None else o.server.responses.stalled_connections),
     ),
     # ---- the log
     Metric(
-        "kcore_log_file_bytes", GAUGE, "Size of the log's file.", lambda o: _one(o.engine.log.stats().file_size_bytes),
+        "kcore_log_file_bytes", GAUGE, "Size of the log file.", lambda o: _one(o.engine.log.stats().file_size_bytes),
     ),
     Metric(
-        "kcore_log_used_bytes", GAUGE, "What of the log's file is in use, at most.",
+        "kcore_log_used_bytes", GAUGE, "Upper bound of the used bytes in the log file.",
         lambda o: _one(o.engine.log.stats().used_bytes), (), "Log: Size, over all partitions",
     ),
     Metric(
-        "kcore_log_tail_bytes", GAUGE, "Newest batches kept in memory for readers.",
+        "kcore_log_tail_bytes", GAUGE, "Bytes of the newest batches, kept in memory for readers.",
         lambda o: _one(o.engine.log.stats().tail_size_bytes),
     ),
     Metric(
-        "kcore_log_partitions", GAUGE, "Partitions in the log, internal ones included.",
+        "kcore_log_partitions", GAUGE, "Partitions in the log, including internal ones.",
         lambda o: _one(o.engine.log.stats().partition_count), (), "ReplicaManager: PartitionCount",
     ),
     # ---- the process
     Metric(
-        "process_resident_memory_bytes", GAUGE, "Memory of the process.", Observer.resident_bytes,
+        "process_resident_memory_bytes", GAUGE, "Resident memory of the process.", Observer.resident_bytes,
     ),
     Metric(
         "process_cpu_seconds_total", COUNTER, "Processor time of the process.", lambda o: _one(_cpu_seconds()),
     ),
     Metric(
-        "process_start_time_seconds", GAUGE, "When it began to serve, in seconds since the epoch.",
+        "process_start_time_seconds", GAUGE, "Start time of the process in seconds since the epoch.",
         lambda o: _one(o.started_s),
     ),
 )  # fmt: skip

@@ -1,12 +1,10 @@
-"""A connection's requests in a line, in plain Python: the definition of what `kcore_ext.server.request_queue` does
-fast.
+"""The request queue of a connection in pure Python: the reference implementation of `kcore_ext.server.request_queue`.
 
-Kafka serves one request of a connection at a time. So does a line, with one difference that nobody can see: while an
-answer waits for nothing but the commit of what was decided, the requests behind it are decided too, and all of them
-share that commit. Behind a parked request (a join, a sync, a long poll), and behind one that waits for a commit with an
-answer that may be large, nothing is looked at.
+Kafka serves one request of a connection at a time. So does this queue, with one invisible difference: while a response
+waits only for a commit, the requests behind it are also decided, and share that commit. No request is served behind a
+parked one (a join, a sync, a long poll), or behind one that waits for a commit with a response that may be large.
 
-Servers use the compiled line; tests hold it to this one.
+Servers use the compiled queue; tests compare it with this one.
 """
 
 from __future__ import annotations
@@ -28,18 +26,18 @@ if TYPE_CHECKING:
 
 
 NOTED_BYTES = 16_384
-"""Longer responses count as memory from when they are encoded."""
+"""Longer responses count as memory as soon as they are encoded."""
 
 
 class FrameCutter:
-    """Cuts a stream into frames, without looking further than the one that is asked for.
+    """Cuts a stream into frames, without looking beyond the requested one.
 
-    Holds what has arrived and was not taken: at most one frame in the making, and the whole ones behind a request
+    Holds received bytes that were not taken: at most one incomplete frame, and the complete frames behind a request
     that is still being served.
 
     Args:
-        max_frame_bytes: the largest length that is accepted (`socket.request.max.bytes`).
-        error: makes what is raised for a length that no frame can have.
+            max_frame_bytes: the largest accepted length (`socket.request.max.bytes`).
+            error: creates the exception for an invalid length.
     """
 
     __slots__ = ("_buffer", "_error", "_max_frame_bytes", "_position")
@@ -51,24 +49,24 @@ class FrameCutter:
         self._position = 0
 
     def __len__(self) -> int:
-        """Bytes that arrived and were not taken yet."""
+        """Returns the number of received bytes that were not taken yet."""
         return len(self._buffer) - self._position
 
     @property
     def claim_bytes(self) -> int:
-        """What is held, or will be once the frame that has begun is whole."""
+        """Returns the number of bytes held now, or once the begun frame is complete."""
         held = len(self._buffer) - self._position
         if held < LENGTH_BYTES:
             return held
         return max(held, LENGTH_BYTES + min(self._size(), self._max_frame_bytes))
 
     def feed(self, data: bytes) -> None:
-        """Takes what arrived."""
+        """Adds received bytes."""
         left = len(self._buffer) - self._position
         if not left:
             self._buffer = data
         elif isinstance(self._buffer, bytearray):
-            # A large frame arrives in many pieces: keep one growing buffer, drop what was taken.
+            # A large frame arrives in many pieces: grow one buffer, without the bytes that were taken.
             if self._position:
                 del self._buffer[: self._position]
             self._buffer += data
@@ -78,11 +76,11 @@ class FrameCutter:
         self._position = 0
 
     def accept(self, max_frame_bytes: int) -> None:
-        """Accepts frames of another length from now on."""
+        """Changes the largest accepted frame length."""
         self._max_frame_bytes = max_frame_bytes
 
     def clear(self) -> None:
-        """Forgets what arrived."""
+        """Discards the received bytes."""
         self._buffer = b""
         self._position = 0
 
@@ -91,10 +89,10 @@ class FrameCutter:
         return int.from_bytes(self._buffer[position : position + LENGTH_BYTES], "big", signed=True)
 
     def next_frame(self) -> bytes | None:
-        """The next whole frame without its length, or None if it has not arrived.
+        """Returns the next complete frame without its length, or None if it has not arrived.
 
         Raises:
-            FrameError: its length is negative or over the limit; or what `error` makes.
+                FrameError: its length is negative or over the limit; or the exception that `error` creates.
         """
         buffer, position = self._buffer, self._position
         if len(buffer) - position < LENGTH_BYTES:
@@ -108,7 +106,7 @@ class FrameCutter:
         if isinstance(buffer, bytes):
             frame = buffer[position + LENGTH_BYTES : end]
         else:
-            frame = bytes(memoryview(buffer)[position + LENGTH_BYTES : end])  # one copy, however large
+            frame = bytes(memoryview(buffer)[position + LENGTH_BYTES : end])  # one copy, regardless of the size
         if end == len(buffer):
             self.clear()
         else:
@@ -117,7 +115,7 @@ class FrameCutter:
 
 
 class ReferenceResponseSlot:
-    """A place in the row of answers; its frame is there once the request was answered."""
+    """The place of one response in the queue; holds the frame once the request was answered."""
 
     __slots__ = ("correlation_id", "frame", "pending", "queue", "route", "version")
 
@@ -130,7 +128,7 @@ class ReferenceResponseSlot:
         self.frame: bytes | None = None
 
     def arrive(self, response: Any) -> None:
-        """The response came; None: there is none."""
+        """Encodes the response; None completes the slot without a frame."""
         pending, self.pending = self.pending, None
         try:
             frame = b"" if response is None else self._frame_of(pending, response)
@@ -151,16 +149,16 @@ class ReferenceResponseSlot:
             return frame_of(route, response, version, self.correlation_id)
 
     def complete(self, frame: bytes) -> None:
-        """The frame came, whole; b"" sends nothing."""
+        """Sets the complete frame; b"" sends nothing."""
         self.frame = frame
         self.queue.arrived(len(frame))
 
 
 def frame_of(route: ApiEntry, response: Any, version: int, correlation_id: int) -> bytes:
-    """Encodes a response and counts its errors; cuts messages that are too long to be written.
+    """Encodes a response and counts its errors; shortens messages that are too long to be encoded.
 
     Raises:
-        MessageTooLargeError: it has more bytes than a response may have, or than there is memory for now.
+            MessageTooLargeError: the response exceeds the size limit or the memory that is left.
     """
     if route.walk is not None:
         route.walk(response, route.errors)
@@ -177,7 +175,7 @@ def frame_of(route: ApiEntry, response: Any, version: int, correlation_id: int) 
 
 
 class ReferenceRequestQueue:
-    """See `kcore_ext.server.request_queue.RequestQueue`; the arguments and attributes are the same."""
+    """The reference implementation of `kcore_ext.server.request_queue.RequestQueue`, with the same arguments."""
 
     def __init__(
         self,
@@ -201,46 +199,46 @@ class ReferenceRequestQueue:
         self._routes = routes
         self._buffer_bytes = buffer_bytes
         self._frames = FrameCutter(max_frame_bytes, frame_error)
-        # in the order of the requests; the first one has not come
+        # In request order; the first one is incomplete.
         self._answers: deque[ReferenceResponseSlot] = deque()
         self._out: list[bytes] = []
         self._serving = False
-        self._announced = False  # the owner knows that there may be something to take
+        self._announced = False  # the owner was notified that `take` may return bytes
 
-    # ---- bytes in
+    # ---- received bytes
 
     def __len__(self) -> int:
         return len(self._frames)
 
     @property
     def claim_bytes(self) -> int:
-        """What is held, or will be once the frame that has begun is whole."""
+        """Returns the number of bytes held now, or once the begun frame is complete."""
         return self._frames.claim_bytes
 
     def feed(self, data: bytes) -> None:
-        """Takes what arrived."""
+        """Adds received bytes."""
         self._frames.feed(data)
 
     def accept(self, max_frame_bytes: int) -> None:
-        """Accepts frames of another length from now on."""
+        """Changes the largest accepted frame length."""
         self._frames.accept(max_frame_bytes)
 
     def clear(self) -> None:
-        """Forgets what arrived."""
+        """Discards the received bytes."""
         self._frames.clear()
 
     @property
     def remembered(self) -> int:
-        """Nothing: contexts are made for every request."""
+        """Returns 0: this implementation caches nothing."""
         return 0
 
     def forget(self) -> None:
-        """Forgets who asked: nothing is remembered here."""
+        """Does nothing, because contexts are created for every request."""
 
     # ---- requests
 
     def serve(self) -> bool:
-        """Serves whole frames until one parks or there is none left; True if it stopped because too much is held."""
+        """Serves complete frames until one parks or none is left; returns True if it stopped at the buffer limit."""
         if self._serving:
             return False
         self._serving = True
@@ -270,7 +268,7 @@ class ReferenceRequestQueue:
         return False
 
     def request(self, frame: bytes) -> None:
-        """Serves one frame, whatever the gate says."""
+        """Serves one frame, bypassing the gate."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:
@@ -305,10 +303,10 @@ class ReferenceRequestQueue:
             response = self.owner.too_large(route, route.api, context, request, version, error)
             self.answer(route, version, correlation_id, response)
 
-    # ---- answers
+    # ---- responses
 
     def answer(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
-        """A response that is there at once: it may leave, or waits behind those in front of it."""
+        """Sends an immediate response, or queues it behind the responses in front of it."""
         frame = frame_of(route, response, version, correlation_id)
         self.held_bytes += len(frame)
         if self._answers:
@@ -319,14 +317,14 @@ class ReferenceRequestQueue:
             self._out.append(frame)
 
     def defer(self, answer: ReferenceResponseSlot, *, parked: bool = False) -> None:
-        """Keeps a place in the row for an answer that comes later. Keeping the last place again changes nothing."""
+        """Reserves the place of a later response. Reserving the last place again changes nothing."""
         if not self._answers or self._answers[-1] is not answer:
             self._answers.append(answer)
         if parked:
             self.parked = True
 
     def arrived(self, size_bytes: int) -> None:
-        """Some answer of `size_bytes` came: everything at the front of the row that is there may leave."""
+        """Handles a completed response of `size_bytes`: all complete responses at the front may be sent."""
         self.held_bytes += size_bytes
         answers = self._answers
         while answers and answers[0].frame is not None:
@@ -341,18 +339,18 @@ class ReferenceRequestQueue:
 
     @property
     def waiting(self) -> bool:
-        """Whether any answer is waited for."""
+        """True if any response is outstanding."""
         return bool(self._answers)
 
     def cut(self, failed: ReferenceResponseSlot) -> None:
-        """Gives up an answer and all behind it."""
+        """Discards a response and all behind it."""
         while self._answers and self._answers.pop() is not failed:
             pass
         if not self._answers:
             self.parked = False
 
     def take(self) -> bytes | None:
-        """What may be sent now; None for nothing."""
+        """Returns the bytes that may be sent now; None if there are none."""
         self._announced = False
         if not self._out:
             return None
@@ -362,7 +360,7 @@ class ReferenceRequestQueue:
         return data
 
     def close(self) -> None:
-        """The connection is gone: answers on their way are thrown away, what was asked goes on."""
+        """Closes the queue: discards outstanding responses; pending requests still complete."""
         self.stopped = True
         answers, self._answers = self._answers, deque()
         for answer in answers:

@@ -1,4 +1,4 @@
-"""Connections whose clients have to authenticate with SASL before anything else (KIP-43, KIP-152, KIP-368)."""
+"""Connections whose clients must authenticate with SASL first (KIP-43, KIP-152, KIP-368)."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_SHOWN_NAME = 32  # characters of a mechanism's name that is not enabled, in the log
+MAX_SHOWN_NAME = 32  # logged characters of the name of a mechanism that is not enabled
 
 
 class RawResponseSlot(ResponseSlot):
-    """The answer to a token that came without a request (SaslHandshake v0): a frame with nothing but the token."""
+    """The response to a token without a request (SaslHandshake v0): a frame that contains only the token."""
 
     __slots__ = ()
 
     def arrive(self, response: Any) -> None:
-        """The response came; what is wrong with a token has no form here."""
+        """Encodes the response; a failed token has no representation here."""
         if response is None or response.error_code:
             self.complete(b"")
         else:
@@ -44,10 +44,9 @@ class RawResponseSlot(ResponseSlot):
 
 
 class SaslConnection(SecureConnection):
-    """A connection that takes requests once its client has authenticated.
+    """A connection that serves requests once its client has authenticated.
 
-    Mechanisms that take long (they derive keys, or call a user's code) run on another thread; the connection waits,
-    others go on.
+    Slow mechanisms (key derivation, a user's validator) run on another thread; only this connection waits.
     """
 
     __slots__ = ("_exchange",)
@@ -59,7 +58,7 @@ class SaslConnection(SecureConnection):
         self._queue.accept(security.settings.sasl_server_max_receive_size)
 
     def _at_gate(self, frame: bytes) -> None:
-        """A frame before the client has authenticated for good."""
+        """Handles a frame that arrives before the client has authenticated for good."""
         exchange = self._exchange
         if exchange.state is SaslState.RAW:
             served = self._dispatch.find(ApiKey.SASL_AUTHENTICATE, 0)
@@ -71,19 +70,19 @@ class SaslConnection(SecureConnection):
             again = int.from_bytes(frame[:2], "big") == ApiKey.SASL_HANDSHAKE and exchange.may_begin_again(now_ms)
             if not again:
                 if exchange.expired(now_ms):
-                    raise RefusedError("its session is over, and it did not authenticate again")
+                    raise RefusedError("the SASL session has expired and the client did not re-authenticate")
                 self._queue.request(frame)
                 return
         self._negotiate(frame)
 
     def _negotiate(self, frame: bytes) -> None:
-        """A request of the exchange."""
+        """Handles a request of the exchange."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
         exchange = self._exchange
         served = self._dispatch.find(api_key, version)
         if served is None:
             if not exchange.takes(api_key):
-                raise RefusedError(f"API key {api_key} before it has authenticated")
+                raise RefusedError(f"API key {api_key} before authentication")
             response, served, version = self._dispatch.unsupported(api_key, version)
             self._queue.answer(served, version, correlation_id, response)
             return
@@ -101,7 +100,7 @@ class SaslConnection(SecureConnection):
             response = exchange.handshake(version, request.mechanism, self.server.engine.now.now_ms)
             if response.error_code:
                 answer = ResponseSlot(self._queue, served, version, correlation_id)
-                self._fail(answer, response, f"the mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
+                self._fail(answer, response, f"SASL mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
             else:
                 self._queue.answer(served, version, correlation_id, response)
         else:
@@ -110,8 +109,10 @@ class SaslConnection(SecureConnection):
     def _unexpected(
         self, frame: bytes, served: Served, version: int, correlation_id: int, client_id: str, position: int
     ) -> None:
-        """A request that does not belong here. Only one in the midst of tokens is answered, as in Kafka: before that,
-        nothing of what a stranger sends is looked at.
+        """Refuses a request that is invalid in this state.
+
+        Only a request between tokens gets a response, as in Kafka; before that, the server decodes nothing that an
+        unauthenticated client sends.
         """
         response = None
         if self._exchange.state is SaslState.TOKENS:
@@ -119,7 +120,7 @@ class SaslConnection(SecureConnection):
             response = served.api.error(self.make_context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
         name = ApiKey(served.key).name
         self._fail(
-            ResponseSlot(self._queue, served, version, correlation_id), response, f"{name} before it has authenticated"
+            ResponseSlot(self._queue, served, version, correlation_id), response, f"{name} before authentication"
         )
 
     def _token(self, token: bytes, answer: ResponseSlot) -> None:
@@ -135,7 +136,7 @@ class SaslConnection(SecureConnection):
             self._not_authenticated(answer, error)
 
     def _evaluated(self, answer: ResponseSlot, future: asyncio.Future[bytes]) -> None:
-        """A token was evaluated on another thread."""
+        """Handles a token that was evaluated on another thread."""
         error = None if future.cancelled() else future.exception()
         if self._closing or future.cancelled():
             return
@@ -148,12 +149,12 @@ class SaslConnection(SecureConnection):
         elif isinstance(error, AuthenticationError):
             self._not_authenticated(answer, error)
         else:
-            # Its text may hold what the client sent: only the kind of error is told.
-            logger.error("%s failed: %s", self._exchange.mechanism_name, type(error).__name__)
+            # The error text may contain bytes that the client sent: log only the error's type.
+            logger.error("SASL mechanism %s failed with %s", self._exchange.mechanism_name, type(error).__name__)
             self._not_authenticated(answer, AuthenticationError("the server could not check the credentials"))
 
     def _settle(self, answer: ResponseSlot, reply: bytes) -> None:
-        """A token was good: so far, or in the end."""
+        """Handles a valid token, which continues or completes the exchange."""
         exchange, now = self._exchange, self.server.engine.now
         lifetime_ms = exchange.evaluated(now.now_ms, now.wall_ms)
         if exchange.complete:
@@ -161,7 +162,7 @@ class SaslConnection(SecureConnection):
             self._queue.forget()
             self._queue.accept(self.server.config.socket_request_max_bytes)
             if exchange.expires_at_ms < 0:
-                self._queue.gate = None  # for good: the session has no end
+                self._queue.gate = None  # permanently: the session never expires
             logger.debug(
                 "%s authenticated with %s", self.client_host, exchange.mechanism_name,
                 extra=fields(connection=self.connection_id, principal=self.principal),
@@ -176,14 +177,14 @@ class SaslConnection(SecureConnection):
         self._fail(answer, response, str(error))
 
     def _fail(self, answer: ResponseSlot, response: Any, why: str) -> None:
-        """Answers late and closes: guessing should take time (KIP-306)."""
+        """Responds after a delay and closes the connection: guessing should take time (KIP-306)."""
         if self._exchange.state is not SaslState.FAILED:
             self._exchange.fail()
         self._queue.defer(answer)
-        self._refuse(f"not authenticated: {why}")
+        self._refuse(f"authentication failed: {why}")
         delay_ms = self.server.config.connection_failed_authentication_delay_ms
-        self.server.loop.call_later(delay_ms / 1000, self._tell, answer, response)
+        self.server.loop.call_later(delay_ms / 1000, self._send_failure, answer, response)
 
-    def _tell(self, answer: ResponseSlot, response: Any) -> None:
+    def _send_failure(self, answer: ResponseSlot, response: Any) -> None:
         if not self._closing:
             answer.arrive(response)

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from kcore.server.authentication import ListenerSecurity
     from kcore.server.server import Server
 
-PIECE_BYTES = 65_536  # given to a transport with TLS at once
+PIECE_BYTES = 65_536  # largest write to a TLS transport
 
 
 class SecureConnection(Connection):
-    """A connection of a listener with TLS. The handshake is over when it is made.
+    """A connection on a TLS listener. It is created after the handshake.
 
     Args:
         server: the server.
-        security: of its listener.
-        connection_id: its number.
+            security: the security of its listener.
+            connection_id: the connection's number.
     """
 
     __slots__ = ("_kept", "_kept_bytes", "security")
@@ -36,7 +36,7 @@ class SecureConnection(Connection):
         self._kept_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client came; its certificate says who it is, if it showed one."""
+        """Starts to serve a client; its certificate, if any, determines the principal."""
         principal: str | None = self.principal
         subject = distinguished_name(transport.get_extra_info("peercert") or {})
         if subject:
@@ -44,12 +44,12 @@ class SecureConnection(Connection):
             self.principal = principal or self.principal
         super().connection_made(transport)
         if principal is None and not self._closing:
-            self._refuse("no rule of ssl.principal.mapping.rules makes a name of its certificate's subject")
+            self._refuse("no rule of ssl.principal.mapping.rules matches the subject of its certificate")
 
-    # ---- sending: below TLS a transport takes all that it is given, and does not say how much of it is unread
+    # ---- sending: a TLS transport accepts any number of bytes and does not report how many are unread
 
     def _writer(self, transport: Any) -> Callable[[bytes], None]:
-        """What sends: with TLS by the piece, and what the peer does not read is kept here."""
+        """Returns the function that sends bytes in pieces and retains those that the peer does not read."""
         return super()._writer(transport) if self.security.tls is None else self._write_pieces
 
     def _write_pieces(self, data: bytes) -> None:
@@ -61,7 +61,7 @@ class SecureConnection(Connection):
         self._write_kept()
 
     def _write_kept(self) -> None:
-        """Writes until the transport has enough, which it says while it is written to."""
+        """Writes until the transport signals during a write that its buffer is full."""
         while self._kept and not self._paused:
             data = self._kept.popleft()
             if len(data) > PIECE_BYTES:
@@ -71,7 +71,7 @@ class SecureConnection(Connection):
             self.transport.write(data)
 
     def resume_writing(self) -> None:
-        """The peer reads again: first what was kept."""
+        """Writes the retained bytes first, then resumes the requests, because the peer reads again."""
         self._paused = False
         if not self._closing:
             self._write_kept()
@@ -87,5 +87,5 @@ class SecureConnection(Connection):
         self._kept_bytes = 0
 
     def eof_received(self) -> bool:
-        """The client sends no more. TLS cannot be closed by half: what it asked is not answered any more."""
+        """Handles the client's end of stream. TLS has no half-close: outstanding requests get no response."""
         return super().eof_received() and self.security.tls is None

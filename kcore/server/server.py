@@ -1,4 +1,4 @@
-"""The server: an engine behind listeners."""
+"""The server: serves an engine on its listeners."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRELOAD_AFTER_S = 1.0
-"""Time from the end of all loads until modules are imported that requests need: waiting clients come first."""
+"""Delay between the last load and the import of API modules: waiting clients are served first."""
 
 PRELOAD_AGAIN_S = 10.0
-"""Time until imports that failed are tried again."""
+"""Time until failed imports are retried."""
 
 PRELOADED = ("kcore.protocol.compression_cramjam", "kcore.security.scram")
-"""Modules that the APIs import when a request first needs them."""
+"""Modules that APIs import at their first request."""
 
-SHUTDOWN_WAIT_S = 1.0  # how long a stop waits for peers to take their last answers ...
-SHUTDOWN_POLL_S = 0.005  # ... and how often it looks whether they have
+SHUTDOWN_WAIT_S = 1.0  # time for which a stop waits until peers have read their last responses ...
+SHUTDOWN_POLL_S = 0.005  # ... and the interval at which it checks
 
 
 class Server:
@@ -41,22 +41,22 @@ class Server:
 
     Args:
         driver: runs the engine on this event loop.
-        listeners: where to listen; a port of 0 takes a free one.
+            listeners: the addresses to listen on; port 0 selects a free one.
 
     Raises:
-        ConfigError: what the settings say of a listener's security cannot be done.
+            ConfigError: the security settings of a listener are invalid.
 
     Attributes:
-        addresses: listener name -> (host, port) that is listened on, once started.
-        connections: those that are open, without those in a TLS handshake.
-        quota: counts connections from their accept on.
-        acceptors: accept connections, one for each address that is listened on.
-        accepted_connections: how many were accepted; those that were closed at once are not counted.
-        refused_requests: how many requests closed their connection: not served, or not to be read.
-        received_bytes: what clients sent.
-        sent_bytes: what they were answered.
-        memory: what they hold of requests; None where there is no limit.
-        responses: what they have left unread of answers; None where there is no limit.
+            addresses: listener name -> (host, port) on which it listens, once started.
+            connections: the open connections, without those in a TLS handshake.
+            quota: counts connections from their accept on.
+            acceptors: accept connections, one for each listening address.
+            accepted_connections: number of accepted connections, without those that were closed immediately.
+            refused_requests: number of requests that closed their connection: unsupported or malformed.
+            received_bytes: bytes received from clients.
+            sent_bytes: bytes sent to clients.
+            memory: request bytes that connections hold; None without a limit.
+            responses: response bytes that clients have not read; None without a limit.
     """
 
     def __init__(self, driver: AsyncDriver, listeners: list[Listener]) -> None:
@@ -91,10 +91,10 @@ class Server:
         )
 
     async def start(self) -> None:
-        """Opens the listeners; clients are told their addresses, or the advertised ones.
+        """Opens the listeners; the server advertises their addresses, or the configured ones.
 
         Raises:
-            OSError: an address cannot be listened on; nothing is left open.
+                OSError: the server cannot listen on an address; nothing is left open.
         """
         try:
             for listener, security in self._listeners:
@@ -114,7 +114,7 @@ class Server:
         self.engine.cluster.advertise(listener.name, listener.advertised_host, listener.advertised_port or port)
         for acceptor in self.acceptors[-len(sockets) :]:
             acceptor.resume()
-        logger.info("%s listens on %s:%d", listener.name, listener.host, port)
+        logger.info("listener %s listens on %s:%d", listener.name, listener.host, port)
 
     def _preload_later(self, delay_s: float) -> None:
         if self.stopping:
@@ -127,7 +127,7 @@ class Server:
         self._preload = self.loop.call_later(delay_s, begin)
 
     def _preload_modules(self) -> Iterator[None]:
-        """Imports every module that serves requests, so that none of them needs a file descriptor for it."""
+        """Imports every module that serves requests, so that no later request needs a file descriptor for it."""
         if self.stopping:
             return
         try:
@@ -136,10 +136,10 @@ class Server:
                 import_module(name)
                 yield
         except (ImportError, OSError) as error:
-            logger.warning("not every API can be imported now, tried again in %g s: %s", PRELOAD_AGAIN_S, error)
+            logger.warning("server: cannot import all APIs, retrying in %g s: %s", PRELOAD_AGAIN_S, error)
             self._preload_later(PRELOAD_AGAIN_S)
         else:
-            logger.info("every API is imported")
+            logger.info("server: imported all APIs")
 
     def _connection(self, security: ListenerSecurity, host: str) -> Connection:
         self.accepted_connections += 1
@@ -147,14 +147,14 @@ class Server:
         connection.client_host = host
         return connection
 
-    # ---- what connections tell
+    # ---- called by connections
 
     def came(self, connection: Connection) -> None:
-        """Adds a connection that is open."""
+        """Adds an open connection."""
         self.connections.add(connection)
 
     def went(self, connection: Connection) -> None:
-        """Removes a connection that has ended, and gives back what it held."""
+        """Removes a closed connection and releases its memory."""
         self.connections.discard(connection)
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)
@@ -165,7 +165,7 @@ class Server:
             self.memory.claim(connection, 0)
 
     def wants_flush(self, connection: Connection) -> None:
-        """`connection` has answers to send at the end of this round."""
+        """Schedules `connection` to send its responses at the end of this round."""
         self._to_flush[connection] = None
         self.driver.round_is_open()
 
@@ -176,15 +176,15 @@ class Server:
                 try:
                     connection.go_on()
                 except Exception:
-                    logger.exception("a connection of %s failed", connection.client_host)
+                    logger.exception("connection from %s: cannot send responses, closing it", connection.client_host)
                     connection.abort()
         if self.responses is not None:
             self.responses.end_round()
 
     async def stop(self) -> None:
-        """Closes the listeners, then the connections: what was decided is committed and its responses are sent.
+        """Closes the listeners, then the connections: commits the decided records and sends their responses.
 
-        The connections of an engine that was interrupted half way are closed without a commit.
+        The connections of an engine that was interrupted midway are closed without a commit.
         """
         self.stopping = True
         if self._preload is not None:

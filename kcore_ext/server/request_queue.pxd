@@ -1,23 +1,23 @@
-"""A connection's requests and answers, for other compiled modules."""
+"""The request queue of a connection, for other compiled modules."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.codec.plan cimport Schema
 
-cdef struct CachedFrame:                # an answer that may be given out again
-    PyObject* response                  # owned, as the frame
+cdef struct CachedFrame:                # a response that may be sent again
+    PyObject* response                  # owned, as is the frame
     PyObject* frame
-    PyObject* walk                      # who found no error in it; NULL: nobody did. Only compared
+    PyObject* walk                      # the walk that found no error in it; NULL: none ran. Only compared
     int version
 
 
 cdef class ApiEntry:
     cdef readonly object api
-    cdef public object fast             # the API's fast path: the same arguments; None: it has none, or declines
-    cdef public object handle           # (context, request) -> response, pending or None
+    cdef public object fast             # the fast path, with the same arguments; None without one
+    cdef public object handle           # (context, request) -> response, `Pending` or None
     cdef readonly int key
-    cdef readonly int min_version       # that is served, and can be read ...
+    cdef readonly int min_version       # the lowest served and readable version ...
     cdef readonly int max_version       # ... and the highest one
     cdef readonly bint caches_requests
     cdef readonly bint small_responses
@@ -28,9 +28,9 @@ cdef class ApiEntry:
     cdef Schema _schema
     cdef tuple _header_versions
     cdef object _shorten
-    cdef readonly Py_ssize_t limit_bytes    # of the longest frame
-    cdef readonly object note           # gets the size of each long frame; None: nobody counts
-    cdef CachedFrame* _sent             # by response; NULL if it does not share any
+    cdef readonly Py_ssize_t limit_bytes    # largest frame
+    cdef readonly object note           # receives the size of each long frame; None disables accounting
+    cdef CachedFrame* _sent             # by response; NULL unless the API caches responses
 
     cpdef int header_version(self, int version) except -1
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)
@@ -39,13 +39,13 @@ cdef class ApiEntry:
     cdef bytes _encode(self, object response, int version, int correlation_id)
 
 cdef class CachedRequest:
-    """A request that came before, byte for byte but for its correlation id."""
+    """A cached request, identified by its bytes without the correlation id."""
 
     cdef ApiEntry route
     cdef int version
     cdef object context
     cdef object request
-    cdef object response                # the last answer ...
+    cdef object response                # the last response ...
     cdef bytes frame                    # ... and its frame
 
 cdef class ResponseSlot:
@@ -74,10 +74,10 @@ cdef class RequestQueue:
     cdef int64_t _turn_ns
     cdef object _clock_ns
     cdef object _buffer                 # bytes, or a bytearray while a large frame arrives
-    cdef Py_ssize_t _position           # what was taken of it
+    cdef Py_ssize_t _position           # number of bytes already taken
     cdef bint _serving
-    cdef bint _announced                # the owner knows that there may be something to take
-    cdef ResponseSlot _first            # the row of answers, in the order of their requests
+    cdef bint _announced                # the owner was notified that `take` may return bytes
+    cdef ResponseSlot _first            # the queued responses, in request order
     cdef ResponseSlot _last
     cdef list _out
     cdef dict _contexts

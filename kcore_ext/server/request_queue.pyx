@@ -1,15 +1,16 @@
-"""A connection's requests in a line: frames are cut, requests decided, answers kept in the requests' order.
+"""The request queue of a connection: cuts frames, decides requests, and returns the responses in request order.
 
-This is the hot path of a server, whole: a heartbeat passes through here and through the decision of its group, and
-nothing else. `kcore.server.reference_queue` says the same in plain Python and in full; that is the definition, and a
-test holds the two together. Nothing here knows of sockets: bytes are fed, bytes are taken.
+This is the whole hot path of a server: a heartbeat passes only through this module and its group's decision.
+`kcore.server.reference_queue` is the reference implementation in pure Python; a test compares the two. This module does
+no I/O: its owner feeds received bytes and takes response bytes.
 
-What makes it cheap, beside being compiled:
+Besides being compiled, three measures make it fast:
 
-- a request is decoded where it lies in what was read;
-- of a few APIs equal requests come again and again (heartbeats): they are known by their bytes, and neither read nor
-  looked up a second time; if the very same response object is the answer again, so are its bytes;
-- of a few others the requests differ and the answers do not (commits): their bytes are known by the response object.
+- It decodes a request in place, in the receive buffer.
+- APIs with `caches_requests` receive equal requests repeatedly (heartbeats). The queue finds them by their bytes, and
+  neither decodes nor routes them again. If the response object is also the same, its frame is reused.
+- APIs with `caches_responses` return the same response to different requests (commits). The frame is found by the
+  response object.
 """
 
 cimport cython
@@ -53,19 +54,19 @@ cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
 
 cdef enum:
     LENGTH_BYTES = 4
-    CORRELATION_ID_AT = 4       # in a frame without its length: behind key and version
+    CORRELATION_ID_AT = 4       # in a frame without its length, after key and version
     BODY_AT = 8
-    MAX_KNOWN = 32              # requests that a line remembers ...
-    MAX_KNOWN_BYTES = 256       # ... of so many bytes at most ...
-    MAX_KEPT_FRAME = 1024       # ... and with it an answer of so many
-    NOTED_BYTES = 16_384        # longer responses count as memory from when they are encoded
-    MAX_SENT = 256              # answers of an API that are remembered with their frames, if it gives them out again
-    MAX_CONTEXTS = 64           # combinations of version and client id that it remembers
-    MAX_REMEMBERED_NAME = 256   # characters of a client id; longer ones are made anew for each request
+    MAX_KNOWN = 32              # requests that a queue caches ...
+    MAX_KNOWN_BYTES = 256       # ... each with at most this many bytes ...
+    MAX_KEPT_FRAME = 1024       # ... and a response of at most this many
+    NOTED_BYTES = 16_384        # longer responses count as memory as soon as they are encoded
+    MAX_SENT = 256              # responses whose frames are cached per API, if it caches responses
+    MAX_CONTEXTS = 64           # cached combinations of version and client id
+    MAX_REMEMBERED_NAME = 256   # characters of a client id; contexts of longer ones are not cached
 
 
 cdef class ApiEntry:
-    """An API as a server serves it: see the stub."""
+    """An API as a server serves it; the stub documents it."""
 
     def __init__(
         self, api, *, int min_version, int max_version, header_versions, shorten, Py_ssize_t limit_bytes=LONGEST_FRAME,
@@ -109,7 +110,7 @@ cdef class ApiEntry:
         return read_message(plan, frame, size, position)
 
     cdef bytes frame_of(self, object response, int version, int correlation_id):
-        """The frame of a response, its errors counted."""
+        """Encodes a response and counts its errors."""
         if self._sent is not NULL:
             return self._frame_again(response, version, correlation_id)
         if self.walk is not None:
@@ -117,7 +118,7 @@ cdef class ApiEntry:
         return self._encode(response, version, correlation_id)
 
     cdef bytes _frame_again(self, object response, int version, int correlation_id):
-        """The same, by what was sent before: the same object is the same answer."""
+        """Reuses the frame of the same response object; otherwise encodes it and counts its errors."""
         cdef CachedFrame* sent = &self._sent[(<size_t><PyObject*>response // 16 + version) % MAX_SENT]
         cdef PyObject* walk = NULL
         cdef bytes frame
@@ -166,7 +167,7 @@ cdef class CachedRequest:
 
 @cython.freelist(256)
 cdef class ResponseSlot:
-    """A place in the row of answers; its frame is there once the request was answered."""
+    """The place of one response in the queue; holds the frame once the request was answered."""
 
     def __init__(self, RequestQueue queue not None, ApiEntry route, int version, int correlation_id):
         self._queue = queue
@@ -215,7 +216,7 @@ cdef object _arrive(object answer, object response):
 
 
 cdef class RequestQueue:
-    """One connection's requests and answers: see the stub."""
+    """One connection's requests and responses; the stub documents it."""
 
     def __cinit__(
         self,
@@ -240,7 +241,7 @@ cdef class RequestQueue:
         self._contexts = {}
         self._known = {}
 
-    # ---- bytes in
+    # ---- received bytes
 
     def __len__(self):
         return len(self._buffer) - self._position
@@ -263,7 +264,7 @@ cdef class RequestQueue:
         if self._position == len(self._buffer):
             self._buffer = data
         elif isinstance(self._buffer, bytearray):
-            # A large frame arrives in many pieces: keep one growing buffer, drop what was taken.
+            # A large frame arrives in many pieces: grow one buffer, without the bytes that were taken.
             if self._position:
                 del self._buffer[: self._position]
             self._buffer += data
@@ -321,8 +322,8 @@ cdef class RequestQueue:
         return now_ns >= until_ns[0]
 
     cdef bint _next(self) except -1:
-        """Serves one whole frame; False if there is none."""
-        cdef object buffer = self._buffer  # keeps the bytes while the request is read
+        """Serves one complete frame; returns False if there is none."""
+        cdef object buffer = self._buffer  # keeps the bytes alive while the request is decoded
         cdef Py_ssize_t left = len(buffer) - self._position
         cdef const unsigned char* start
         cdef Py_ssize_t size
@@ -395,7 +396,7 @@ cdef class RequestQueue:
             known.context = context
             known.request = request
             self._known[key] = known
-        # Its answer is kept if the request comes again: most of what a client asks while it starts does not.
+        # Its response is cached only if the request is repeated: most requests of a starting client are not.
         return self._decide(route, head.api_version, head.correlation_id, context, request, None)
 
     cdef int _decide(
@@ -444,18 +445,18 @@ cdef class RequestQueue:
         if context is None:
             context = self._owner.make_context(version, client_id)
             if len(<str>client_id) <= MAX_REMEMBERED_NAME:
-                if len(self._contexts) >= MAX_CONTEXTS:  # a client that changes its id with every request
+                if len(self._contexts) >= MAX_CONTEXTS:  # the client changes its id with every request
                     self._contexts.clear()
                 self._contexts[key] = context
         return context
 
-    # ---- answers
+    # ---- responses
 
     def answer(self, ApiEntry route not None, int version, int correlation_id, response):
         self._ready(route, version, correlation_id, route.frame_of(response, version, correlation_id))
 
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:
-        """An answer that is there at once: it may leave, or waits behind those in front of it."""
+        """Sends an immediate response, or queues it behind the responses in front of it."""
         cdef ResponseSlot answer
         self.held_bytes += PyBytes_GET_SIZE(frame)
         if self._first is None:
@@ -480,7 +481,10 @@ cdef class RequestQueue:
         self._last = answer
 
     cdef void _drop_first(self):
-        """The row goes one by one: a long chain that goes at once is freed link within link, on the stack."""
+        """Removes the first slot.
+
+        Slots are unlinked one by one: freeing a long chain at once would recurse on the stack.
+        """
         cdef ResponseSlot first = self._first
         self._first = first._next
         first._next = None
@@ -547,7 +551,7 @@ cdef class RequestQueue:
 
 
 cdef bytes _again(bytes frame, int correlation_id):
-    """A frame that was sent before, for another request."""
+    """Copies a cached frame with the correlation id of another request."""
     cdef bytes copy = PyBytes_FromStringAndSize(PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
     cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(copy) + LENGTH_BYTES
     at[0] = <unsigned char>(<unsigned int>correlation_id >> 24)

@@ -98,8 +98,8 @@ def test_the_effective_configuration_says_where_each_value_came_from(
         ("group.max.sise=1\n", "{file}:1: unknown setting 'group.max.sise'; did you mean 'group.max.size'?"),
         ("zookeeper.connect=localhost\n", "{file}:1: unknown setting 'zookeeper.connect'"),
         ("\n# x\nno setting\n", "{file}:3: 'no setting' is no setting; valid: name=value"),
-        ("listeners=nonsense\n", "{file}:1: 'nonsense' is no listener; valid: NAME://HOST:PORT or HOST:PORT"),
-        ("listeners=127.0.0.1:99999\n", "{file}:1: '127.0.0.1:99999' is no listener"),
+        ("listeners=nonsense\n", "{file}:1: 'nonsense' is not a listener; valid: NAME://HOST:PORT or HOST:PORT"),
+        ("listeners=127.0.0.1:99999\n", "{file}:1: '127.0.0.1:99999' is not a listener"),
         ("listeners=A://a:0,A://b:0\n", "{file}:1: listeners=A://a:0,A://b:0: each listener needs a name of its own"),
         ("listeners=A://a:9,B://a:9\n", "{file}:1: listeners=A://a:9,B://a:9: two listeners cannot share an address"),
         ("listeners=\n", "{file}:1: listeners is empty; valid: NAME://HOST:PORT, at least one"),
@@ -121,7 +121,7 @@ def test_a_bad_setting_is_refused_with_its_place_and_what_is_valid(
     [
         (["-c", "group.max.size=0"], "kcore: -c: group.max.size='0' is out of range"),
         (["-c", "nonsense"], "kcore: -c 'nonsense' is no setting; valid: -c name=value"),
-        (["--listen", "here"], "kcore: command line: 'PLAINTEXT://here' is no listener"),
+        (["--listen", "here"], "kcore: command line: 'PLAINTEXT://here' is not a listener"),
         (["--config", "/nowhere/at.all"], "kcore: /nowhere/at.all: cannot be read: "),
     ],
 )

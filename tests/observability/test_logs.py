@@ -143,7 +143,7 @@ def test_payloads_are_never_logged(stream: io.StringIO) -> None:
             raw.send(b"\x00\x00\x00\x0d\x00\x0bsecret-frame")
             assert raw.closed
     text = stream.getvalue()
-    assert "closes" in text
+    assert "closed" in text
     assert "secret" not in text
-    (refused,) = [event for event in events(stream) if "closes" in str(event["message"])]
+    (refused,) = [event for event in events(stream) if "closed" in str(event["message"])]
     assert isinstance(refused["connection"], int)

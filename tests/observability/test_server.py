@@ -232,7 +232,7 @@ def test_head_has_no_body(node: Watched) -> None:
 
 
 def test_idlers_cannot_take_every_place_for_ever() -> None:
-    """Connections beyond the limit are closed at once; the others after a while (`PATIENCE_S`)."""
+    """Connections beyond the limit are closed at once; the others after a while (`TIME_LIMIT_S`)."""
     with watched() as node:
         peers = [socket.create_connection(node.http.address, timeout=20) for _ in range(MAX_CONNECTIONS)]
         try:

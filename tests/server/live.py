@@ -196,7 +196,7 @@ class Lines(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not record.getMessage().endswith("every API is imported") and "listens on" not in record.getMessage():
+        if not record.getMessage().endswith("server: imported all APIs") and "listens on" not in record.getMessage():
             self.lines.append(record.getMessage())
 
 

@@ -91,7 +91,7 @@ def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: Exit
             assert ended(more)
     assert server.acceptor.refused == 3
     assert server.counted == (2, {"/127.0.0.1": 2})
-    assert log_lines == ["/127.0.0.1 closes: it has 2 connections, as many as max.connections.per.ip allows"]
+    assert log_lines == ["connection from /127.0.0.1 refused: the address has 2 connections (max.connections.per.ip)"]
     first.close()
     wait_until(lambda: server.counted[0] == 1, "the slot is free")
     assert server.served()
@@ -122,7 +122,7 @@ def test_a_handshake_that_takes_too_long_is_closed(
     with server.half_open() as peer:
         assert ended(peer)
     wait_until(lambda: server.counted == (0, {}), "nothing is counted")
-    assert log_lines == ["/127.0.0.1 closes: its TLS handshake took longer than 0.2 s"]
+    assert log_lines == ["connection from /127.0.0.1 closed: its TLS handshake took longer than 0.2 s"]
     assert server.acceptor.failed_handshakes == 1
 
 
@@ -139,7 +139,9 @@ def test_the_oldest_handshake_makes_room_for_other_clients(
         assert server.handshakes <= 4
     assert server.served()
     assert server.handshakes <= 4
-    assert log_lines[0] == "/127.0.0.1 closes: its TLS handshake was given up for those of others"
+    assert log_lines[0] == (
+        "connection from /127.0.0.1 closed: its TLS handshake was aborted because other clients wait"
+    )
 
 
 def test_young_handshakes_are_waited_for(
@@ -254,4 +256,4 @@ def test_repeated_warnings_are_counted(log_lines: list[str]) -> None:
     log.warn("%d closes", 5)
     now_s += QUIET_S
     log.warn("%d closes", 6)
-    assert log_lines == ["0 closes", "5 closes (4 more such warnings were left out)", "6 closes"]
+    assert log_lines == ["0 closes", "5 closes (4 similar warnings suppressed)", "6 closes"]

@@ -77,7 +77,7 @@ def test_every_api_is_served_without_free_descriptors(tmp_path: Path) -> None:
                 stderr=log,
             )
         )
-        wait_until(lambda: "every API is imported" in log.read_text(), "the imports")
+        wait_until(lambda: "server: imported all APIs" in log.read_text(), "the imports")
         raw = stack.enter_context(Raw(server.port))
         raw.send(raw.request(BEAT, 4))
         assert raw.answer(BEAT, 4)[1].error_code == 25
@@ -134,4 +134,4 @@ def test_an_import_that_fails_is_tried_again(
     live = serve()
     wait_until(lambda: len(log_lines) == 2 and not live.engine.slices, "the third attempt")
     assert failures == []
-    assert log_lines[0].startswith("not every API can be imported now, tried again in 0 s: [Errno 24]")
+    assert log_lines[0].startswith("server: cannot import all APIs, retrying in 0 s: [Errno 24]")

@@ -96,7 +96,7 @@ def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: lis
         raw.socket.close()
     live.wait_for_connections(0, came=5)
     assert live.call(lambda: (live.server.quota.total, live.server.quota.by_host)) == (0, {})
-    assert log_lines[0] == "new connections wait: there are 3, as many as max.connections allows"
+    assert log_lines[0] == "new connections wait: 3 connections are open (max.connections)"
 
 
 def test_a_higher_limit_counts_at_once(serve: Any) -> None:
@@ -123,7 +123,7 @@ def test_connections_of_one_address_beyond_its_limit_are_closed_at_once(serve: A
     for raw in (first, second, other):
         raw.socket.close()
     live.wait_for_connections(0)
-    assert log_lines == ["/127.0.0.1 closes: it has 2 connections, as many as max.connections.per.ip allows"]
+    assert log_lines == ["connection from /127.0.0.1 refused: the address has 2 connections (max.connections.per.ip)"]
 
 
 @pytest.mark.parametrize("state", ["silent", "in a frame", "parked", "unread"])
@@ -143,7 +143,7 @@ def test_connections_on_which_nothing_moves_are_closed(state: str, serve: Any, l
         if state != "unread":
             assert idle.closed
         live.wait_for_connections(0)
-    assert log_lines[-1] == "/127.0.0.1 closes: nothing moved for 300 ms"
+    assert log_lines[-1] == "connection from /127.0.0.1 closed: no traffic for 300 ms"
 
 
 def test_a_connection_that_moves_is_not_idle(serve: Any) -> None:
