@@ -1,5 +1,5 @@
-"""Who a peer is: SASL mechanisms and the exchange around them, TLS settings, principals.
+"""Authentication: SASL mechanisms and exchanges, TLS settings, and principals.
 
-Mechanisms and the exchange are state machines: tokens in, tokens out. They know no socket, no event loop and no clock;
-randomness and time are arguments. What a principal may do is `kcore.broker.acl.entries`.
+Mechanisms and exchanges are state machines that map tokens to tokens. They use no socket, event loop or clock;
+randomness and time are arguments. `kcore.broker.acl.entries` authorizes principals.
 """

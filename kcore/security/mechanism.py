@@ -1,4 +1,4 @@
-"""A SASL mechanism's server side: tokens of the client in, tokens for it out, and in the end a name."""
+"""The server side of a SASL mechanism: maps client tokens to server tokens and finally yields a user name."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from kcore.errors import KcoreError
 
 
 class AuthenticationError(KcoreError):
-    """A peer did not prove who it is.
+    """A peer failed to authenticate.
 
-    The text may go to the peer and into the log: it must never hold a part of a token, nor say whether a user exists.
+    The text may be sent to the peer and logged: it must not contain any part of a token, nor reveal whether a user
+    exists.
     """
 
 
 class Mechanism(ABC):
-    """One exchange of one peer. Subclasses are named after the mechanism.
+    """One SASL exchange with one peer. Subclasses are named after the mechanism.
 
     Attributes:
         name: the mechanism's name in SASL's registry.
-        blocking: whether `evaluate` may take long (it derives keys, or calls a user's code), so that whoever has other
-            peers to serve calls it on another thread.
-        complete: whether the exchange is over and the peer is who it says.
-        user: the authenticated name, once complete.
-        expires_at_ms: the wall-clock time in ms since 1970 at which the proof loses its force; None: it does not.
+            blocking: True if `evaluate` may take long (key derivation, user code); a server then calls it on another
+                thread.
+            complete: True once the exchange has ended with the peer authenticated.
+            user: the authenticated name, once complete.
+            expires_at_ms: the wall-clock time in ms since 1970 at which the authentication expires; None: never.
     """
 
     __slots__ = ("complete", "expires_at_ms", "user")
@@ -39,8 +40,8 @@ class Mechanism(ABC):
 
     @abstractmethod
     def evaluate(self, token: bytes) -> bytes:
-        """Takes the peer's next token and returns the answer to it, maybe empty.
+        """Evaluates the peer's next token and returns the response token, which may be empty.
 
         Raises:
-            AuthenticationError: the token is malformed or proves nothing; the exchange is over.
+                AuthenticationError: the token is malformed or invalid; the exchange has ended.
         """

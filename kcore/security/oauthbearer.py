@@ -1,7 +1,7 @@
-"""OAUTHBEARER (RFC 7628, KIP-255): a token that somebody else issued, checked by a validator of the user's own.
+"""OAUTHBEARER (RFC 7628, KIP-255): a token of an external issuer, checked by the user's own validator.
 
-A token that the validator does not accept is answered with an error in JSON; the client acknowledges that with one
-byte, and only then the exchange fails: so RFC 7628 wants it, and so clients expect it.
+If the validator refuses a token, the server responds with an error in JSON. The client acknowledges it with one byte,
+and only then the exchange fails, as RFC 7628 requires and clients expect.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _INVALID_TOKEN = json.dumps({"status": "invalid_token"}, separators=(",", ":")).
 
 
 class OAuthIdentity(NamedTuple):
-    """What a validator found in a token.
+    """The identity that a validator found in a token.
 
     Attributes:
-        principal: the name of whom it stands for: "alice" becomes the principal "User:alice".
-        expires_at_ms: when it loses its force, in ms since 1970; the connection has to authenticate again by then.
+            principal: the name of the token's subject: "alice" becomes the principal "User:alice".
+            expires_at_ms: expiry in ms since 1970; the connection must re-authenticate by then.
     """
 
     principal: str
@@ -35,22 +35,25 @@ class OAuthIdentity(NamedTuple):
 
 
 Validator = Callable[[str, Mapping[str, str]], OAuthIdentity]
-"""Checks a token: signature, issuer, audience, whatever its issuer prescribes. Called with the token and the SASL
-extensions (KIP-342), on a thread that may wait. An exception refuses the token; its type is logged, its text not."""
+"""Checks a token: signature, issuer, audience, and any other rule of its issuer.
+
+Called with the token and the SASL extensions (KIP-342), on a thread that may block. An exception refuses the token; its
+type is logged, its text is not.
+"""
 
 
 class OAuthBearer(Mechanism):
-    """The server's side of one exchange.
+    """The server side of one exchange.
 
     Args:
-        validator: decides what a token is worth.
-        wall_ms: the time now, in ms since 1970.
+            validator: checks the token.
+            wall_ms: returns the current time in ms since 1970.
     """
 
     __slots__ = ("_refused", "_validator", "_wall_ms")
 
     name: ClassVar[str] = "OAUTHBEARER"
-    blocking: ClassVar[bool] = True  # a validator may ask its issuer for keys
+    blocking: ClassVar[bool] = True  # a validator may fetch keys from its issuer
 
     def __init__(self, validator: Validator, wall_ms: Callable[[], int]) -> None:
         super().__init__()
@@ -59,18 +62,18 @@ class OAuthBearer(Mechanism):
         self._refused = False
 
     def evaluate(self, token: bytes) -> bytes:
-        """The client's message with the token; or its acknowledgement that the token was refused."""
+        """Evaluates the client's message with the token, or its acknowledgement of the refusal."""
         if self._refused:
             raise AuthenticationError("Authentication failed: the credentials for OAUTHBEARER are not valid")
         if self.complete:
-            raise AuthenticationError("OAUTHBEARER: a message behind the last one")
+            raise AuthenticationError("OAUTHBEARER: unexpected message after the last one")
         authzid, bearer, extensions = _parse(token)
         identity = self._validate(bearer, extensions)
         if identity is None:
             self._refused = True
             return _INVALID_TOKEN
         if authzid not in (None, identity.principal):
-            raise AuthenticationError("OAUTHBEARER: nobody can act for another user here")
+            raise AuthenticationError("OAUTHBEARER: an authorization id is not supported")
         self.user = identity.principal
         self.expires_at_ms = identity.expires_at_ms
         self.complete = True
@@ -80,17 +83,17 @@ class OAuthBearer(Mechanism):
         try:
             identity = self._validator(bearer, extensions)
         except Exception as error:
-            # Only the kind of error: its text may be a library's own, with the token in it.
-            logger.info("a token was refused: %s", type(error).__name__)
+            # Log only the type of the error: its text may come from a library and contain the token.
+            logger.info("OAUTHBEARER: the validator refused a token with %s", type(error).__name__)
             return None
         if not identity.principal or identity.expires_at_ms <= self._wall_ms():
-            logger.info("a token was refused: it names nobody, or its time is over")
+            logger.info("OAUTHBEARER: refused a token: it has no principal or has expired")
             return None
         return identity
 
 
 def _parse(token: bytes) -> tuple[str | None, str, dict[str, str]]:
-    """(whom the client wants to act for, the bearer token, the extensions) of the client's first message."""
+    """Parses the client's first message into (authorization id, bearer token, extensions)."""
     try:
         message = _CLIENT_FIRST.fullmatch(token.decode())
     except UnicodeDecodeError:

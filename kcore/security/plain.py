@@ -1,6 +1,6 @@
-"""PLAIN (RFC 4616): name and password as they are. For listeners with TLS.
+"""PLAIN (RFC 4616): name and password in clear text, for listeners with TLS.
 
-The users are those of SCRAM: a password is checked against what is stored of it, so that no password is kept anywhere.
+It uses the SCRAM users: a password is checked against the stored SCRAM credential, so that no password is stored.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from kcore.security.scram import Credentials, Decoys, ScramMechanism
 
 
 class Plain(Mechanism):
-    """The server's side of one exchange: one token.
+    """The server side of one exchange, which consists of one token.
 
     Args:
         credentials: the users.
-        decoys: stand for users that do not exist.
+            decoys: credentials in place of missing ones.
     """
 
     __slots__ = ("_credentials", "_decoys")
 
     name: ClassVar[str] = "PLAIN"
-    blocking: ClassVar[bool] = True  # it derives a key of the password: a millisecond and more
+    blocking: ClassVar[bool] = True  # key derivation takes a millisecond or more
 
     def __init__(self, credentials: Credentials, decoys: Decoys) -> None:
         super().__init__()
@@ -30,20 +30,20 @@ class Plain(Mechanism):
         self._decoys = decoys
 
     def evaluate(self, token: bytes) -> bytes:
-        """`[authzid] NUL user NUL password`; the answer is empty."""
+        """Evaluates `[authzid] NUL user NUL password`; the response is empty."""
         if self.complete:
-            raise AuthenticationError("PLAIN: a message behind the last one")
+            raise AuthenticationError("PLAIN: unexpected message after the last one")
         try:
             parts = token.decode().split("\0")
         except UnicodeDecodeError:
-            raise AuthenticationError("PLAIN: a message that is no UTF-8") from None
+            raise AuthenticationError("PLAIN: the message is not UTF-8") from None
         if len(parts) != 3:
             raise AuthenticationError(f"PLAIN: expected three parts, found {len(parts)}")
         authzid, user, password = parts
         if not user or not password:
             raise AuthenticationError("PLAIN: user and password must not be empty")
         if authzid not in ("", user):
-            raise AuthenticationError("PLAIN: nobody can act for another user here")
+            raise AuthenticationError("PLAIN: an authorization id is not supported")
         if not self._fits(user, password):
             raise AuthenticationError("Authentication failed: the credentials for PLAIN are not valid")
         self.user = user
@@ -51,9 +51,9 @@ class Plain(Mechanism):
         return b""
 
     def _fits(self, user: str, password: str) -> bool:
-        """Whether one of the user's credentials was made of the password.
+        """Returns True if any of the user's credentials belongs to the password.
 
-        The work is the same for every user, and for one that does not exist: what is missing is a decoy.
+        The work is the same for every user, existing or not: a decoy replaces a missing credential.
         """
         for mechanism in ScramMechanism:
             found = self._credentials.find(user, mechanism)

@@ -1,4 +1,4 @@
-"""Objects of the user's own that a setting names."""
+"""Loads the user's own objects that settings name."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from kcore.errors import ConfigError
 
 
 def load_object(name: str, setting: str) -> Any:
-    """What `package.module:name` means.
+    """Imports the object that `package.module:name` refers to.
 
     Args:
         name: the setting's value.
-        setting: the setting's name, for the text of an error.
+            setting: the setting's name, for error messages.
 
     Raises:
-        ConfigError: there is no such thing.
+            ConfigError: the object does not exist.
     """
     module, colon, attribute = name.partition(":")
     if not colon:
-        raise ConfigError(f"{setting}={name} is no package.module:name")
+        raise ConfigError(f"{setting}={name} is not of the form package.module:name")
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""Principals: what a certificate's subject and an authenticated name are called in access control lists."""
+"""Principals: the names of certificate subjects and authenticated users in access control lists."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from kcore.errors import ConfigError
 
 ANONYMOUS = "User:ANONYMOUS"
-"""Who did not authenticate."""
+"""The principal of a client that did not authenticate."""
 
-_KEYWORDS = {  # RFC 2253, 2.3: what is written for the attribute types that OpenSSL calls so
+_KEYWORDS = {  # RFC 2253, 2.3: keywords of OpenSSL's attribute types
     "commonName": "CN",
     "localityName": "L",
     "stateOrProvinceName": "ST",
@@ -27,19 +27,19 @@ _RULE = re.compile(r"RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?)|(DEFAULT)"
 
 
 def user_principal(name: str) -> str:
-    """The principal of an authenticated name."""
+    """Returns the principal of an authenticated name."""
     return f"User:{name}"
 
 
 def distinguished_name(certificate: Mapping[str, Any]) -> str:
-    """The subject of a certificate in RFC 2253's form, as Java writes it: "CN=client,OU=tests,C=CH".
+    """Formats the subject of a certificate per RFC 2253, as Java does: "CN=client,OU=tests,C=CH".
 
     Args:
-        certificate: as `ssl.SSLSocket.getpeercert()` gives it; empty where the peer showed none.
+            certificate: the result of `ssl.SSLSocket.getpeercert()`; empty if the peer sent none.
 
     Returns:
-        The name, most specific part first; "" if there is none. An e-mail address, for which RFC 2253 has no keyword,
-        is its number with the encoded value; of other such attributes OpenSSL's name is used.
+            The name, most specific part first; "" if there is none. An e-mail address, which has no keyword in RFC
+            2253, becomes its number with the encoded value; other such attributes keep OpenSSL's name.
     """
     parts = [
         "+".join(_attribute(name, value) for name, value in relative) for relative in certificate.get("subject", ())
@@ -65,16 +65,16 @@ def _escaped(value: str) -> str:
 
 
 class PrincipalRules:
-    """`ssl.principal.mapping.rules` (KIP-371): how a subject becomes a name.
+    """`ssl.principal.mapping.rules` (KIP-371): maps a certificate's subject to a name.
 
-    Rules are tried in turn; the first whose pattern matches the whole subject makes the name. `DEFAULT` is the subject
-    itself. Groups of the pattern are `$1`, `$2` in the replacement; `L` and `U` at the end give lower and upper case.
+    The first rule whose pattern matches the whole subject determines the name. `DEFAULT` returns the subject itself.
+    In the replacement, `$1` and `$2` are groups of the pattern; a final `L` or `U` converts to lower or upper case.
 
     Args:
         text: "DEFAULT", or rules like `RULE:^CN=(.*?),.*$/$1/L,DEFAULT`.
 
     Raises:
-        ConfigError: it holds something that is no rule.
+            ConfigError: the text contains an invalid rule.
     """
 
     __slots__ = ("_rules",)
@@ -99,7 +99,7 @@ class PrincipalRules:
             self._rules.append((pattern, replacement, rule[3]))
 
     def name(self, subject: str) -> str | None:
-        """The name of a subject; None if no rule matches it."""
+        """Returns the name of a subject; None if no rule matches."""
         for rule in self._rules:
             if rule is None:
                 return subject

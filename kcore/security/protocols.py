@@ -1,4 +1,4 @@
-"""Security protocols of listeners, and the settings that are given for one listener alone."""
+"""Security protocols of listeners, and settings that apply to a single listener."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kcore.errors import ConfigError
 
 
 class SecurityProtocol(Enum):
-    """What is spoken on a listener in front of Kafka's protocol; the value is Kafka's name."""
+    """The security protocol of a listener; the value is Kafka's name."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -19,12 +19,12 @@ class SecurityProtocol(Enum):
 
     @property
     def has_tls(self) -> bool:
-        """Whether TLS comes before the first byte."""
+        """True if the connection begins with TLS."""
         return self in {SecurityProtocol.SSL, SecurityProtocol.SASL_SSL}
 
     @property
     def has_sasl(self) -> bool:
-        """Whether a peer has to authenticate with SASL."""
+        """True if a peer must authenticate with SASL."""
         return self in {SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL}
 
 
@@ -32,15 +32,15 @@ _NUMBERED = re.compile(r"PLAINTEXT\d+")
 
 
 def protocol_of(listener: str, entries: Iterable[str]) -> SecurityProtocol:
-    """The protocol of a listener.
+    """Returns the protocol of a listener.
 
     Args:
-        listener: its name.
-        entries: `listener.security.protocol.map`: NAME:PROTOCOL each.
+            listener: the listener's name.
+            entries: `listener.security.protocol.map`, as NAME:PROTOCOL.
 
     Raises:
-        ConfigError: an entry is malformed, or there is none for the listener. A listener without one is not taken for
-            an unprotected one: only PLAINTEXT2, PLAINTEXT3 and so on are.
+            ConfigError: an entry is malformed, or the listener has none. A listener without an entry is not silently
+                unprotected; only PLAINTEXT2, PLAINTEXT3 and so on are.
     """
     found: dict[str, SecurityProtocol] = {}
     for entry in entries:
@@ -50,10 +50,10 @@ def protocol_of(listener: str, entries: Iterable[str]) -> SecurityProtocol:
         except ValueError:
             valid = ", ".join(one.value for one in SecurityProtocol)
             raise ConfigError(
-                f"listener.security.protocol.map: {entry!r} is no NAME:PROTOCOL; protocols are {valid}"
+                f"listener.security.protocol.map: {entry!r} is not NAME:PROTOCOL; valid protocols: {valid}"
             ) from None
     if listener in found:
         return found[listener]
     if _NUMBERED.fullmatch(listener):
         return SecurityProtocol.PLAINTEXT
-    raise ConfigError(f"listener.security.protocol.map says no security protocol for the listener {listener}")
+    raise ConfigError(f"listener.security.protocol.map has no entry for the listener {listener}")

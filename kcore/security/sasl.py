@@ -1,11 +1,11 @@
-"""The SASL exchange of a connection (KIP-43, KIP-152, KIP-368): which requests it takes in which state.
+"""The SASL exchange of a connection (KIP-43, KIP-152, KIP-368): states and the requests that each accepts.
 
-START ──ApiVersions──▶ NEGOTIATED            one that succeeds; a refused one changes nothing
+START ──ApiVersions──▶ NEGOTIATED            if it succeeds; a refused one changes nothing
 START, NEGOTIATED ──SaslHandshake──▶ TOKENS  v1: tokens come in SaslAuthenticate requests
                                    ▶ RAW     v0: tokens are whole frames
-TOKENS, RAW ──the mechanism is satisfied──▶ COMPLETE
-COMPLETE ──SaslHandshake──▶ TOKENS, RAW      again, where sessions end and a second has passed
-any ──anything else──▶ FAILED
+TOKENS, RAW ──authentication succeeds──▶ COMPLETE
+COMPLETE ──SaslHandshake──▶ TOKENS, RAW      re-authentication, if sessions expire and a second has passed
+any ──any other event──▶ FAILED
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kcore.security.mechanism import AuthenticationError, Mechanism
 from kcore.security.principal import ANONYMOUS, user_principal
 
 MIN_REAUTHENTICATION_INTERVAL_MS = 1_000
-"""A connection may authenticate again once in this time (KIP-368)."""
+"""Minimum interval between two authentications of a connection (KIP-368)."""
 
 
 class SaslState(Enum):
-    """Where an exchange is."""
+    """The state of an exchange."""
 
     START = "start"
     NEGOTIATED = "negotiated"
@@ -42,7 +42,7 @@ TRANSITIONS: dict[SaslState, frozenset[SaslState]] = {
     SaslState.COMPLETE: frozenset({SaslState.TOKENS, SaslState.RAW, SaslState.FAILED}),
     SaslState.FAILED: frozenset(),
 }
-"""What may follow what."""
+"""State -> permitted next states."""
 
 EXPECTED: dict[SaslState, frozenset[ApiKey]] = {
     SaslState.START: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
@@ -52,21 +52,21 @@ EXPECTED: dict[SaslState, frozenset[ApiKey]] = {
     SaslState.COMPLETE: frozenset(),
     SaslState.FAILED: frozenset(),
 }
-"""Which requests an exchange takes. RAW has none, only tokens; in COMPLETE requests go where they always go."""
+"""State -> APIs that it accepts. RAW accepts only tokens; in COMPLETE, requests take their normal path."""
 
 
 class SaslExchange:
-    """Who is at the other end of a connection, and how far the proof of that has come.
+    """The identity of a connection's peer and the progress of its authentication.
 
     Args:
-        mechanisms: those that are enabled, by name: makes the server's side of a new exchange.
-        max_reauth_ms: `connections.max.reauth.ms`: how long a proof counts; 0: for as long as it lives by itself.
+            mechanisms: the enabled mechanisms: name -> function that creates the server side of an exchange.
+            max_reauth_ms: `connections.max.reauth.ms`: lifetime of a session; 0 leaves it to the credential.
 
     Attributes:
-        state: where the exchange is.
-        principal: who it is; the anonymous user until that is proved. While a peer proves itself again, it is still
-            who it was.
-        expires_at_ms: the monotonic time in ms at which the session ends; -1: never.
+            state: the state of the exchange.
+            principal: the authenticated principal; the anonymous user before authentication. It stays in force during a
+                re-authentication.
+            expires_at_ms: the monotonic time in ms at which the session ends; -1: never.
     """
 
     __slots__ = (
@@ -88,50 +88,50 @@ class SaslExchange:
         self._mechanisms = mechanisms
         self._max_reauth_ms = max_reauth_ms
         self._mechanism: Mechanism | None = None
-        self._refusal = ""  # why the next token fails whatever it is
-        self._again = False  # it was complete before
-        self._began_ms = -1  # when it last began anew
+        self._refusal = ""  # the reason why the next token fails, whatever it contains
+        self._again = False  # this is a re-authentication
+        self._began_ms = -1  # the start of the last authentication
 
     @property
     def complete(self) -> bool:
-        """Whether the peer is authenticated and not at it again."""
+        """True if the peer is authenticated and not re-authenticating."""
         return self.state is SaslState.COMPLETE
 
     @property
     def blocking(self) -> bool:
-        """Whether the next token should be evaluated on another thread."""
+        """True if the next token should be evaluated on another thread."""
         return self._mechanism is not None and self._mechanism.blocking
 
     @property
     def mechanism_name(self) -> str:
-        """The mechanism in use; "" before one was chosen."""
+        """The current mechanism; "" before the handshake."""
         return "" if self._mechanism is None else self._mechanism.name
 
     def takes(self, api_key: int) -> bool:
-        """Whether a request belongs here and now; another one ends the exchange."""
+        """Returns True if the state accepts the request; any other request ends the exchange."""
         return api_key in EXPECTED[self.state]
 
     def may_begin_again(self, now_ms: int) -> bool:
-        """Whether a SaslHandshake of an authenticated peer begins a new exchange."""
+        """Returns True if a SaslHandshake of an authenticated peer may start a re-authentication."""
         if self.state is not SaslState.COMPLETE or self.expires_at_ms < 0:
             return False
         return self._began_ms < 0 or now_ms - self._began_ms >= MIN_REAUTHENTICATION_INTERVAL_MS
 
     def expired(self, now_ms: int) -> bool:
-        """Whether the session is over: its next request closes the connection."""
+        """Returns True if the session has expired; its next request closes the connection."""
         return 0 <= self.expires_at_ms < now_ms
 
     def negotiated(self) -> None:
-        """ApiVersions was answered: a second one is not expected."""
+        """Handles a successful ApiVersions request; the state accepts no second one."""
         self._transition(SaslState.NEGOTIATED)
 
     def handshake(self, version: int, mechanism: str, now_ms: int) -> SaslHandshakeResponse:
-        """The peer chooses a mechanism; one that is not enabled ends the exchange.
+        """Handles the peer's choice of a mechanism; a mechanism that is not enabled ends the exchange.
 
         Args:
-            version: of the request: 0 announces bare tokens.
-            mechanism: the name it wants.
-            now_ms: the monotonic time.
+                version: version of the request; 0 announces bare tokens.
+                mechanism: the requested mechanism.
+                now_ms: the monotonic time.
         """
         make = self._mechanisms.get(mechanism)
         if make is None:
@@ -149,13 +149,13 @@ class SaslExchange:
         return SaslHandshakeResponse(mechanisms=list(self._mechanisms))
 
     def evaluate(self, token: bytes) -> bytes:
-        """Hands a token to the mechanism; touches nothing else, so that it may run on another thread.
+        """Passes a token to the mechanism; changes nothing else, so that it may run on another thread.
 
         Returns:
-            The answer to the token.
+                The response token.
 
         Raises:
-            AuthenticationError: it proves nothing.
+                AuthenticationError: the token is invalid.
         """
         assert self._mechanism is not None, "a token before a mechanism was chosen"
         if self._refusal:
@@ -163,17 +163,17 @@ class SaslExchange:
         return self._mechanism.evaluate(token)
 
     def evaluated(self, now_ms: int, wall_ms: int) -> int:
-        """A token was evaluated without an error: the exchange may be complete now.
+        """Handles a token that was evaluated without an error; the exchange may be complete now.
 
         Args:
             now_ms: the monotonic time.
             wall_ms: the time since 1970.
 
         Returns:
-            How long the session lives, in ms; 0: without end, or the exchange is not complete.
+                The lifetime of the session in ms; 0 if it never expires or the exchange is not complete.
 
         Raises:
-            AuthenticationError: the peer, authenticating again, is somebody else now.
+                AuthenticationError: the re-authenticating peer has a different principal.
         """
         mechanism = self._mechanism
         assert mechanism is not None
@@ -195,7 +195,7 @@ class SaslExchange:
         return lifetime_ms
 
     def fail(self) -> None:
-        """The exchange is over, without a proof."""
+        """Ends the exchange without authentication."""
         self._transition(SaslState.FAILED)
 
     def _transition(self, state: SaslState) -> None:

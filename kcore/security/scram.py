@@ -1,13 +1,14 @@
-"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): a password is proved without being sent or kept.
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): proves a password without sending or storing it.
 
-The server keeps for each user a salt, an iteration count and two keys that follow from the password:
+For each user, the server stores a salt, an iteration count and two keys derived from the password:
 
     SaltedPassword = PBKDF2(password, salt, iterations)
     StoredKey      = H(HMAC(SaltedPassword, "Client Key"))      checks the client's proof
     ServerKey      = HMAC(SaltedPassword, "Server Key")         proves the server to the client
 
-Two round trips: nonces, salt and count first, then the proof and the server's signature. There is no channel binding,
-and names and passwords are taken as they are, in UTF-8 (Kafka prepares neither, RFC 4013 notwithstanding).
+The exchange takes two round trips: nonces, salt and count first, then the client's proof and the server's signature.
+There is no channel binding. Names and passwords are used as they are, in UTF-8: like Kafka, without RFC 4013's
+preparation.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from typing import ClassVar, NamedTuple, Protocol
 from kcore.security.mechanism import AuthenticationError, Mechanism
 
 MIN_ITERATIONS = 4_096
-"""The least that RFC 7677 allows; also what a new credential has unless it is told otherwise."""
+"""The minimum of RFC 7677; also the default of new credentials."""
 MAX_ITERATIONS = 16_384
-"""The most that Kafka stores: more would let a client keep a server busy."""
+"""The maximum that Kafka stores; more would let a client keep a server busy."""
 
 NEW_SALT_BYTES = 32
-"""The length of the salts of new credentials."""
+"""Length of the salts of new credentials in bytes."""
 
 _LETTERS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _TEXTUAL = re.compile(rb"[0-9a-z]+")
 
-# saslname is UTF-8 without NUL, "=" and ","; these two are written =3D and =2C.
+# saslname is UTF-8 without NUL, "=" and ","; the latter two are written =3D and =2C.
 _CLIENT_FIRST = re.compile(
     r"(?P<gs2>[ny],(?:a=(?P<authzid>(?:[^\0=,]|=2C|=3D)+))?,)"
     r"(?P<bare>n=(?P<name>(?:[^\0=,]|=2C|=3D)+),r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+)(?:,[A-Za-z]+=[^\0,]+)*)"
@@ -46,7 +47,7 @@ _CLIENT_FINAL = re.compile(
 
 
 class ScramMechanism(IntEnum):
-    """The two hashes; the number is Kafka's on the wire and in records (KIP-554)."""
+    """The two hash functions; the number is Kafka's on the wire and in records (KIP-554)."""
 
     SCRAM_SHA_256 = 1
     SCRAM_SHA_512 = 2
@@ -58,31 +59,31 @@ class ScramMechanism(IntEnum):
 
     @property
     def hash_name(self) -> str:
-        """The hash as `hashlib` calls it."""
+        """The name of the hash in `hashlib`."""
         return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
     def salted_password(self, password: bytes, salt: bytes, iterations: int) -> bytes:
-        """PBKDF2 of a password: what a client sends to have a credential stored."""
+        """Derives PBKDF2 of a password; clients send it to store a credential."""
         return hashlib.pbkdf2_hmac(self.hash_name, password, salt, iterations)
 
     def hash(self, data: bytes) -> bytes:
-        """H()."""
+        """Computes H()."""
         return hashlib.new(self.hash_name, data).digest()
 
     def hmac(self, key: bytes, data: bytes) -> bytes:
-        """HMAC()."""
+        """Computes HMAC()."""
         return hmac.digest(key, data, self.hash_name)
 
 
 class ScramCredential(NamedTuple):
-    """What a server keeps of a password. Its text shows no secret.
+    """The stored form of a password. Its repr shows no secret.
 
     Attributes:
-        mechanism: the hash it was made with.
+            mechanism: the hash function.
         salt: random bytes.
         stored_key: checks a client's proof.
         server_key: signs for the server.
-        iterations: of PBKDF2.
+            iterations: the iteration count of PBKDF2.
     """
 
     mechanism: ScramMechanism
@@ -98,7 +99,7 @@ class ScramCredential(NamedTuple):
     def of_salted(
         cls, mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
     ) -> ScramCredential:
-        """From PBKDF2's result."""
+        """Creates a credential from PBKDF2's result."""
         stored_key = mechanism.hash(mechanism.hmac(salted_password, b"Client Key"))
         return cls(mechanism, salt, stored_key, mechanism.hmac(salted_password, b"Server Key"), iterations)
 
@@ -106,12 +107,12 @@ class ScramCredential(NamedTuple):
     def of_password(
         cls, mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = MIN_ITERATIONS
     ) -> ScramCredential:
-        """From a password."""
+        """Creates a credential from a password."""
         salted = mechanism.salted_password(password.encode(), salt, iterations)
         return cls.of_salted(mechanism, salted, salt, iterations)
 
     def has_password(self, password: str) -> bool:
-        """Whether it was made of this password; compared in constant time."""
+        """Returns True if the credential belongs to this password; compares in constant time."""
         salted = self.mechanism.salted_password(password.encode(), self.salt, self.iterations)
         stored_key = self.mechanism.hash(self.mechanism.hmac(salted, b"Client Key"))
         return hmac.compare_digest(stored_key, self.stored_key)
@@ -121,17 +122,17 @@ class Credentials(Protocol):
     """The users of a node."""
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """A user's credential for a mechanism, or None."""
+        """Returns a user's credential for a mechanism, or None."""
         ...
 
 
 class SaltForm(NamedTuple):
-    """The parts of a credential that a client learns before it authenticates, except for the salt itself.
+    """The properties of a credential that a client learns before it authenticates, without the salt itself.
 
     Attributes:
-        length: bytes of the salt.
-        iterations: of PBKDF2.
-        textual: whether the salt consists of digits and lower-case letters, as those of Kafka's own tools do.
+            length: length of the salt in bytes.
+            iterations: the iteration count of PBKDF2.
+            textual: True if the salt consists of digits and lower-case letters, as with Kafka's own tools.
     """
 
     length: int
@@ -140,22 +141,22 @@ class SaltForm(NamedTuple):
 
     @classmethod
     def of(cls, credential: ScramCredential) -> SaltForm:
-        """The form of a user's credential."""
+        """Returns the form of a user's credential."""
         return cls(len(credential.salt), credential.iterations, bool(_TEXTUAL.fullmatch(credential.salt)))
 
 
 DEFAULT_FORM = SaltForm(NEW_SALT_BYTES, MIN_ITERATIONS, textual=False)
-"""The form of the credentials that `kcore users add` makes."""
+"""The form of the credentials that `kcore users add` creates."""
 
 
 class Decoys:
-    """Credentials of users that do not exist: always the same for a name, and no password fits.
+    """Credentials of users that do not exist: constant for a name, and without a matching password.
 
-    They keep strangers from finding out which users exist, by the responses or by the time that these take.
+    They prevent clients from detecting which users exist, by the responses or by their timing.
 
     Args:
-        secret: random bytes that clients do not know; every listener, after every restart, needs the same.
-        form: the form that most credentials of real users have, so that decoys look like them.
+            secret: random bytes that clients do not know; the same for every listener and after every restart.
+            form: returns the form of most credentials of real users, so that decoys look the same.
     """
 
     __slots__ = ("_form", "_secret")
@@ -165,7 +166,7 @@ class Decoys:
         self._form = form
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
-        """Makes the credential that stands for the missing one of a user."""
+        """Creates the credential that replaces the missing one of a user."""
         name = user.encode("utf-8", "surrogatepass")
         key = mechanism.hmac(self._secret, b"key " + name)
         length, iterations, textual = self._form(mechanism)
@@ -179,12 +180,12 @@ class Decoys:
 
 
 class ScramServer(Mechanism):
-    """The server's side of one exchange.
+    """The server side of one exchange.
 
     Args:
         credentials: the users.
-        decoys: stand for users that do not exist.
-        nonce: makes the server's part of the nonce: printable ASCII without a comma.
+            decoys: credentials in place of missing ones.
+            nonce: creates the server's part of the nonce: printable ASCII without a comma.
     """
 
     __slots__ = ("_auth_prefix", "_credential", "_credentials", "_decoys", "_gs2", "_known", "_nonce", "_nonces")
@@ -198,20 +199,20 @@ class ScramServer(Mechanism):
         self._nonces = nonce
         self._nonce = ""
         self._gs2 = ""
-        self._auth_prefix = ""  # the first two messages, as they are signed
+        self._auth_prefix = ""  # the first two messages, in the form that is signed
         self._credential: ScramCredential | None = None
         self._known = False
 
     def evaluate(self, token: bytes) -> bytes:
-        """The first message of the client, then its proof."""
+        """Evaluates the client's first message, then its proof."""
         try:
             text = token.decode()
         except UnicodeDecodeError:
-            raise AuthenticationError(f"{self.name}: a message that is no UTF-8") from None
+            raise AuthenticationError(f"{self.name}: the message is not UTF-8") from None
         if self._credential is None:
             return self._first(text).encode()
         if self.complete:
-            raise AuthenticationError(f"{self.name}: a message behind the last one")
+            raise AuthenticationError(f"{self.name}: unexpected message after the last one")
         return self._final(text, self._credential).encode()
 
     def _first(self, text: str) -> str:
@@ -220,7 +221,7 @@ class ScramServer(Mechanism):
             raise AuthenticationError(f"{self.name}: the client's first message is malformed")
         user = _plain(message["name"])
         if message["authzid"] is not None and _plain(message["authzid"]) != user:
-            raise AuthenticationError(f"{self.name}: nobody can act for another user here")
+            raise AuthenticationError(f"{self.name}: an authorization id is not supported")
         self.user = user
         self._gs2 = message["gs2"]
         self._nonce = message["nonce"] + self._nonces()
@@ -237,16 +238,16 @@ class ScramServer(Mechanism):
         if message is None:
             raise AuthenticationError(f"{self.name}: the client's final message is malformed")
         if message["nonce"] != self._nonce:
-            raise AuthenticationError(f"{self.name}: the nonce is not the one that was given")
+            raise AuthenticationError(f"{self.name}: the nonce does not match")
         if message["binding"] != base64.b64encode(self._gs2.encode()).decode():
-            raise AuthenticationError(f"{self.name}: the channel binding is not what the first message said")
+            raise AuthenticationError(f"{self.name}: the channel binding differs from the first message")
         mechanism = self.mechanism
         signed = (self._auth_prefix + message["bare"]).encode()
         signature = mechanism.hmac(credential.stored_key, signed)
         try:
             proof = base64.b64decode(message["proof"], validate=True)
         except binascii.Error:
-            raise AuthenticationError(f"{self.name}: the proof is no base64") from None
+            raise AuthenticationError(f"{self.name}: the proof is not base64") from None
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=False))
         proved = hmac.compare_digest(mechanism.hash(client_key), credential.stored_key)
         if not (proved and self._known and len(proof) == len(signature)):

@@ -1,4 +1,4 @@
-"""TLS of a listener: an `ssl.SSLContext` made of Kafka's settings, with PEM files."""
+"""TLS of a listener: creates an `ssl.SSLContext` from Kafka's settings and PEM files."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _IANA = re.compile(r"TLS_(?:(?P<exchange>[A-Z_0-9]+)_WITH_)?(?P<cipher>[A-Z0-9_]
 
 
 def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
-    """What a listener speaks before Kafka's protocol.
+    """Creates the TLS context of a listener.
 
     Args:
-        settings: those of the listener (`Config.for_listener`).
-        listener: its name, for the texts of errors.
+            settings: the listener's settings (`Config.for_listener`).
+            listener: the listener's name, for error messages.
 
     Raises:
-        ConfigError: a file is missing or unreadable, the key does not belong to the certificate, or a version or suite
-            of ciphers is not known.
+            ConfigError: a file is missing or unreadable, the key does not match the certificate, or a version or cipher
+                suite is unknown.
     """
     location = settings.ssl_keystore_location
     if not location:
-        raise ConfigError(f"listener {listener} speaks TLS: ssl.keystore.location must name a PEM file")
+        raise ConfigError(f"listener {listener} uses TLS: ssl.keystore.location must name a PEM file")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
@@ -51,8 +51,8 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
 def _trust(context: ssl.SSLContext, location: str, listener: str) -> None:
     if not location:
         raise ConfigError(
-            f"listener {listener} asks clients for certificates: ssl.truststore.location must name a PEM file with "
-            "those that sign them"
+            f"listener {listener} requests client certificates: ssl.truststore.location must name a PEM file with "
+            "the certificates of their issuers"
         )
     try:
         context.load_verify_locations(location)
@@ -61,30 +61,30 @@ def _trust(context: ssl.SSLContext, location: str, listener: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without anything of the file."""
+    """Returns the cause of an error without any content of the file."""
     if isinstance(error, ssl.SSLError):
-        return error.reason or "no PEM with a certificate and its key, or the password does not fit"
-    return getattr(error, "strerror", None) or "it cannot be read"
+        return error.reason or "not a PEM file with a certificate and its key, or the password is wrong"
+    return getattr(error, "strerror", None) or "cannot read the file"
 
 
 def _choose_ciphers(context: ssl.SSLContext, suites: tuple[str, ...]) -> None:
     try:
         context.set_ciphers(":".join(map(openssl_name, suites)))
     except ssl.SSLError:
-        raise ConfigError(f"ssl.cipher.suites={','.join(suites)}: none of them is known to OpenSSL") from None
+        raise ConfigError(f"ssl.cipher.suites={','.join(suites)}: OpenSSL knows none of them") from None
 
 
 def openssl_name(suite: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2, which Java and IANA call TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
+    """Returns OpenSSL's name of a TLS 1.2 suite, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 in Java and IANA.
 
     Raises:
-        ConfigError: it is a suite of TLS 1.3: OpenSSL always offers its own three, all of them sound.
+            ConfigError: it is a TLS 1.3 suite: OpenSSL always offers its own three, all of them sound.
     """
     match = _IANA.fullmatch(suite)
     if match is None:
-        return suite  # OpenSSL's name already
+        return suite  # already OpenSSL's name
     if match["exchange"] is None:
-        raise ConfigError(f"ssl.cipher.suites: {suite} is of TLS 1.3, whose suites cannot be chosen")
+        raise ConfigError(f"ssl.cipher.suites: {suite} is a TLS 1.3 suite; those cannot be configured")
     exchange = "" if match["exchange"] == "RSA" else match["exchange"].replace("_", "-") + "-"
     cipher = re.sub(r"(AES|CAMELLIA|ARIA)_(\d+)", r"\1\2", match["cipher"])
     cipher = cipher.replace("_CBC", "").replace("POLY1305_SHA256", "POLY1305").replace("_", "-")
