@@ -21,11 +21,11 @@ class Mechanism(ABC):
 
     Attributes:
         name: the mechanism's name in SASL's registry.
-            blocking: True if `evaluate` may take long (key derivation, user code); a server then calls it on another
-                thread.
-            complete: True once the exchange has ended with the peer authenticated.
-            user: the authenticated name, once complete.
-            expires_at_ms: the wall-clock time in ms since 1970 at which the authentication expires; None: never.
+        blocking: True if `evaluate` may take long (key derivation, user code); a server then calls it on another
+            thread.
+        complete: True once the exchange has ended with the peer authenticated.
+        user: the authenticated name, once complete.
+        expires_at_ms: the wall-clock time in ms since 1970 at which the authentication expires; None: never.
     """
 
     __slots__ = ("complete", "expires_at_ms", "user")
@@ -43,5 +43,5 @@ class Mechanism(ABC):
         """Evaluates the peer's next token and returns the response token, which may be empty.
 
         Raises:
-                AuthenticationError: the token is malformed or invalid; the exchange has ended.
+            AuthenticationError: the token is malformed or invalid; the exchange has ended.
         """

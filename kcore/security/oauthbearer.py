@@ -26,8 +26,8 @@ class OAuthIdentity(NamedTuple):
     """The identity that a validator found in a token.
 
     Attributes:
-            principal: the name of the token's subject: "alice" becomes the principal "User:alice".
-            expires_at_ms: expiry in ms since 1970; the connection must re-authenticate by then.
+        principal: the name of the token's subject: "alice" becomes the principal "User:alice".
+        expires_at_ms: expiry in ms since 1970; the connection must re-authenticate by then.
     """
 
     principal: str
@@ -46,8 +46,8 @@ class OAuthBearer(Mechanism):
     """The server side of one exchange.
 
     Args:
-            validator: checks the token.
-            wall_ms: returns the current time in ms since 1970.
+        validator: checks the token.
+        wall_ms: returns the current time in ms since 1970.
     """
 
     __slots__ = ("_refused", "_validator", "_wall_ms")

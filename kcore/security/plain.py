@@ -16,7 +16,7 @@ class Plain(Mechanism):
 
     Args:
         credentials: the users.
-            decoys: credentials in place of missing ones.
+        decoys: credentials in place of missing ones.
     """
 
     __slots__ = ("_credentials", "_decoys")

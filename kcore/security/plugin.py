@@ -13,10 +13,10 @@ def load_object(name: str, setting: str) -> Any:
 
     Args:
         name: the setting's value.
-            setting: the setting's name, for error messages.
+        setting: the setting's name, for error messages.
 
     Raises:
-            ConfigError: the object does not exist.
+        ConfigError: the object does not exist.
     """
     module, colon, attribute = name.partition(":")
     if not colon:

@@ -35,11 +35,11 @@ def distinguished_name(certificate: Mapping[str, Any]) -> str:
     """Formats the subject of a certificate per RFC 2253, as Java does: "CN=client,OU=tests,C=CH".
 
     Args:
-            certificate: the result of `ssl.SSLSocket.getpeercert()`; empty if the peer sent none.
+        certificate: the result of `ssl.SSLSocket.getpeercert()`; empty if the peer sent none.
 
     Returns:
-            The name, most specific part first; "" if there is none. An e-mail address, which has no keyword in RFC
-            2253, becomes its number with the encoded value; other such attributes keep OpenSSL's name.
+        The name, most specific part first; "" if there is none. An e-mail address, which has no keyword in RFC
+        2253, becomes its number with the encoded value; other such attributes keep OpenSSL's name.
     """
     parts = [
         "+".join(_attribute(name, value) for name, value in relative) for relative in certificate.get("subject", ())
@@ -74,7 +74,7 @@ class PrincipalRules:
         text: "DEFAULT", or rules like `RULE:^CN=(.*?),.*$/$1/L,DEFAULT`.
 
     Raises:
-            ConfigError: the text contains an invalid rule.
+        ConfigError: the text contains an invalid rule.
     """
 
     __slots__ = ("_rules",)

@@ -35,12 +35,12 @@ def protocol_of(listener: str, entries: Iterable[str]) -> SecurityProtocol:
     """Returns the protocol of a listener.
 
     Args:
-            listener: the listener's name.
-            entries: `listener.security.protocol.map`, as NAME:PROTOCOL.
+        listener: the listener's name.
+        entries: `listener.security.protocol.map`, as NAME:PROTOCOL.
 
     Raises:
-            ConfigError: an entry is malformed, or the listener has none. A listener without an entry is not silently
-                unprotected; only PLAINTEXT2, PLAINTEXT3 and so on are.
+        ConfigError: an entry is malformed, or the listener has none. A listener without an entry is not silently
+            unprotected; only PLAINTEXT2, PLAINTEXT3 and so on are.
     """
     found: dict[str, SecurityProtocol] = {}
     for entry in entries:

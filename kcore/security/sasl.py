@@ -59,14 +59,14 @@ class SaslExchange:
     """The identity of a connection's peer and the progress of its authentication.
 
     Args:
-            mechanisms: the enabled mechanisms: name -> function that creates the server side of an exchange.
-            max_reauth_ms: `connections.max.reauth.ms`: lifetime of a session; 0 leaves it to the credential.
+        mechanisms: the enabled mechanisms: name -> function that creates the server side of an exchange.
+        max_reauth_ms: `connections.max.reauth.ms`: lifetime of a session; 0 leaves it to the credential.
 
     Attributes:
-            state: the state of the exchange.
-            principal: the authenticated principal; the anonymous user before authentication. It stays in force during a
-                re-authentication.
-            expires_at_ms: the monotonic time in ms at which the session ends; -1: never.
+        state: the state of the exchange.
+        principal: the authenticated principal; the anonymous user before authentication. It stays in force during a
+            re-authentication.
+        expires_at_ms: the monotonic time in ms at which the session ends; -1: never.
     """
 
     __slots__ = (
@@ -129,9 +129,9 @@ class SaslExchange:
         """Handles the peer's choice of a mechanism; a mechanism that is not enabled ends the exchange.
 
         Args:
-                version: version of the request; 0 announces bare tokens.
-                mechanism: the requested mechanism.
-                now_ms: the monotonic time.
+            version: version of the request; 0 announces bare tokens.
+            mechanism: the requested mechanism.
+            now_ms: the monotonic time.
         """
         make = self._mechanisms.get(mechanism)
         if make is None:
@@ -152,10 +152,10 @@ class SaslExchange:
         """Passes a token to the mechanism; changes nothing else, so that it may run on another thread.
 
         Returns:
-                The response token.
+            The response token.
 
         Raises:
-                AuthenticationError: the token is invalid.
+            AuthenticationError: the token is invalid.
         """
         assert self._mechanism is not None, "a token before a mechanism was chosen"
         if self._refusal:
@@ -170,10 +170,10 @@ class SaslExchange:
             wall_ms: the time since 1970.
 
         Returns:
-                The lifetime of the session in ms; 0 if it never expires or the exchange is not complete.
+            The lifetime of the session in ms; 0 if it never expires or the exchange is not complete.
 
         Raises:
-                AuthenticationError: the re-authenticating peer has a different principal.
+            AuthenticationError: the re-authenticating peer has a different principal.
         """
         mechanism = self._mechanism
         assert mechanism is not None

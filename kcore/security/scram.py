@@ -79,11 +79,11 @@ class ScramCredential(NamedTuple):
     """The stored form of a password. Its repr shows no secret.
 
     Attributes:
-            mechanism: the hash function.
+        mechanism: the hash function.
         salt: random bytes.
         stored_key: checks a client's proof.
         server_key: signs for the server.
-            iterations: the iteration count of PBKDF2.
+        iterations: the iteration count of PBKDF2.
     """
 
     mechanism: ScramMechanism
@@ -130,9 +130,9 @@ class SaltForm(NamedTuple):
     """The properties of a credential that a client learns before it authenticates, without the salt itself.
 
     Attributes:
-            length: length of the salt in bytes.
-            iterations: the iteration count of PBKDF2.
-            textual: True if the salt consists of digits and lower-case letters, as with Kafka's own tools.
+        length: length of the salt in bytes.
+        iterations: the iteration count of PBKDF2.
+        textual: True if the salt consists of digits and lower-case letters, as with Kafka's own tools.
     """
 
     length: int
@@ -155,8 +155,8 @@ class Decoys:
     They prevent clients from detecting which users exist, by the responses or by their timing.
 
     Args:
-            secret: random bytes that clients do not know; the same for every listener and after every restart.
-            form: returns the form of most credentials of real users, so that decoys look the same.
+        secret: random bytes that clients do not know; the same for every listener and after every restart.
+        form: returns the form of most credentials of real users, so that decoys look the same.
     """
 
     __slots__ = ("_form", "_secret")
@@ -184,8 +184,8 @@ class ScramServer(Mechanism):
 
     Args:
         credentials: the users.
-            decoys: credentials in place of missing ones.
-            nonce: creates the server's part of the nonce: printable ASCII without a comma.
+        decoys: credentials in place of missing ones.
+        nonce: creates the server's part of the nonce: printable ASCII without a comma.
     """
 
     __slots__ = ("_auth_prefix", "_credential", "_credentials", "_decoys", "_gs2", "_known", "_nonce", "_nonces")

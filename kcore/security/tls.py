@@ -20,12 +20,12 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
     """Creates the TLS context of a listener.
 
     Args:
-            settings: the listener's settings (`Config.for_listener`).
-            listener: the listener's name, for error messages.
+        settings: the listener's settings (`Config.for_listener`).
+        listener: the listener's name, for error messages.
 
     Raises:
-            ConfigError: a file is missing or unreadable, the key does not match the certificate, or a version or cipher
-                suite is unknown.
+        ConfigError: a file is missing or unreadable, the key does not match the certificate, or a version or cipher
+            suite is unknown.
     """
     location = settings.ssl_keystore_location
     if not location:
@@ -78,7 +78,7 @@ def openssl_name(suite: str) -> str:
     """Returns OpenSSL's name of a TLS 1.2 suite, e.g. TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 in Java and IANA.
 
     Raises:
-            ConfigError: it is a TLS 1.3 suite: OpenSSL always offers its own three, all of them sound.
+        ConfigError: it is a TLS 1.3 suite: OpenSSL always offers its own three, all of them sound.
     """
     match = _IANA.fullmatch(suite)
     if match is None:

@@ -57,7 +57,7 @@ class QuietLog:
     """Logs a warning at most once every `QUIET_S`, with the number of suppressed warnings.
 
     Args:
-            clock: returns the time in seconds.
+        clock: returns the time in seconds.
     """
 
     __slots__ = ("_clock", "_omitted", "_since_s")
@@ -84,11 +84,11 @@ class ConnectionQuota:
     """Counts the server's connections in total and per client address, from accept to close.
 
     Args:
-            config: contains `max.connections` and `max.connections.per.ip`, which may change at any time.
+        config: contains `max.connections` and `max.connections.per.ip`, which may change at any time.
 
     Attributes:
-            total: number of connections.
-            by_host: client address -> number of its connections.
+        total: number of connections.
+        by_host: client address -> number of its connections.
     """
 
     __slots__ = ("_config", "_waiting", "by_host", "total")
@@ -142,16 +142,16 @@ class Acceptor:
     - Without a free file descriptor it retries every `RETRY_S`.
 
     Args:
-            listening: the listening socket; the acceptor closes it.
-            security: the listener's security.
-            quota: counts the connections of all listeners.
-            make: creates the connection for a client address.
-            loop: the event loop.
+        listening: the listening socket; the acceptor closes it.
+        security: the listener's security.
+        quota: counts the connections of all listeners.
+        make: creates the connection for a client address.
+        loop: the event loop.
 
     Attributes:
-            refused: number of connections closed because their address had too many.
-            failed_handshakes: number of TLS handshakes that failed or were aborted.
-            handshakes: running TLS handshakes, oldest first -> start time on the loop's clock.
+        refused: number of connections closed because their address had too many.
+        failed_handshakes: number of TLS handshakes that failed or were aborted.
+        handshakes: running TLS handshakes, oldest first -> start time on the loop's clock.
     """
 
     def __init__(
@@ -341,11 +341,11 @@ def listening_sockets(addresses: list[tuple[int, str]], port: int) -> list[socke
     """Opens the sockets of a listener. Skips address families that this machine lacks if other addresses remain.
 
     Args:
-            addresses: family and numeric address of each socket.
-            port: the port; 0 selects a free one, the same for all addresses.
+        addresses: family and numeric address of each socket.
+        port: the port; 0 selects a free one, the same for all addresses.
 
     Raises:
-            OSError: a socket cannot be opened; all are closed again.
+        OSError: a socket cannot be opened; all are closed again.
     """
     for _ in range(FREE_PORT_ATTEMPTS):
         try:
@@ -388,7 +388,7 @@ async def resolve(host: str, loop: asyncio.AbstractEventLoop) -> list[tuple[int,
     """Resolves a host to the family and numeric form of each address; "" means every address of this machine.
 
     Raises:
-            OSError: the host is unknown.
+        OSError: the host is unknown.
     """
     options: dict[str, int] = {"type": socket.SOCK_STREAM, "proto": socket.IPPROTO_TCP}
     try:  # a numeric address needs no resolver and no thread

@@ -24,16 +24,16 @@ class ListenerSecurity:
 
     Args:
         listener: the listener.
-            engine: contains the users and the settings.
+        engine: contains the users and the settings.
 
     Raises:
-            ConfigError: the security settings are invalid.
+        ConfigError: the security settings are invalid.
 
     Attributes:
         name: the listener's name.
-            connection: creates a connection of this listener.
-            tls: the TLS context; None without TLS.
-            settings: the security settings of this listener.
+        connection: creates a connection of this listener.
+        tls: the TLS context; None without TLS.
+        settings: the security settings of this listener.
     """
 
     __slots__ = ("_new_exchange", "_rules", "connection", "name", "settings", "tls")

@@ -50,16 +50,16 @@ class Connection(asyncio.Protocol):
     bounds the unread bytes of all peers together.
 
     Args:
-            server: the server that accepted the connection.
-            listener: the name of the listener that accepted the connection.
-            connection_id: the connection's number, unique within the server.
+        server: the server that accepted the connection.
+        listener: the name of the listener that accepted the connection.
+        connection_id: the connection's number, unique within the server.
 
     Attributes:
-            claimed_bytes: request bytes that this connection has claimed from the server's `RequestMemory`.
-            client_host: the client's address prefixed with a slash, as Kafka shows it.
-            principal: the client's principal.
-            unread_bytes: response bytes that the peer has not read, as last reported to `ResponseMemory`.
-            taken_s: the last time, on the loop's clock, at which the peer was seen to have read something.
+        claimed_bytes: request bytes that this connection has claimed from the server's `RequestMemory`.
+        client_host: the client's address prefixed with a slash, as Kafka shows it.
+        principal: the client's principal.
+        unread_bytes: response bytes that the peer has not read, as last reported to `ResponseMemory`.
+        taken_s: the last time, on the loop's clock, at which the peer was seen to have read something.
     """
 
     __slots__ = (
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
         """Returns the error that replaces an oversized response; adds the memory check to `Dispatch.too_large`.
 
         Raises:
-                CloseConnectionError: no such error exists, or memory for responses is short.
+            CloseConnectionError: no such error exists, or memory for responses is short.
         """
         if isinstance(error, NoRoomError):
             raise CloseConnectionError(

@@ -33,8 +33,8 @@ class Served(ApiEntry):
 
     Args:
         api: the API.
-            limit_bytes: as in `ApiEntry`.
-            note: as in `ApiEntry`.
+        limit_bytes: as in `ApiEntry`.
+        note: as in `ApiEntry`.
     """
 
     __slots__ = ()
@@ -60,11 +60,11 @@ class Dispatch:
     """The APIs that the server serves, and the responses to other requests.
 
     Args:
-            engine: decides the requests.
-            note: claims memory for each long response; None disables accounting. Fetches claim theirs when they read.
+        engine: decides the requests.
+        note: claims memory for each long response; None disables accounting. Fetches claim theirs when they read.
 
     Attributes:
-            routes: API key -> entry; None for keys that were not used yet and for keys that are not served.
+        routes: API key -> entry; None for keys that were not used yet and for keys that are not served.
     """
 
     __slots__ = ("_counts_errors", "_note", "_served", "engine", "routes")
@@ -116,7 +116,7 @@ class Dispatch:
         """Returns the error that replaces an oversized response.
 
         Args:
-                api: the API that decided the request.
+            api: the API that decided the request.
             context: the context of the request.
             request: the request.
             version: the version of the response.
@@ -156,10 +156,10 @@ class Dispatch:
         (KIP-511).
 
         Returns:
-                The response, its API, and the version to encode it in.
+            The response, its API, and the version to encode it in.
 
         Raises:
-                RefusedError: for every other API; the connection is closed.
+            RefusedError: for every other API; the connection is closed.
         """
         served = self.route(api_key) if api_key == ApiKey.API_VERSIONS else None
         if served is not None:

@@ -20,10 +20,10 @@ def error_walk(cls: Any) -> Walk | None:
     """Creates the function that counts the error codes other than NONE in messages of a class.
 
     Args:
-            cls: a response class, or the class of a struct in one.
+        cls: a response class, or the class of a struct in one.
 
     Returns:
-            (message, counts by code) -> None; None if the message has no error field.
+        (message, counts by code) -> None; None if the message has no error field.
     """
     own = any(spec.name == "error_code" for spec in cls.FIELDS)
     arrays: list[tuple[str, Walk]] = []
@@ -72,10 +72,10 @@ def shorten_messages(message: Any) -> bool:
     """Shortens error messages.
 
     Args:
-            message: a response, or a struct in it.
+        message: a response, or a struct in it.
 
     Returns:
-            True if any message was shortened.
+        True if any message was shortened.
     """
     any_cut = False
     for spec in message.FIELDS:

@@ -20,8 +20,8 @@ def tell_failures(context: ssl.SSLContext, listener: str) -> None:
     Only the SSL object does; it does not know the client's address.
 
     Args:
-            context: the listener's TLS context.
-            listener: the listener's name.
+        context: the listener's TLS context.
+        listener: the listener's name.
     """
 
     class LoggingSSLObject(ssl.SSLObject):

@@ -45,13 +45,13 @@ class HttpServer:
         address: HOST:PORT; port 0 takes a free one.
 
     Raises:
-            ConfigError: the address is invalid.
+        ConfigError: the address is invalid.
 
     Attributes:
-            address: (host, port) on which the server listens, once started.
-            connections: the open connections.
-            observer: reads the engine.
-            pages: path -> function that renders its page.
+        address: (host, port) on which the server listens, once started.
+        connections: the open connections.
+        observer: reads the engine.
+        pages: path -> function that renders its page.
     """
 
     def __init__(self, observer: Observer, address: str) -> None:
@@ -69,7 +69,7 @@ class HttpServer:
         """Opens the address.
 
         Raises:
-                OSError: the server cannot listen on the address.
+            OSError: the server cannot listen on the address.
         """
         host, port = self.address
         self._server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(self), host or None, port)

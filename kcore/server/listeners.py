@@ -17,12 +17,12 @@ class Listener(NamedTuple):
     """An address to listen on, and the address that the server advertises for it.
 
     Attributes:
-            name: the listener's name; clients get the addresses of the listener that they use.
-            host: the host to listen on; "" is every address.
-            port: 0 selects a free port.
-            advertised_host: the host that clients connect to.
-            advertised_port: 0 is the port that the listener got.
-            protocol: the security protocol.
+        name: the listener's name; clients get the addresses of the listener that they use.
+        host: the host to listen on; "" is every address.
+        port: 0 selects a free port.
+        advertised_host: the host that clients connect to.
+        advertised_port: 0 is the port that the listener got.
+        protocol: the security protocol.
     """
 
     name: str
@@ -37,8 +37,8 @@ def parse_listeners(config: Config) -> list[Listener]:
     """Parses the listeners of a configuration.
 
     Raises:
-            ConfigError: an entry is not NAME://HOST:PORT, a name or port occurs twice, an advertised listener does not
-                exist, or a listener has no security protocol.
+        ConfigError: an entry is not NAME://HOST:PORT, a name or port occurs twice, an advertised listener does not
+            exist, or a listener has no security protocol.
     """
     listened = {name: (host, port) for name, host, port in map(_parse, config.listeners)}
     if len(listened) < len(config.listeners):
@@ -69,7 +69,7 @@ def parse_address(text: str) -> tuple[str, int]:
         The host, "" for every address, and the port.
 
     Raises:
-            ConfigError: the text is not HOST:PORT.
+        ConfigError: the text is not HOST:PORT.
     """
     form = _FORM.fullmatch(text.strip())
     if form is None or form["name"] or int(form["port"]) > 65_535:

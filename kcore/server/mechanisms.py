@@ -34,11 +34,11 @@ def exchange_maker(settings: SecuritySettings, engine: Engine) -> Callable[[], S
     """Returns a function that starts the SASL exchange of a new connection.
 
     Args:
-            settings: the listener's settings.
-            engine: contains the users.
+        settings: the listener's settings.
+        engine: contains the users.
 
     Raises:
-            ConfigError: an enabled mechanism cannot work.
+        ConfigError: an enabled mechanism cannot work.
     """
     mechanisms = _mechanisms(settings, engine)
     return lambda: SaslExchange(mechanisms, settings.connections_max_reauth_ms)

@@ -33,8 +33,8 @@ class RequestMemory:
     otherwise no connection could make progress. Together they hold at most the limit, one frame, and one read each.
 
     Args:
-            limit_bytes: the limit.
-            connections: all open connections.
+        limit_bytes: the limit.
+        connections: all open connections.
     """
 
     __slots__ = ("_connections", "_full", "held_bytes", "limit_bytes")
@@ -78,15 +78,15 @@ class ResponseMemory:
     bytes that a connection may send before it is checked.
 
     Args:
-            limit_bytes: the limit.
-            stall_ms: time for which a peer may read nothing while memory is short.
-            room: sets the memory that is available to fetches.
-            loop: schedules the checks.
+        limit_bytes: the limit.
+        stall_ms: time for which a peer may read nothing while memory is short.
+        room: sets the memory that is available to fetches.
+        loop: schedules the checks.
 
     Attributes:
-            held_bytes: number of unread bytes.
-            full: True while connections with unread bytes have to wait.
-            stalled_connections: number of connections closed because their peers did not read.
+        held_bytes: number of unread bytes.
+        full: True while connections with unread bytes have to wait.
+        stalled_connections: number of connections closed because their peers did not read.
     """
 
     __slots__ = (
@@ -124,7 +124,7 @@ class ResponseMemory:
         """Claims memory for an encoded response; it is measured again at the end of the round.
 
         Raises:
-                NoRoomError: not enough memory is left.
+            NoRoomError: not enough memory is left.
         """
         left_bytes = max(self._room.left_bytes, LEAST_BYTES)
         if size_bytes > left_bytes:

@@ -63,9 +63,9 @@ class Observer:
     """Reads the metrics of a node on request.
 
     Args:
-            engine: the node's engine.
-            driver: the engine's driver; its rounds are measured from now on.
-            server: the node's server; the error codes of its responses are counted from now on.
+        engine: the node's engine.
+        driver: the engine's driver; its rounds are measured from now on.
+        server: the node's server; the error codes of its responses are counted from now on.
     """
 
     def __init__(self, engine: Engine, driver: AsyncDriver, server: Server) -> None:

@@ -36,8 +36,8 @@ class FrameCutter:
     that is still being served.
 
     Args:
-            max_frame_bytes: the largest accepted length (`socket.request.max.bytes`).
-            error: creates the exception for an invalid length.
+        max_frame_bytes: the largest accepted length (`socket.request.max.bytes`).
+        error: creates the exception for an invalid length.
     """
 
     __slots__ = ("_buffer", "_error", "_max_frame_bytes", "_position")
@@ -92,7 +92,7 @@ class FrameCutter:
         """Returns the next complete frame without its length, or None if it has not arrived.
 
         Raises:
-                FrameError: its length is negative or over the limit; or the exception that `error` creates.
+            FrameError: its length is negative or over the limit; or the exception that `error` creates.
         """
         buffer, position = self._buffer, self._position
         if len(buffer) - position < LENGTH_BYTES:
@@ -158,7 +158,7 @@ def frame_of(route: ApiEntry, response: Any, version: int, correlation_id: int) 
     """Encodes a response and counts its errors; shortens messages that are too long to be encoded.
 
     Raises:
-            MessageTooLargeError: the response exceeds the size limit or the memory that is left.
+        MessageTooLargeError: the response exceeds the size limit or the memory that is left.
     """
     if route.walk is not None:
         route.walk(response, route.errors)

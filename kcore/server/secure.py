@@ -23,8 +23,8 @@ class SecureConnection(Connection):
 
     Args:
         server: the server.
-            security: the security of its listener.
-            connection_id: the connection's number.
+        security: the security of its listener.
+        connection_id: the connection's number.
     """
 
     __slots__ = ("_kept", "_kept_bytes", "security")

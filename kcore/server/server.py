@@ -41,22 +41,22 @@ class Server:
 
     Args:
         driver: runs the engine on this event loop.
-            listeners: the addresses to listen on; port 0 selects a free one.
+        listeners: the addresses to listen on; port 0 selects a free one.
 
     Raises:
-            ConfigError: the security settings of a listener are invalid.
+        ConfigError: the security settings of a listener are invalid.
 
     Attributes:
-            addresses: listener name -> (host, port) on which it listens, once started.
-            connections: the open connections, without those in a TLS handshake.
-            quota: counts connections from their accept on.
-            acceptors: accept connections, one for each listening address.
-            accepted_connections: number of accepted connections, without those that were closed immediately.
-            refused_requests: number of requests that closed their connection: unsupported or malformed.
-            received_bytes: bytes received from clients.
-            sent_bytes: bytes sent to clients.
-            memory: request bytes that connections hold; None without a limit.
-            responses: response bytes that clients have not read; None without a limit.
+        addresses: listener name -> (host, port) on which it listens, once started.
+        connections: the open connections, without those in a TLS handshake.
+        quota: counts connections from their accept on.
+        acceptors: accept connections, one for each listening address.
+        accepted_connections: number of accepted connections, without those that were closed immediately.
+        refused_requests: number of requests that closed their connection: unsupported or malformed.
+        received_bytes: bytes received from clients.
+        sent_bytes: bytes sent to clients.
+        memory: request bytes that connections hold; None without a limit.
+        responses: response bytes that clients have not read; None without a limit.
     """
 
     def __init__(self, driver: AsyncDriver, listeners: list[Listener]) -> None:
@@ -94,7 +94,7 @@ class Server:
         """Opens the listeners; the server advertises their addresses, or the configured ones.
 
         Raises:
-                OSError: the server cannot listen on an address; nothing is left open.
+            OSError: the server cannot listen on an address; nothing is left open.
         """
         try:
             for listener, security in self._listeners:

@@ -1,77 +1,77 @@
-"""A connection's requests in a line: frames are cut, requests decided, answers kept in the requests' order."""
+"""The request queue of a connection: cuts frames, decides requests, and returns the responses in request order."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 class Owner(Protocol):
-    """Whose line it is: a connection."""
+    """The owner of a request queue: a connection."""
 
     def make_context(self, version: int, client_id: str) -> Any:
-        """Who asks, for requests of a version under a client id."""
+        """Creates the context for requests of one version and client id."""
         ...
 
     def route(self, api_key: int) -> ApiEntry | None:
-        """The route of a key that has none among `routes`, which may get one now; None if the key is not served."""
+        """Returns the entry of a key that `routes` does not contain, and may add it; None if the key is not served."""
         ...
 
     def unsupported(self, api_key: int, version: int) -> tuple[Any, ApiEntry, int]:
-        """The response to a request that no route serves, its route, and the version to write it in; or raises."""
+        """Returns the response to a request that no entry serves, its entry, and the version to encode; or raises."""
         ...
 
     def failed(self, route: ApiEntry, context: Any, request: Any, error: Exception) -> Any:
-        """What a request is answered whose decision raised `error`."""
+        """Returns the response to a request whose decision raised `error`."""
         ...
 
     def too_large(self, route: ApiEntry, api: Any, context: Any, request: Any, version: int, error: Exception) -> Any:
-        """Returns the response that replaces one of too many bytes.
+        """Returns the error that replaces an oversized response.
 
         Args:
-            route: the API that was asked.
-            api: what decided the request: the API, or a part of it.
+            route: the API of the request.
+            api: the API that decided the request, which may be a part of `route`.
             context: the context of the request.
             request: the request.
             version: the version of the response.
             error: the `MessageTooLargeError`.
 
         Raises:
-            CloseConnectionError: the API has no response that says so.
+            CloseConnectionError: the API has no response for this error.
         """
         ...
 
     def arrived(self) -> None:
-        """An answer came that was waited for: there may be something to take, and requests behind it to serve.
+        """Handles a completed response: `take` may return bytes, and requests behind it may be served.
 
-        It is said once until something is taken.
+        Called once until `take` is called.
         """
         ...
 
     def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
-        """An answer came that was waited for, and it cannot be written."""
+        """Handles a completed response that cannot be encoded."""
         ...
 
 class ApiEntry:
     """An API as a server serves it.
 
     Args:
-        api: the API: its key, its `request_type`, `handle`, and whether its requests repeat.
-        min_version: the lowest version that is served.
-        max_version: the highest.
-        header_versions: of the response's header, by version of the API.
-        shorten: cuts what is too long for a response that cannot be written; False if there is nothing to cut.
-        limit_bytes: the most bytes of a response, its length field included.
-        note: gets the size of every encoded response of more than 16 KiB; it may raise `MessageTooLargeError` if there
-            is no memory for it now. None: nobody counts.
+        api: the API: its key, `request_type`, `handle` and caching properties.
+        min_version: the lowest served version.
+        max_version: the highest served version.
+        header_versions: the versions of the response header, by version of the API.
+        shorten: shortens the texts of a response that cannot be encoded; returns False if there is nothing to shorten.
+        limit_bytes: the largest response in bytes, including its length field.
+        note: receives the size of every encoded response of more than 16 KiB; raises `MessageTooLargeError` if not
+            enough memory is left. None disables accounting.
 
     Attributes:
         api: the API.
         fast: the API's fast path, called with the same arguments before `handle`; None if it has none.
-        handle: its decision: (context, request) -> a response, a pending one, or None where there is no answer.
-        repeats: see `kcore.runtime.Api.caches_requests`.
-        brief: see `kcore.runtime.Api.small_responses`.
-        shares: see `kcore.runtime.Api.caches_responses`.
-        requests: how many requests came.
-        errors: the error codes that were answered, and how often.
-        walk: counts the error codes of one response; None while nobody asked, or where it can say none.
+        handle: the decision: (context, request) -> a response, a `Pending`, or None for no response.
+        caches_requests: as `kcore.runtime.Api.caches_requests`.
+        small_responses: as `kcore.runtime.Api.small_responses`.
+        caches_responses: as `kcore.runtime.Api.caches_responses`.
+        requests: number of received requests.
+        errors: error code -> number of its occurrences in responses.
+        walk: counts the error codes of one response; None while counting is off, or if the response has no error field.
     """
 
     api: Any
@@ -101,49 +101,48 @@ class ApiEntry:
         note: Callable[[int], None] | None = None,
     ) -> None: ...
     def header_version(self, version: int) -> int:
-        """The version of the header that goes before a response. IndexError for a version that is not served."""
+        """Returns the version of the response header. Raises IndexError for a version that is not served."""
 
 class ResponseSlot:
-    """A place in the row of answers; its frame is there once the request was answered.
+    """The place of one response in the queue; holds the frame once the request was answered.
 
     Args:
-        line: whose answer.
-        route: the API that was asked.
-        version: in which version.
-        correlation_id: the request's.
+        queue: the queue of the response.
+        route: the API of the request.
+        version: the version of the request.
+        correlation_id: the correlation id of the request.
 
     Attributes:
-        frame: what will be sent, None as long as it has not come.
+        frame: the bytes to send; None until the response is complete.
     """
 
     frame: bytes | None
 
     def __init__(self, queue: RequestQueue, route: ApiEntry, version: int, correlation_id: int) -> None: ...
     def arrive(self, response: Any) -> None:
-        """The response came; None: there is none."""
+        """Encodes the response; None completes the slot without a frame."""
     def complete(self, frame: bytes) -> None:
-        """The frame came, whole; b"" sends nothing."""
+        """Sets the complete frame; b"" sends nothing."""
 
 class RequestQueue:
-    """One connection's requests and answers. `kcore.server.reference_queue.ReferenceRequestQueue` defines what every
-    method does.
+    """One connection's requests and responses; `ReferenceRequestQueue` defines the behaviour of every method.
 
     Args:
-        owner: whose line it is.
-        routes: what is served, by API key; None for keys that are not, or that nobody asked for yet.
-        frame_error: raised for a length that no frame can have.
-        max_frame_bytes: the largest length that is accepted.
-        buffer_bytes: what may be held of answers before requests wait.
+        owner: the connection that owns the queue.
+        routes: the entries by API key; None for keys that are not served or were not used yet.
+        frame_error: creates the exception for an invalid frame length.
+        max_frame_bytes: the largest accepted frame length.
+        buffer_bytes: response bytes that may be held before requests wait.
         turn_ns: time after which `serve` leaves further requests to its next call; 0: no limit.
         clock_ns: the clock of `turn_ns`; None: the system's monotonic clock with a resolution of a few milliseconds.
 
     Attributes:
-        late: `serve` stopped because `turn_ns` was over; the owner calls it again after other connections were served.
-        gate: gets every frame instead of the routes, while it is set; `request` then serves what it lets through.
-        parked: the last request waits for something else than a commit, or its answer may be large: those behind it are
-            not looked at.
-        stopped: no more requests are served.
-        held_bytes: answers that are made and not taken.
+        late: True if `serve` stopped because `turn_ns` was over; the owner calls it again in its next turn.
+        gate: while set, receives every frame in place of the routes; `request` serves the frames that it lets through.
+        parked: True if the last request waits for more than a commit, or its response may be large; no request behind
+            it is served.
+        stopped: True if no more requests are served.
+        held_bytes: size of the complete responses that were not taken.
     """
 
     gate: Callable[[bytes], None] | None
@@ -164,43 +163,43 @@ class RequestQueue:
         clock_ns: Callable[[], int] | None = None,
     ) -> None: ...
     def __len__(self) -> int:
-        """Bytes that arrived and were not taken yet."""
+        """Returns the number of received bytes that were not taken yet."""
     @property
     def claim_bytes(self) -> int:
-        """What is held, or will be once the frame that has begun is whole."""
+        """Returns the number of bytes held now, or once the begun frame is complete."""
     @property
     def waiting(self) -> bool:
-        """Whether any answer is waited for."""
+        """True if any response is outstanding."""
     @property
     def remembered(self) -> int:
-        """How many client ids and requests it remembers: a bounded number, of bounded sizes."""
+        """Returns the number of cached client ids and requests; number and sizes are bounded."""
     def feed(self, data: bytes) -> None:
-        """Takes what arrived."""
+        """Adds received bytes."""
     def accept(self, max_frame_bytes: int) -> None:
-        """Accepts frames of another length from now on."""
+        """Changes the largest accepted frame length."""
     def clear(self) -> None:
-        """Forgets what arrived."""
+        """Discards the received bytes."""
     def forget(self) -> None:
-        """Forgets who asked: contexts are made anew."""
+        """Clears cached contexts, which are then created again."""
     def serve(self) -> bool:
-        """Serves whole frames until one parks or there is none left.
+        """Serves complete frames until one parks or none is left.
 
         Returns:
-            True if it stopped because too much is held: take, and serve again if there is room.
+            True if it stopped at the buffer limit: take, and serve again once there is room.
 
         Raises:
-            DecodeError: a request cannot be read.
-            Exception: what `frame_error`, the owner, the gate, or the writing of an answer raises.
+            DecodeError: a request is malformed.
+            Exception: raised by `frame_error`, the owner, the gate, or the encoding of a response.
         """
     def request(self, frame: bytes) -> None:
-        """Serves one frame, whatever the gate says."""
+        """Serves one frame, bypassing the gate."""
     def answer(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
-        """A response that is there at once: it may leave, or waits behind those in front of it."""
+        """Sends an immediate response, or queues it behind the responses in front of it."""
     def defer(self, answer: ResponseSlot, *, parked: bool = False) -> None:
-        """Keeps a place in the row for an answer that comes later. Keeping the last place again changes nothing."""
+        """Reserves the place of a later response. Reserving the last place again changes nothing."""
     def cut(self, failed: ResponseSlot) -> None:
-        """Gives up an answer and all behind it."""
+        """Discards a response and all behind it."""
     def take(self) -> bytes | None:
-        """What may be sent now; None for nothing."""
+        """Returns the bytes that may be sent now; None if there are none."""
     def close(self) -> None:
-        """The connection is gone: answers on their way are thrown away, what was asked goes on."""
+        """Closes the queue: discards outstanding responses; pending requests still complete."""
