@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
 
+STALE_MS = 100
+"""Age of the round's time after which another connection of the same turn reads the clock again."""
+
 
 class AsyncDriver:
     """Runs an engine on an asyncio event loop.
@@ -90,6 +93,9 @@ class AsyncDriver:
     def begin_round(self) -> None:
         """Opens the round of this turn, and reads the clock once for all its requests."""
         if self._timed:
+            # Sessions that begin in this turn must not begin in the past, after another request of it took long.
+            if self.engine.clock.monotonic_ms() - self.engine.now.now_ms > STALE_MS:
+                self.engine.now.update()
             return
         self.engine.now.update()
         if not self._round:

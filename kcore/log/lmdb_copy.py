@@ -7,7 +7,7 @@ from typing import Final
 
 import lmdb
 
-from kcore.log.data_folder import DATA_NAME, DataFolder
+from kcore.log.data_folder import DATA_NAME, DataFolder, open_private
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.lmdb_environment import MAX_READERS, log_error
 from kcore.log.lmdb_layout import LOG_DB, META_DB, SNAP_DB
@@ -91,7 +91,7 @@ def _copy_once(source: str, target: str, partial: str) -> None:
     with lmdb.open(source, readonly=True, max_dbs=8, map_size=size, max_readers=MAX_READERS, create=False) as env:
         _check(env, source)
         _require_room(env, target)
-        with open(partial, "wb") as file:
+        with open(partial, "wb", opener=open_private) as file:
             env.copyfd(file.fileno(), compact=True)
             os.fsync(file.fileno())
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import lmdb
 
-from kcore.log.data_folder import DATA_NAME, LMDB_LOCK_NAME, REPAIR_NAME, DataFolder
+from kcore.log.data_folder import DATA_NAME, FILE_MODE, LMDB_LOCK_NAME, REPAIR_NAME, DataFolder, open_private
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.interface import Finding
 from kcore.log.lmdb_environment import MAX_MAP_SIZE_BYTES, log_error
@@ -178,7 +178,8 @@ def _require_room(path: str, copy: str, plan: Plan) -> None:
 def _copy_damaged(path: str, copy: str) -> None:
     os.mkdir(copy, 0o700)
     target = os.path.join(copy, DATA_NAME)
-    shutil.copyfile(os.path.join(path, DATA_NAME), target)
+    with open(os.path.join(path, DATA_NAME), "rb") as damaged, open(target, "wb", opener=open_private) as file:
+        shutil.copyfileobj(damaged, file, 1 << 20)
     fd = os.open(target, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -194,7 +195,7 @@ def _build(path: str, salvage: Salvage, plan: Plan) -> None:
     os.mkdir(staging, 0o700)
     size = 2 * os.path.getsize(os.path.join(path, DATA_NAME)) + (64 << 20)
     try:
-        with lmdb.open(staging, map_size=min(size, MAX_MAP_SIZE_BYTES), max_dbs=8, sync=False, mode=0o644) as env:
+        with lmdb.open(staging, map_size=min(size, MAX_MAP_SIZE_BYTES), max_dbs=8, sync=False, mode=FILE_MODE) as env:
             log, meta, snap = (env.open_db(name) for name in (LOG_DB, META_DB, SNAP_DB))
             env.open_db(JOURNAL_DB)
             _write_all(env, log, _log_pairs(salvage, plan))

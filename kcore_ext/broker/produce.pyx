@@ -336,6 +336,7 @@ cdef class ProduceCore:
         cdef ProducersCore producers
         cdef Batch* batch
         cdef Batch* first = NULL
+        cdef object owner = None
         cdef Py_ssize_t i
         self.round += 1
         for i in range(batches.count):
@@ -359,8 +360,9 @@ cdef class ProduceCore:
             if producers.looked_at == self.round:
                 return False  # a second batch for the partition: whether it is the next one shows behind the first
             producers.looked_at = self.round
+            owner = <object>transactional_id if batch.transactional else None
             if not producers.follows(
-                batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional
+                batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional, owner
             ):
                 return False
         return True

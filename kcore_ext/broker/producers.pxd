@@ -43,13 +43,16 @@ cdef class ProducersCore:
     cdef public dict entries
     cdef public dict open_transactions
     cdef public dict verifications
+    cdef public dict owners     # producer id: the transactional id that the coordinator confirmed for it
     cdef public AbortedCore aborted
     cdef public list _completing
     cdef Note* notes            # a row: those before `first` are done with
     cdef Py_ssize_t first, count, room
     cdef int64_t looked_at      # a mark of whoever goes over several partitions and must not meet one twice
 
-    cdef bint follows(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional) except -1
+    cdef bint follows(
+        self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional, object transactional_id
+    ) except -1
     cdef int appended(
         self,
         int64_t producer_id,

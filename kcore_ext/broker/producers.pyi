@@ -80,6 +80,7 @@ class ProducersCore:
     entries: dict[int, ProducerEntry]
     open_transactions: dict[int, int]
     verifications: dict[int, Any]
+    owners: dict[int, str]
     aborted: Any  # an AbortedCore
     _completing: list[tuple[int, int]]
 

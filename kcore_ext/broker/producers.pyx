@@ -138,6 +138,7 @@ cdef class ProducersCore:
         self.entries = {}
         self.open_transactions = {}
         self.verifications = {}
+        self.owners = {}
         # Transactions whose marker is not durable yet: (first offset, marker's offset). They still hold readers back.
         self._completing = []
 
@@ -146,7 +147,9 @@ cdef class ProducersCore:
 
     # ---- data
 
-    cdef bint follows(self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional) except -1:
+    cdef bint follows(
+        self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional, object transactional_id
+    ) except -1:
         """True if a batch certainly may be appended: it is the next one of a known producer, in its open transaction
         or outside of any, or the first one of an unknown producer outside of any. False decides nothing.
 
@@ -159,6 +162,11 @@ cdef class ProducersCore:
         if found is NULL:
             return not transactional
         now = &(<ProducerEntry>found).now
+        if transactional:
+            # Another transactional id must not write into the transaction that this producer id has open.
+            found = PyDict_GetItemWithError(self.owners, producer_id)
+            if found is NULL or <object>found != transactional_id:
+                return False
         if now.count:
             last = now.batches[now.count - 1].last_sequence
         return epoch == now.epoch and first_sequence == last + 1 and transactional == (now.txn_first_offset >= 0)

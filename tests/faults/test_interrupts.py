@@ -207,14 +207,18 @@ def test_a_call_from_within_is_refused_at_once(call: str) -> None:
         return submit(*arguments)
 
     engine.engine.submit = handler_in_the_middle  # type: ignore[method-assign]
-    kcore.drivers.threads.HANDOVER_S, before = 0.01, kcore.drivers.threads.HANDOVER_S  # type: ignore[attr-defined]
     try:
         response = engine.send(commit("g", {("t", 0): 3}), 9)
     finally:
-        kcore.drivers.threads.HANDOVER_S = before  # type: ignore[attr-defined]
         engine.engine.submit = submit  # type: ignore[method-assign]
     assert response.topics[0].partitions[0].error_code == 0
     assert len(raised) == 1
     assert committed(engine, "g") == {("t", 0): 3}
     assert committed(engine, "h") == {}
     engine.close()
+
+
+def test_a_call_from_a_handler_before_the_engine_is_entered_is_served() -> None:
+    """A signal may arrive after the lock was taken and before the engine is entered, or after it was left."""
+    with kcore.open() as engine, engine._driver._lock:
+        assert engine.send(commit("g", {("t", 0): 3}), 9).topics[0].partitions[0].error_code == 3

@@ -126,11 +126,13 @@ class ConfigChanges:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{alteration.name} is not a list")
         # The first change of a list starts from Kafka's default.
         parts = split_list(show_value(setting.default) or "" if own is None else own)
-        for part in value.split(","):
-            if operation == ConfigOperation.APPEND and part not in parts:
-                parts.append(part)
-            elif operation == ConfigOperation.SUBTRACT and part in parts:
-                parts.remove(part)
+        changes = value.split(",")
+        if operation == ConfigOperation.APPEND:
+            present = set(parts)
+            parts += [part for part in dict.fromkeys(changes) if part not in present]
+        elif operation == ConfigOperation.SUBTRACT:
+            removed = Counter(changes)  # one occurrence of a part for each time that the change names it
+            parts = [part for part in parts if not removed[part] or removed.subtract((part,))]
         return ",".join(parts)
 
     def _setting(self, config_type: int, name: str) -> Setting | None:

@@ -13,7 +13,6 @@ MAX_VALUE_LENGTH = 32_767
 _JAVA_BLANKS = "".join(map(chr, range(33)))  # the characters that Java's trim() removes
 _WHOLE = re.compile(r"[+-]?\d+")
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?")
-_COMMA = re.compile(r"\s*,\s*")
 
 
 class InvalidValueError(ValueError):
@@ -61,7 +60,7 @@ def _parse(setting: Setting, text: str) -> Any:
             raise InvalidValueError(f"{setting.name}={text!r}: no number")
         return float(text.rstrip("dDfF"))
     if kind is SettingType.LIST:
-        return tuple(dict.fromkeys(_COMMA.split(text))) if text else ()
+        return tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()
     return text
 
 

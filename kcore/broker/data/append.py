@@ -39,6 +39,10 @@ _CODEC = 0x07
 _LOG_APPEND_TIME = 0x08
 
 
+MAX_RECORD_ERRORS = 1_000
+"""Invalid records of one batch that a response lists."""
+
+
 class RecordsRefusedError(KafkaError):
     """A batch is refused because of some of its records.
 
@@ -227,6 +231,7 @@ def _refuse_records(batch: bytes | bytearray, header: BatchHeader, config: LogCo
     latest_ms = wall_ms + config.timestamp_after_max_ms
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
+    # A batch of a few kilobytes may hold millions of records: the response lists the first invalid ones.
     for index, (_, timestamp_ms, key, _) in enumerate(iter_entries(batch, decompress=decompress)):
         if config.compact and key is None:
             errors.append((index, "a record of a compacted topic needs a key"))
@@ -237,6 +242,8 @@ def _refuse_records(batch: bytes | bytearray, header: BatchHeader, config: LogCo
         elif header.is_log_append_time:
             code = ErrorCode.INVALID_TIMESTAMP
             errors.append((index, "a producer must not set the append time"))
+        if len(errors) >= MAX_RECORD_ERRORS:
+            break
     assert errors, "the survey of the batch found an invalid record"
     message = f"{len(errors)} of {header.record_count} records are refused: {errors[0][1]}"
     raise RecordsRefusedError(code, message, errors)

@@ -123,6 +123,10 @@ class ProducerStates(ProducersCore):
                     return duplicate
                 follows = first_sequence == 0 and last == MAX_SEQUENCE
         elif epoch < known:
+            if not (transactional and self._is_guarded(producer_id, guard)) or self._is_transactional(producer_id):
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
+            # No transaction of this producer id was seen here: a stranger wrote under it, as the coordinator confirms.
+        elif not transactional and producer_id in self.owners:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         opens = transactional and (entry.txn_first_offset < 0 or epoch != known)
         if opens and verify and not self._is_guarded(producer_id, guard):
@@ -136,6 +140,11 @@ class ProducerStates(ProducersCore):
         if entry.txn_first_offset >= 0 and not transactional:
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return None
+
+    def _is_transactional(self, producer_id: int) -> bool:
+        """True if a transaction of this producer id was open in this partition, or is."""
+        entry = self.entries.get(producer_id)
+        return entry is not None and (entry.txn_first_offset >= 0 or entry.coordinator_epoch >= 0)
 
     def _is_guarded(self, producer_id: int, guard: Verification | None) -> bool:
         """True if `guard` is still the partition's verification of its transactional id, producer id and epoch."""
@@ -240,7 +249,7 @@ class ProducerStates(ProducersCore):
             KafkaError: INVALID_PRODUCER_EPOCH if a newer epoch has written to the partition.
         """
         entry = self.entries.get(producer_id)
-        if entry is not None and epoch < entry.epoch:
+        if entry is not None and epoch < entry.epoch and self._is_transactional(producer_id):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         own = self.verifications.setdefault(producer_id, {})
         guard = own.get((transactional_id, epoch))
@@ -269,10 +278,18 @@ class ProducerStates(ProducersCore):
             if not own:
                 del self.verifications[producer_id]
 
-    def has_open_transaction(self, producer_id: int, epoch: int) -> bool:
-        """True if the producer has an open transaction of this epoch in the partition, which needs no verification."""
+    def has_open_transaction(self, producer_id: int, epoch: int, transactional_id: str) -> bool:
+        """True if this transactional id has an open transaction of this epoch here, which needs no verification.
+
+        The owner is forgotten at a restart: then the next batch of the transaction is verified again.
+        """
         entry = self.entries.get(producer_id)
-        return entry is not None and entry.epoch == epoch and entry.txn_first_offset >= 0
+        return (
+            entry is not None
+            and entry.epoch == epoch
+            and entry.txn_first_offset >= 0
+            and self.owners.get(producer_id) == transactional_id
+        )
 
     # ---- expiry
 
@@ -288,6 +305,7 @@ class ProducerStates(ProducersCore):
                 current = self.entries.get(producer_id) is entry
                 if current and not self._has_notes_of(producer_id):
                     del self.entries[producer_id]
+                    self.owners.pop(producer_id, None)
             until_pause -= 1
             if not until_pause:
                 until_pause = slice_size
@@ -297,6 +315,8 @@ class ProducerStates(ProducersCore):
                 del own[key]
             if not own and self.verifications.get(producer_id) is own:
                 del self.verifications[producer_id]
+                if producer_id not in self.entries:
+                    self.owners.pop(producer_id, None)
             until_pause -= 1
             if not until_pause:
                 until_pause = slice_size

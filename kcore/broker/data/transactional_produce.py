@@ -130,11 +130,12 @@ class TransactionalProduce:
                 item.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             producers = partition.producers
-            if producers.has_open_transaction(header.producer_id, header.producer_epoch):
+            transactional_id = self._request.transactional_id or ""
+            if producers.has_open_transaction(header.producer_id, header.producer_epoch, transactional_id):
                 continue
             try:
                 item.guard = producers.begin_verification(
-                    header.producer_id, self._request.transactional_id or "", header.producer_epoch, adds, wall_ms
+                    header.producer_id, transactional_id, header.producer_epoch, adds, wall_ms
                 )
             except KafkaError as error:
                 item.error = error
@@ -170,6 +171,8 @@ class TransactionalProduce:
             partition.producers.settle_verification(header.producer_id, guard, header.base_sequence, is_rejection(code))
             if code:
                 item.error = KafkaError(*produce_error(code, version))
+            else:
+                partition.producers.owners[header.producer_id] = guard.transactional_id
         self._finished = True
         pending = self._pending
         if pending is None:

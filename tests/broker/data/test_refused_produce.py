@@ -315,3 +315,29 @@ class Strangers(RuleBasedStateMachine):
 
 TestStrangers = Strangers.TestCase
 TestStrangers.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_stranger_does_not_write_into_an_open_transaction(version: int) -> None:
+    """With the right producer id, epoch and next sequence, under another transactional id."""
+    world = World(topics={"t": 1})
+    own = world.begin("own")
+    world.begin("stranger")
+    assert world.produce("own", own, 0, version=12) == (E.NONE, 0)
+    before = state(world)
+    assert world.produce("stranger", own, 1, version=version) == (E.INVALID_PRODUCER_ID_MAPPING, -1)
+    assert state(world) == before
+    assert world.produce("own", own, 1, version=12) == (E.NONE, 1)
+
+
+def test_a_batch_without_transaction_does_not_lock_a_transactional_producer_out() -> None:
+    """Under a higher epoch: neither before the first transaction in the partition, nor between two of them."""
+    world = World(topics={"t": 1})
+    own = world.begin("own")
+    forged = Identity(own.producer_id, own.producer_epoch + 100)
+    assert world.call(produce_request(None, forged, 0), 12).responses[0].partition_responses[0].error_code == E.NONE
+    assert world.produce("own", own, 0, version=12)[0] is E.NONE
+    own = world.begin("own")
+    answer = world.call(produce_request(None, Identity(own.producer_id, own.producer_epoch + 100), 0), 12)
+    assert answer.responses[0].partition_responses[0].error_code == E.INVALID_PRODUCER_EPOCH
+    assert world.produce("own", own, 0, version=12)[0] is E.NONE
