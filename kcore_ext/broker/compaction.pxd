@@ -1,4 +1,4 @@
-"""The second half of a pass of compaction: what is left of each batch, and neighbours that become one."""
+"""The second half of a pass of compaction: filters the records of each batch and merges small neighbours."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t
@@ -14,14 +14,14 @@ cdef class Sweep:
     cdef int64_t now_ms
     cdef int64_t delete_retention_ms
     cdef Py_ssize_t max_merged_bytes
-    cdef list run                       # neighbours that may become one batch
+    cdef list run                       # neighbours to merge
     cdef Py_ssize_t run_bytes
     cdef int64_t run_base_offset
     cdef int32_t run_leader_epoch
-    cdef bint run_changed               # whether the first of them is another than is stored
-    cdef unsigned char* stays           # what `look` found of each record: whether it stays
+    cdef bint run_changed               # the first batch of the run differs from the stored one
+    cdef unsigned char* stays           # result of `look`: a flag for each record, 0 for a removed one
     cdef Py_ssize_t stays_room
-    cdef int32_t records                # and in sum: how many there are, how many stay, tombstones among these
+    cdef int32_t records                # and the numbers of records, remaining records and tombstones among these
     cdef int32_t kept
     cdef int32_t tombstones
     cdef readonly int64_t size_bytes

@@ -1,4 +1,4 @@
-"""The second half of a pass of compaction: what is left of each batch, and neighbours that become one."""
+"""The second half of a pass of compaction: filters the records of each batch and merges small neighbours."""
 
 from typing import final
 
@@ -7,44 +7,44 @@ from kcore_ext.batch.run import Run
 from kcore_ext.broker.compaction_map import OffsetMap
 
 def filtered(batch: bytes, stays: bytes, horizon_ms: int) -> bytes:
-    """A batch with some of its records, at least one, each at its own offset and with its own timestamp.
+    """Builds a batch from some of its records, at least one, with unchanged offsets and timestamps.
 
     Args:
-        batch: not compressed.
-        stays: a byte for each record, 0 for one that goes.
-        horizon_ms: when the tombstones among them, or the marker, may go (KIP-534); -1: there are none.
+        batch: an uncompressed batch.
+        stays: a byte for each record, 0 for a removed one.
+        horizon_ms: the time from which its tombstones or its marker may be removed (KIP-534); -1: it has neither.
 
     Raises:
-        ValueError: the batch is compressed, the flags are not as many as its records, or none stays.
-        CorruptBatchError: it cannot be read.
+        ValueError: the batch is compressed, the number of flags is wrong, or no record stays.
+        CorruptBatchError: the batch cannot be read.
     """
 
 def merged(batches: list[bytes]) -> bytes:
-    """One batch of several of one leader epoch, in the order of their offsets; none has a producer or an attribute.
+    """Merges batches of one leader epoch, sorted by offset and without producers and attributes, into one.
 
-    A coordinator commits what a few requests brought, so its log is of many small batches; what is left of each after
-    a while is a record or two. Loading pays for batches as well as for records.
+    A coordinator commits after a few requests, so its log has many small batches, and compaction leaves a record or two
+    of each. The time of a load depends on the number of batches as well as of records.
 
     Raises:
-        ValueError: one has attributes.
-        CorruptBatchError: one cannot be read.
+        ValueError: a batch has attributes.
+        CorruptBatchError: a batch cannot be read.
     """
 
 @final
 class Sweep:
-    """Decides about batches, in the order of the log, and collects neighbours that may become one.
+    """Compacts batches in the order of the log, and merges small neighbours.
 
     Args:
-        map: what the first half found.
-        changes: gets what is to be put in the place of what; see `PartitionLog.rewrite`.
+        map: the result of the first half.
+        changes: collects the changed batches, in the form of `PartitionLog.rewrite`.
         now_ms: the wall-clock time, ms since the epoch.
-        delete_retention_ms: how long tombstones stay from now on.
-        max_merged_bytes: how large a merged batch may become. A batch of half of that stays alone, so that a log that
-            was merged once is not written again by every pass.
+        delete_retention_ms: time for which tombstones stay from now on.
+        max_merged_bytes: largest size of a merged batch. A batch of half that size is not merged, so that later passes
+            do not write a merged log again.
 
     Attributes:
-        size_bytes: what all batches that stay come to, as they are left; those of an open run do not count yet.
-        next_horizon_ms: when the first of the tombstones and markers that stay may go; -1: there are none.
+        size_bytes: total size of the remaining batches, without those of an open run.
+        next_horizon_ms: earliest time at which a retained tombstone or marker may be removed; -1 if there is none.
     """
 
     size_bytes: int
@@ -59,46 +59,46 @@ class Sweep:
         max_merged_bytes: int,
     ) -> None: ...
     def judge(self, batch: bytes, decompress: Decompress) -> tuple[int, int, bytes]:
-        """What is left of a batch, with nothing said about it yet.
+        """Finds the remaining records of a batch, without a change.
 
         Returns:
-            (how many records stay, how many of these are tombstones, a byte for each record: 0 for one that goes).
+            (number of remaining records, number of tombstones among them, a byte for each record: 0 for a removed one).
 
         Raises:
-            CorruptBatchError: it cannot be read.
+            CorruptBatchError: the batch cannot be read.
         """
 
     def horizon(self, horizon_ms: int) -> int:
-        """When tombstones, or a marker, that stay may go: as was said before, else (-1) from now on."""
+        """Returns the horizon of retained tombstones or a marker: `horizon_ms`, or a new one for -1."""
 
     def sweep(self, run: Run, index: int, position: int, work: int, decompress: Decompress) -> tuple[int, int, int]:
-        """Decides about batches, up to the first that needs more than their records to be known.
+        """Compacts batches up to the first that the caller must compact.
 
-        Such are batches of transactions and markers; those that begin below `position`; compressed ones that are to be
-        changed; and those of a producer of which nothing is left.
+        These are batches of transactions and markers, batches that begin below `position`, compressed batches with a
+        change, and batches of a producer without remaining records.
 
         Args:
-            run: the batches, all of them sound.
-            index: of the first.
-            position: the offset behind what was decided so far.
-            work: how much to look at, give or take a batch. A record, a batch and 512 bytes are one each.
-            decompress: for records of compressed batches.
+            run: the batches, all valid.
+            index: index of the first batch.
+            position: the offset behind the compacted batches.
+            work: work units to use, to within a batch. Each record, each batch and each 512 bytes count as one.
+            decompress: decompresses records.
 
         Returns:
-            (index behind the last one, offset behind it, what is left of `work`).
+            (index behind the last compacted batch, offset behind it, remaining work).
 
         Raises:
             CorruptBatchError: a batch cannot be read.
         """
 
     def add(self, batch: bytes, changed: bool, may_merge: bool) -> None:
-        """A batch that stays, in the order of the log.
+        """Adds a remaining batch, in the order of the log.
 
         Args:
-            batch: as it is now.
-            changed: whether it is another than is stored.
-            may_merge: whether it can be part of another: it says nothing but its records.
+            batch: the batch's new bytes.
+            changed: the bytes differ from the stored ones.
+            may_merge: the batch can be merged: it has no producer and no attributes.
         """
 
     def flush(self) -> None:
-        """Ends the run of neighbours: what comes next is not merged with what came before."""
+        """Ends the run of neighbours: later batches are not merged with earlier ones."""

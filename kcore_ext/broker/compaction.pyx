@@ -1,8 +1,8 @@
-"""The second half of a pass of compaction: what is left of each batch, and neighbours that become one.
+"""The second half of a pass of compaction: filters the records of each batch and merges small neighbours.
 
-Records are copied as they lie, with other deltas in front; codecs and batches of transactions are the caller's.
-`kcore.broker.compaction.cleaner` has the rules, `kcore.broker.compaction.rewrite.with_records` is what `filtered`
-means.
+Records are copied with new deltas and otherwise unchanged bytes. The caller handles compressed and transactional
+batches. `kcore.broker.compaction.cleaner` has the rules; `kcore.broker.compaction.rewrite.with_records` defines the
+result of `filtered`.
 """
 
 cimport cython
@@ -42,8 +42,8 @@ cdef enum:
     MAX_TIMESTAMP_AT = 35
     PRODUCER_ID_AT = 43
     COUNT_AT = 57
-    DELTA_BYTES = 20            # what a record may become longer by: wider deltas, and so a wider length
-    WORK_BYTES = 512            # so many bytes of a batch are as much work as a record
+    DELTA_BYTES = 20            # maximum growth of a record: wider deltas, and so a wider length
+    WORK_BYTES = 512            # bytes of a batch that count as one work unit, like a record
     MAX_OFFSET_DELTA = 0x7FFFFFFF
     SMALLEST_RECORD = 7         # seven one-byte fields
 
@@ -51,7 +51,7 @@ cdef Py_ssize_t max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 cdef class Writer:
-    """A batch that grows record by record, in memory that suffices for all of them."""
+    """Builder of a batch, with enough memory for all of its records."""
 
     cdef unsigned char* start
     cdef unsigned char* at
@@ -96,7 +96,7 @@ cdef class Writer:
         self.count += 1
 
     cdef bytes seal(self, int16_t attributes, int32_t last_offset_delta):
-        """The batch: what the header says beside its records is there already."""
+        """Completes the header and returns the batch; the caller has written the other fields of the header."""
         cdef Py_ssize_t size = self.at - self.start
         if size - LENGTH_OVERHEAD > 0x7FFFFFFF:
             raise ValueError(f"a batch of {size} bytes")
@@ -137,7 +137,7 @@ cdef bytes filter_records(bytes batch, const unsigned char* stays, Py_ssize_t co
             timestamp_ms = timestamp_of(reader)
             if first:
                 first = False
-                # A horizon stands in the place of the base that timestamps are relative to.
+                # A horizon is stored in the field of the base timestamp.
                 out.base_timestamp_ms = timestamp_ms
                 if horizon_ms >= 0 and not attributes & LOG_APPEND_TIME_BIT:
                     out.base_timestamp_ms = horizon_ms
@@ -198,7 +198,7 @@ def merged(list batches not None):
 
 @cython.final
 cdef class Sweep:
-    """See compaction.pyi."""
+    """Documented in compaction.pyi."""
 
     def __cinit__(
         self, OffsetMap map not None, dict changes not None, int64_t now_ms, int64_t delete_retention_ms,
@@ -215,10 +215,10 @@ cdef class Sweep:
     def __dealloc__(self):
         PyMem_Free(self.stays)
 
-    # ---- what is left of a batch
+    # ---- remaining records of a batch
 
     cdef int look(self, bytes batch, object decompress) except -1:
-        """Finds of each record of a batch whether it stays."""
+        """Marks the remaining records of a batch."""
         cdef RecordReader reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
         cdef BatchHeader header = reader.header
         cdef bint expired = header.attributes & DELETE_HORIZON_BIT and 0 <= header.base_timestamp_ms <= self.now_ms
@@ -235,7 +235,7 @@ cdef class Sweep:
         while reader.move():
             self.stays[at] = False
             if reader.record.key_size >= 0 and not (expired and reader.record.value_size < 0):
-                # Also of a key that is not in the map: it has no record that is new.
+                # A record of a key that is not in the map stays, too: the key has no new record.
                 if self.map.latest(reader.record.key, reader.record.key_size) <= (
                     header.base_offset + reader.record.offset_delta
                 ):
@@ -338,7 +338,7 @@ cdef class Sweep:
             return 0
         batch = <bytes>run[0]
         if PyList_GET_SIZE(run) > 1:
-            # First of all: without memory for it, none of the batches that it replaces may be noted as gone.
+            # Merge first: if memory runs out, the replaced batches must not be marked as removed.
             batch = merged(run)
             self.run_changed = True
         if self.run_changed:

@@ -1,10 +1,10 @@
-"""The latest offset of each key in a stretch of a log, and which batches of it are wholly superseded."""
+"""The latest offset of each key in a part of a log, and the number of live records of each batch."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 cdef enum:
-    SHELVES = 64                # tables that grow on their own: none takes long to be made larger
+    SHELVES = 64                # tables that grow separately, so that growing one is short
 
 
 cdef struct Slot:
@@ -12,18 +12,18 @@ cdef struct Slot:
     int64_t offset              # of the key's latest record
     const unsigned char* key    # NULL: the slot is free
     int32_t key_size
-    int32_t batch               # the index of the batch that the latest record stands in
+    int32_t batch               # the index of the batch with the latest record
 
 
 cdef struct Shelf:
     Slot* slots
-    size_t mask                 # one less than how many there are, a power of two
+    size_t mask                 # number of slots, a power of two, minus one
     size_t used
 
 
 cdef struct Surveyed:
     int64_t base_offset
-    int32_t live                # records of it that no later one supersedes; one more where it may not go unread
+    int32_t live                # records that no later one supersedes; plus one if it must not be removed unread
     int32_t padding
 
 
@@ -34,7 +34,7 @@ cdef class OffsetMap:
     cdef Py_ssize_t room
     cdef readonly Py_ssize_t count
     cdef int64_t left_bytes
-    cdef list pages             # of keys; they are freed together
+    cdef list pages             # memory of the keys, freed together
     cdef unsigned char* page
     cdef Py_ssize_t page_left
 

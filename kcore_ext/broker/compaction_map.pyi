@@ -1,4 +1,4 @@
-"""The first half of a pass of compaction: what is new is read once, and of each key the last offset remembered."""
+"""The first half of a pass of compaction: reads the new batches once and stores the last offset of each key."""
 
 from typing import Final, NamedTuple, final
 
@@ -6,16 +6,16 @@ from kcore_ext.batch.records import Decompress
 from kcore_ext.batch.run import Run
 
 ENTRY_BYTES: Final[int]
-"""What an entry takes beside the bytes of its key, about."""
+"""Approximate memory of an entry without the bytes of its key."""
 
 class Sizes(NamedTuple):
-    """What `sizes` found.
+    """Result of `sizes`.
 
     Attributes:
-        clean_bytes: of batches that end at the mark or below.
-        dirty_bytes: of the others.
-        first_dirty_ms: the largest timestamp of the first of those; -1: there is none, or it has none.
-        next_offset: the offset behind the last batch; -1: there is none.
+        clean_bytes: total size of batches that end at or below the mark.
+        dirty_bytes: total size of the other batches.
+        first_dirty_ms: largest timestamp of the first of the other batches; -1: no batch, or no timestamp.
+        next_offset: the offset behind the last batch; -1: no batch.
     """
 
     clean_bytes: int
@@ -24,23 +24,23 @@ class Sizes(NamedTuple):
     next_offset: int
 
 def sizes(run: Run, mark: int) -> Sizes:
-    """The sizes of batches below and above the mark of compaction.
+    """Sums the sizes of batches below and above the mark of compaction.
 
     Raises:
-        ValueError: one is shorter than a header.
+        ValueError: a batch is shorter than a header.
     """
 
 @final
 class OffsetMap:
-    """The latest offset of each key in a stretch of a log, in bounded memory, and what is left of its batches.
+    """The latest offset of each key in a part of a log, in bounded memory, and the live records of its batches.
 
-    Keys are kept whole: two keys are never taken for one (Kafka keeps digests of them).
+    The map stores whole keys, so it never confuses two keys (Kafka stores digests).
 
     Args:
-        max_bytes: about how much it may take.
+        max_bytes: approximate memory limit.
 
     Attributes:
-        count: how many batches were looked at. They are numbered from 0 in the order of the log.
+        count: number of surveyed batches, which are numbered from 0 in the order of the log.
     """
 
     count: int
@@ -48,56 +48,56 @@ class OffsetMap:
     def __init__(self, max_bytes: int) -> None: ...
     @property
     def full(self) -> bool:
-        """Whether the stretch must end here; what comes behind it is a later pass's."""
+        """True if the memory is used up: the survey must end, and a later pass handles the rest of the log."""
 
     def offset_of(self, key: bytes) -> int:
-        """The offset of the latest record of `key`; -1 if there is none."""
+        """Returns the offset of the latest record of `key`; -1 if there is none."""
 
     def survey(
         self, run: Run, index: int, start: int, newest_ms: int, work: int, decompress: Decompress
     ) -> tuple[int, int]:
-        """Looks at batches, up to the first that is a marker's or a transaction's, or too young.
+        """Surveys batches up to the first that is a marker, transactional or too young.
 
         Args:
-            run: the batches, all of them sound.
-            index: of the first.
-            start: the log's start; a batch that begins below it is not counted as one that may go.
-            newest_ms: a batch with a larger timestamp is too young, in ms since the epoch.
-            work: how much to look at, give or take a batch. A record, a batch and 512 bytes are one each.
-            decompress: for records of compressed batches.
+            run: the batches, all valid.
+            index: index of the first batch.
+            start: the log's start; a batch that begins below it is never removed unread.
+            newest_ms: a batch with a larger timestamp is too young, ms since the epoch.
+            work: work units to use, to within a batch. Each record, each batch and each 512 bytes count as one.
+            decompress: decompresses records.
 
         Returns:
-            (index behind the last one, what is left of `work`). If it ended before all was done, and the map is not
-            full, the batch at the index is for the caller to judge.
+            (index behind the last surveyed batch, remaining work). If batches and work remain and the map is not full,
+            the caller must judge the batch at the index.
 
         Raises:
             CorruptBatchError: a batch cannot be read.
         """
 
     def add(self, batch: bytes, decompress: Decompress) -> int:
-        """Looks at one batch of any kind, which is not to go without being read again; returns how much work it was."""
+        """Surveys one batch of any kind, which will not be removed unread; returns the work units used."""
 
     def step_over(self, base_offset: int) -> None:
-        """The batch that comes next counts for nothing here: a marker, or of an aborted transaction."""
+        """Adds a batch without surveying its records: a marker, or a batch of an aborted transaction."""
 
     def base_offset(self, index: int) -> int:
-        """Where a batch begins.
+        """Returns the base offset of a surveyed batch.
 
         Raises:
-            IndexError: there is no such batch.
+            IndexError: the batch does not exist.
         """
 
     def stretch(self, index: int, shortest: int) -> tuple[int, bool]:
-        """What to do with the batches from `index` on.
+        """Finds the longest stretch of batches from `index` on that is removed unread, or that must be read.
 
         Args:
-            index: of the first.
-            shortest: fewer batches that may go are not worth a reading of their own before and behind them.
+            index: index of the first batch.
+            shortest: smallest number of adjacent removed batches that form their own stretch; fewer are read.
 
         Returns:
-            (index behind the stretch, whether all of it goes). A stretch that does not is to be read; there may be
-            batches in it of which nothing is left.
+            (index behind the stretch, True if all of it is removed). A stretch that must be read may contain batches
+            without live records.
         """
 
     def remove(self, start: int, stop: int, changes: dict[int, bytes | None]) -> None:
-        """Says of the batches from index `start` up to `stop` that they go; see `PartitionLog.rewrite`."""
+        """Adds the removal of batches `start` to `stop` to `changes`, in the form of `PartitionLog.rewrite`."""

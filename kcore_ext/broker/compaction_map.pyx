@@ -1,7 +1,7 @@
-"""The first half of a pass of compaction: what is new is read once, and of each key the last offset remembered.
+"""The first half of a pass of compaction: reads the new batches once and stores the last offset of each key.
 
-Beside the keys it is counted how many records of each batch are still the last of theirs. A batch of which none is
-left may go without being read again: of a coordinator's log that is nearly every one.
+It also counts the live records of each batch: those without a later record of their key. A batch without live records
+may be removed unread; in a coordinator's log, nearly all are.
 """
 
 cimport cython
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from kcore_ext.batch.records import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 cdef extern from "Python.h":
-    # Keyed by the process's own secret: whoever writes to a topic cannot choose keys that fall on one another.
+    # The hash depends on a secret of the process, so producers cannot choose keys that collide.
     Py_hash_t _Py_HashBytes(const void* start, Py_ssize_t size) noexcept
 
 cdef enum:
@@ -29,11 +29,11 @@ cdef enum:
     PAGE_BYTES = 64 * 1024
     KEY_OF_ITS_OWN_BYTES = 8 * 1024     # longer keys do not share a page
     BATCH_BYTES = 16
-    WORK_BYTES = 512                    # so many bytes of a batch are as much work as a record
-    STRETCH_BATCHES = 4096              # what `stretch` looks at, at most
+    WORK_BYTES = 512                    # bytes of a batch that count as one work unit, like a record
+    STRETCH_BATCHES = 4096              # maximum number of batches in a stretch
 
 ENTRY_BYTES = 96
-"""What an entry takes beside the bytes of its key: its slot, and those that are free for it."""
+"""Memory of an entry without the bytes of its key: its slot and its share of free slots."""
 
 cdef Py_ssize_t max_decompressed_bytes = DEFAULT_MAX_DECOMPRESSED_BYTES
 cdef int64_t entry_bytes = ENTRY_BYTES
@@ -68,7 +68,7 @@ def sizes(list run not None, int64_t mark):
 
 @cython.final
 cdef class OffsetMap:
-    """See compaction_map.pyi."""
+    """Documented in compaction_map.pyi."""
 
     def __cinit__(self, int64_t max_bytes):
         self.left_bytes = max_bytes
@@ -90,7 +90,7 @@ cdef class OffsetMap:
     # ---- the keys
 
     cdef Slot* find(self, const unsigned char* key, int32_t size, uint64_t hash) noexcept:
-        """The key's slot, or the free one where it belongs; NULL if its table has none at all."""
+        """Returns the key's slot, or the free slot for it; NULL if its table has no slots."""
         cdef Shelf* shelf = &self.shelves[hash % SHELVES]
         cdef size_t at = hash // SHELVES
         cdef Slot* slot
@@ -105,12 +105,12 @@ cdef class OffsetMap:
             at += 1
 
     cdef int64_t latest(self, const unsigned char* key, int32_t size) noexcept:
-        """The offset of the key's latest record; -1: there is none in the stretch."""
+        """Returns the offset of the key's latest record; -1 if the surveyed part has none."""
         cdef Slot* slot = self.find(key, size, <uint64_t>_Py_HashBytes(key, size))
         return -1 if slot is NULL or slot.key is NULL else slot.offset
 
     cdef int put(self, const unsigned char* key, int32_t size, int64_t offset, int32_t batch) except -1:
-        """A record of the key stands at `offset` in the surveyed batch of that index, behind all that were put before."""
+        """Adds a record of the key at `offset` in the surveyed batch `batch`; offsets must ascend."""
         cdef uint64_t hash = <uint64_t>_Py_HashBytes(key, size)
         cdef Shelf* shelf = &self.shelves[hash % SHELVES]
         cdef Slot* slot = self.find(key, size, hash)
@@ -150,7 +150,7 @@ cdef class OffsetMap:
         return 0
 
     cdef unsigned char* keep(self, const unsigned char* key, int32_t size) except NULL:
-        """A copy of the key that lives as long as the map."""
+        """Copies the key into memory that lives as long as the map."""
         cdef bytes page
         cdef unsigned char* at
         if size > KEY_OF_ITS_OWN_BYTES:
@@ -187,7 +187,7 @@ cdef class OffsetMap:
         return 0
 
     cdef Py_ssize_t take(self, bytes batch, bint whole, object decompress) except -1:
-        """Puts every key of a batch; returns how much work it was. `whole`: it goes when none of its records stays."""
+        """Adds every key of a batch; returns the work units used. `whole`: the batch may be removed unread."""
         cdef RecordReader reader = open_reader(batch, 0, decompress, max_decompressed_bytes)
         cdef int32_t records = reader.header.record_count
         cdef int64_t base = reader.header.base_offset
@@ -212,7 +212,8 @@ cdef class OffsetMap:
             at = <const unsigned char*>PyBytes_AS_STRING(batch)
             if read_int16(at + 21) & (CONTROL_BIT | TRANSACTIONAL_BIT) or read_int64(at + 35) > newest_ms:
                 break
-            # A producer's last batch stays, if only as an empty one; what the log's start cuts is not touched.
+            # Not removed unread: a producer's batch, which may have to stay as an empty one, and a batch that the
+            # log's start cuts.
             work -= self.take(batch, read_int64(at + 43) < 0 and read_int64(at) >= start, decompress)
             index += 1
         return index, work

@@ -1,4 +1,4 @@
-"""What a fetch reads, for other compiled modules."""
+"""Declarations of the fetch reader for other compiled modules."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -7,7 +7,7 @@ from kcore_ext.codec.fields cimport FieldLayout
 
 
 cdef class FetchItem:
-    cdef public object topic                # its name; None for an unknown id
+    cdef public object topic                # the topic's name; None for an unknown id
     cdef public bytes topic_id
     cdef public int64_t index
     cdef public int64_t current_leader_epoch
@@ -41,10 +41,10 @@ cdef class FetchParams:
 
 @cython.final
 cdef class Reading:
-    cdef readonly list told                 # of each item its PartitionData; None: nothing that a session must hear
+    cdef readonly list told                 # the PartitionData of each item; None: no changes for the session
     cdef readonly int64_t size_bytes
     cdef readonly bint failed
-    cdef readonly bint dirty                # some partition has appends that no commit has made durable
+    cdef readonly bint dirty                # a partition has appends that are not durable
 
 
 @cython.final

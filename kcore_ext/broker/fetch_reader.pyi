@@ -2,16 +2,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 class FetchItem:
-    """One partition that a fetch reads: what is asked, and where it is.
+    """One partition of a fetch: the requested position and the partition to read.
 
     The fields of the position are those of a request's `FetchPartition`.
 
     Args:
         topic: the topic's name; None for an unknown id.
-        topic_id: its id, 16 bytes; zero where the request goes by name.
+        topic_id: the topic's id, 16 bytes; zero if the request names topics by name.
         asked: the request's `FetchPartition`.
-        partition: where it is read; None if it was refused before.
-        error: why it was refused.
+        partition: the partition to read; None if it was refused before.
+        error: the error code of a refused partition.
     """
 
     topic: str | None
@@ -29,47 +29,47 @@ class FetchItem:
         self, topic: str | None, topic_id: bytes, asked: Any, partition: Any = None, error: Any = 0
     ) -> None: ...
     def ask(self, asked: Any) -> None:
-        """Takes over a position: what the client asks for from now on."""
+        """Sets the requested position from a `FetchPartition`."""
 
 @final
 class SessionPartition(FetchItem):
-    """A partition of a session: what the client asked for last, and what it was told last.
+    """A partition of a session: the last requested position and the last offsets sent to the client.
 
     Args:
-        topic: the topic's name, None while its id is unknown here.
-        topic_id: its id, zero in sessions that go by name.
+        topic: the topic's name; None while the id is unknown.
+        topic_id: the topic's id; zero in sessions that name topics by name.
         asked: the request's `FetchPartition`.
-        uses_topic_ids: whether the session goes by id.
+        uses_topic_ids: the session names topics by id.
     """
 
     high_watermark: int
-    """The one the client knows, -1 for none."""
+    """The high watermark that the client knows; -1 for none."""
     local_log_start_offset: int
-    """The log start the client knows, -1 for none."""
+    """The log start that the client knows; -1 for none."""
 
     def __init__(self, topic: str | None, topic_id: bytes, asked: Any, uses_topic_ids: bool = False) -> None: ...
     @staticmethod
     def of(item: FetchItem, uses_topic_ids: bool) -> SessionPartition:
-        """The partition of a new session, as the request that founds it asks for it."""
+        """Makes the partition of a new session from the request that creates the session."""
 
     @property
     def name(self) -> tuple[str | bytes, int]:
-        """Its key in the session: (topic name or topic id, partition)."""
+        """The partition's key in the session: (topic name or topic id, partition)."""
 
     def tell(self, told: Any) -> bool:
-        """Remembers an answer; returns whether the client must hear it, because it has anything new."""
+        """Stores the offsets of a partition's response; returns True if it must be sent, because it has changes."""
 
 @final
 class FetchParams:
-    """What holds for all partitions of a request.
+    """Parameters of a request that apply to all of its partitions.
 
     Args:
         version: the request's API version.
-        read_committed: readers see what lies below the last stable offset, not the high watermark.
-        max_bytes: the most bytes of an answer (but one batch is always returned if there is one).
-        min_bytes: the fewest bytes worth an answer before the time is up; at most `max_bytes`.
-        max_wait_ms: how long to wait for them.
-        node_id: who leads, for answers that say so.
+        read_committed: the last stable offset is the limit of the read, instead of the high watermark.
+        max_bytes: size limit of the response (which always has one batch if there is one).
+        min_bytes: smallest size of a response before the timeout; at most `max_bytes`.
+        max_wait_ms: the timeout.
+        node_id: this node's id, for responses that name the leader.
     """
 
     max_bytes: int
@@ -90,13 +90,13 @@ class FetchParams:
 
 @final
 class Reading:
-    """What was read of all partitions of a request.
+    """Result of reading all partitions of a request.
 
     Attributes:
-        told: of each of them its `PartitionData`; None where a session has heard all that there is to say.
-        size_bytes: the bytes of all batches.
-        failed: whether any has an error or diverges.
-        dirty: whether to any of them something was appended that no commit has made durable yet.
+        told: the `PartitionData` of each partition; None if it has no changes for the session.
+        size_bytes: total size of the batches.
+        failed: a partition has an error or diverges.
+        dirty: a partition has appends that are not durable.
     """
 
     @property
@@ -110,11 +110,11 @@ class Reading:
 
 @final
 class FetchReader:
-    """Reads the partitions of requests; `kcore.broker.data.reference_fetch.ReferenceReader` says how, in plain Python.
+    """Reads the partitions of requests; `kcore.broker.data.reference_fetch.ReferenceReader` defines its behaviour.
 
     Args:
-        read: one partition's answer in full, for partitions that are not plain: see `kcore.broker.data.fetch.read`.
-        refused: the answer of a partition that was refused before: (index, error) -> `PartitionData`.
+        read: generic path for one partition: `kcore.broker.data.fetch.read`.
+        refused: makes the response of a partition that was refused before: (index, error) -> `PartitionData`.
         partition_data: the class `PartitionData`.
         topic_response: the class `FetchableTopicResponse`.
         errors: the class `ErrorCode`.
@@ -132,47 +132,47 @@ class FetchReader:
     def requested(
         self, topics: Sequence[Any], by_id: bool, known: dict[Any, Any], may_read: Callable[[str], bool] | None
     ) -> list[FetchItem]:
-        """The partitions of a request without a session, in its order.
+        """Looks up the partitions of a request without a session, in the request's order.
 
         Args:
             topics: the request's `FetchTopic`s.
-            by_id: whether they go by id.
-            known: the topics there are (`TopicPartitions`), by id or by name.
-            may_read: whether the client may read a topic; None: it may read all.
+            by_id: the request names topics by id.
+            known: the existing topics (`TopicPartitions`), by id or by name.
+            may_read: decides if the client may read a topic; None: it may read all.
         """
 
     def current(
         self, members: Iterable[SessionPartition], find: Callable[[SessionPartition], None]
     ) -> list[SessionPartition]:
-        """The partitions of a session, in its order. `find` looks up those that were not there, or are gone."""
+        """Returns the partitions of a session, in the session's order. `find` looks up missing and closed ones."""
 
     def read(self, items: list[Any], params: FetchParams, sparse: bool) -> Reading:
         """Reads all partitions.
 
         Args:
-            items: what is read.
-            params: the request's limits.
-            sparse: whether `items` are a session's, which is not told what it has heard.
+            items: the partitions to read.
+            params: the request's parameters.
+            sparse: `items` belong to a session, whose responses omit partitions without changes.
 
         Raises:
             LogError: a log cannot be read.
         """
 
     def pending_appends(self, items: list[Any], hungry: bool) -> list[tuple[Any, int]]:
-        """Appends under way that the answer has to show: (partition, its end). With one replica, Kafka has them
-        readable at once.
+        """Lists the appends that are not durable and must be in the response, as (partition, end offset).
 
-        What was appended without acks, perhaps just before on the same connection; and whatever there is, for a poll
-        that found too little (`hungry`).
+        In Kafka, with one replica, they are readable at once. The list has appends with acks=0, perhaps sent just
+        before on the same connection. With `hungry`, for a fetch that found too little, it has all appends.
         """
 
     def idle(self, items: list[Any], params: FetchParams) -> bool:
-        """Whether no partition has anything to read or to object; False may also mean that somebody must look."""
+        """Tests that no partition has new data or an error. False may also mean that the generic path must decide."""
 
     def news(self, items: list[Any], told: list[Any], members: dict[Any, SessionPartition]) -> list[Any]:
-        """Of a session's answers those that the client must hear, under their topics; those with data go to the end
-        of the session.
+        """Selects the partition responses that have changes for the session and groups them by topic.
+
+        Partitions with data move to the end of the session.
         """
 
     def by_topic(self, items: list[Any], told: list[Any]) -> list[Any]:
-        """Answers under their topics, in order; neighbours of the same topic stand together."""
+        """Groups partition responses by topic, in order; only adjacent partitions of a topic are grouped."""

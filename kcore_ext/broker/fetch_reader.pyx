@@ -1,11 +1,10 @@
-"""What a fetch reads: its partitions, their answers, and these under their topics.
+"""The compiled loops of a fetch: looks up partitions, reads them and groups their responses by topic.
 
-The loops of a fetch, over one partition or a session's thousand. `kcore.broker.data.reference_fetch` says the same in
-plain Python: that is the definition, and a test holds the two together. Whatever is not plain about a partition (a
-leader epoch that is not ours, an offset out of range, aborted transactions) is left to the function that says it in
-full.
+A fetch reads one partition or a thousand of a session. `kcore.broker.data.reference_fetch` is the definition in Python,
+and a test compares the two. The reader passes uncommon cases (another leader epoch, an offset out of range, aborted
+transactions) to the generic `kcore.broker.data.fetch.read`.
 
-Of a session most partitions have nothing new. For these no answer is made at all, only to be left out again.
+Most partitions of a session have no changes. The reader makes no response for them.
 """
 
 cimport cython
@@ -22,7 +21,7 @@ cdef bytes ZERO_UUID = bytes(16)
 
 @cython.freelist(64)
 cdef class FetchItem:
-    """See fetch_reader.pyi."""
+    """Documented in fetch_reader.pyi."""
 
     def __init__(self, topic, bytes topic_id not None, asked, partition=None, error=0):
         self.topic = topic
@@ -41,7 +40,7 @@ cdef class FetchItem:
 
 @cython.final
 cdef class SessionPartition(FetchItem):
-    """See fetch_reader.pyi."""
+    """Documented in fetch_reader.pyi."""
 
     def __init__(self, topic, bytes topic_id not None, asked, bint uses_topic_ids=False):
         FetchItem.__init__(self, topic, topic_id, asked)
@@ -74,7 +73,7 @@ cdef class SessionPartition(FetchItem):
             news = True
             self.local_log_start_offset = log_start
         if told.error_code:
-            # Once the error is gone, the partition must be told again whatever its high watermark is then.
+            # After the error, the next response must include the partition with any high watermark.
             self.high_watermark = -1
             news = True
         return news
@@ -83,7 +82,7 @@ cdef class SessionPartition(FetchItem):
 @cython.final
 @cython.freelist(64)
 cdef class FetchParams:
-    """See fetch_reader.pyi."""
+    """Documented in fetch_reader.pyi."""
 
     def __init__(
         self, int version, bint read_committed, int64_t max_bytes, int64_t min_bytes, int64_t max_wait_ms, int node_id
@@ -99,7 +98,7 @@ cdef class FetchParams:
 @cython.final
 @cython.freelist(64)
 cdef class Reading:
-    """See fetch_reader.pyi."""
+    """Documented in fetch_reader.pyi."""
 
     def __init__(self):
         raise TypeError("a reader makes readings")
@@ -107,7 +106,7 @@ cdef class Reading:
 
 @cython.final
 cdef class FetchReader:
-    """See fetch_reader.pyi."""
+    """Documented in fetch_reader.pyi."""
 
     def __init__(self, *, read, refused, partition_data, topic_response, errors):
         self._read = read
@@ -127,7 +126,7 @@ cdef class FetchReader:
         )
         self._topic = FieldLayout(topic_response, "topic", "topic_id", "partitions")
 
-    # ---- which partitions
+    # ---- partitions of the request
 
     def requested(self, topics, bint by_id, dict known not None, may_read):
         cdef list items = []
@@ -189,7 +188,7 @@ cdef class FetchReader:
 
     cdef object _read_generic(self, FetchItem item, FetchParams params, int64_t budget, bint first, bint sparse,
                             Reading reading):
-        """One partition's answer; None where a session has heard all that there is to say."""
+        """Makes one partition's response; None if it has no changes for the session."""
         cdef PartitionCore partition = <PartitionCore?>item.partition
         cdef object log = partition.log
         cdef object index, high_watermark, stable, log_start, records, aborted
@@ -276,7 +275,7 @@ cdef class FetchReader:
                 return False
         return True
 
-    # ---- answering
+    # ---- responses
 
     def news(self, list items not None, list told not None, dict members not None):
         cdef SessionPartition member
@@ -318,7 +317,7 @@ cdef class FetchReader:
 
 
 cdef inline bint _heard(SessionPartition item, int64_t high_watermark, int64_t log_start) noexcept:
-    """Whether a session was told as much; if not, its answer is made, and `tell` notes it when it leaves."""
+    """Tests if the session's client knows these offsets; if not, a response is made, and `tell` stores them."""
     return item.high_watermark == high_watermark and item.local_log_start_offset == log_start
 
 

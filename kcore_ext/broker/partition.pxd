@@ -1,4 +1,4 @@
-"""A partition as what is compiled around it sees it."""
+"""Declarations of a partition for other compiled modules."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -18,7 +18,7 @@ cdef class PartitionCore:
     cdef public Py_ssize_t watched
     cdef public bint recovering
     cdef public bint closed
-    cdef readonly bint allows_background_commit  # see `Participant`
+    cdef readonly bint allows_background_commit  # documented in `Participant`
 
     cdef int64_t take(
         self,

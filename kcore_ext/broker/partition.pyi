@@ -5,9 +5,9 @@ from kcore.runtime.commit import CommitPipeline
 from kcore_ext.batch import BatchBuilder
 
 class PartitionCore:
-    """What a partition does for every append and every commit; `Partition` is the rest of it.
+    """Compiled base of `Partition`: the code of every append and every commit.
 
-    Subclasses say what happens seldom, or with producers: `append`, `finish_recovery`,
+    Subclasses implement the uncommon operations and those with producers: `append`, `finish_recovery`,
     `_settle_producers`, `_progress`.
     """
 
@@ -22,7 +22,7 @@ class PartitionCore:
     closed: bool
     @property
     def allows_background_commit(self) -> bool:
-        """Always: what readers see of a partition ends at what is durable (`Participant`)."""
+        """Always True: readers see only the durable part of a partition (`Participant`)."""
 
     config: LogConfig
 
@@ -36,23 +36,23 @@ class PartitionCore:
         timestamp_ms: int,
         transactional: bool,
     ) -> int:
-        """Stages a batch of records whose every check has passed. Returns its base offset.
+        """Stages a batch of records that has passed all checks. Returns its base offset.
 
         Args:
-            batch: the whole batch.
-            producer_id: the rest is what its header says: -1 for no producer.
+            batch: the whole batch. The other arguments repeat fields of its header.
+            producer_id: the producer's id; -1 for no producer.
             epoch: the producer's epoch.
-            sequence: its base sequence.
-            last_delta: its last offset delta.
-            timestamp_ms: its largest timestamp.
-            transactional: whether it belongs to a transaction.
+            sequence: the base sequence.
+            last_delta: the last offset delta.
+            timestamp_ms: the largest timestamp.
+            transactional: the batch belongs to a transaction.
 
         Raises:
             LogError: nothing was appended.
         """
 
     def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
-        """Stages what a coordinator's builder holds; see `append`. Only what a producer wrote has to be looked at."""
+        """Stages the batch of a coordinator's builder. Unlike `append`, it need not parse the batch's bytes."""
 
     def append_marker(
         self,
@@ -63,15 +63,15 @@ class PartitionCore:
         timestamp_ms: int,
         transaction_version: int = 0,
     ) -> int:
-        """Stages an end marker and closes the producer's transaction here. Returns its offset.
+        """Stages an end marker and ends the producer's transaction in this partition. Returns the marker's offset.
 
         Args:
-            producer_id: whose transaction ends.
-            producer_epoch: the epoch that the marker carries; the producer's from here on.
+            producer_id: the producer of the transaction.
+            producer_epoch: the epoch of the marker, and of the producer from now on.
             coordinator_epoch: the epoch of the transaction coordinator.
-            commit: how it ends.
+            commit: True commits, False aborts.
             timestamp_ms: the marker's timestamp.
-            transaction_version: 2 asks for an epoch above the transaction's own (KIP-1228).
+            transaction_version: 2 requires an epoch above that of the transaction (KIP-1228).
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
@@ -79,10 +79,10 @@ class PartitionCore:
         """
 
     def seal(self) -> None:
-        """Nothing is collected here: appends go to the log's staging at once (`Participant`)."""
+        """Does nothing: appends are staged in the log at once (`Participant`)."""
 
     def committed(self) -> None:
-        """What was staged is durable: readers may see it (`Participant`)."""
+        """Advances the high watermark after a durable commit and notifies parked requests (`Participant`)."""
 
     def append(self, batch: bytearray, leader_epoch: int) -> int: ...
     def finish_recovery(self) -> None: ...

@@ -1,6 +1,6 @@
-"""The work of a partition that is done for every append and every commit; `kcore.broker.data.partition` is the rest.
+"""The code of a partition for every append and every commit; `kcore.broker.data.partition` has the rest.
 
-An append enlists first and counts itself in `PipelineCore.changing`: see `kcore_ext.runtime.shard`.
+An append enlists first and counts itself in `PipelineCore.changing`, which `kcore_ext.runtime.shard` documents.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t
@@ -16,7 +16,7 @@ cdef enum:
 
 
 cdef class PartitionCore:
-    """See partition.pyi."""
+    """Documented in partition.pyi."""
 
     def __cinit__(self, *arguments, **named):
         self.allows_background_commit = True
@@ -96,7 +96,7 @@ cdef class PartitionCore:
         )
 
     cdef int64_t append_of_producer(self, BatchBuilder batch, int32_t leader_epoch) except -1:
-        """What a coordinator writes for a producer: its transaction begins with it, or goes on; a marker ends it."""
+        """Stages a coordinator's batch for a producer: records open or continue its transaction, a marker ends it."""
         cdef int64_t base_offset
         cdef tuple marker = batch.marker
         cdef ProducersCore producers = self.producers

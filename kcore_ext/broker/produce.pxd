@@ -1,4 +1,4 @@
-"""Produce requests of the expected kind: what is kept about the log's limits, and about one batch on its way."""
+"""Fast path of Produce: the limits of a topic's log and the batches of a request."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -9,12 +9,12 @@ from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.runtime.shard cimport PipelineCore
 
 cdef struct Batch:
-    Py_ssize_t place            # of the topic in the request
-    PyObject* topic             # borrowed from the request, as the next two
+    Py_ssize_t place            # index of the topic in the request
+    PyObject* topic             # borrowed from the request, like index and records
     PyObject* index
     PyObject* records
-    PyObject* partition         # a PartitionCore, held
-    int64_t producer_id         # -1: of no producer
+    PyObject* partition         # a PartitionCore; owned reference
+    int64_t producer_id         # -1: no producer
     int16_t producer_epoch
     int32_t base_sequence
     int32_t last_delta
@@ -27,7 +27,7 @@ cdef class AppendLimits:
     cdef readonly Py_ssize_t max_bytes
     cdef readonly int64_t before_max_ms
     cdef readonly int64_t after_max_ms
-    cdef readonly int codec             # of every batch that is kept; -1: as the producer made it
+    cdef readonly int codec             # of stored batches; -1: the producer's
     cdef readonly bint needs_keys
     cdef readonly bint create_time
 
@@ -48,7 +48,7 @@ cdef class ProduceCore:
     cdef object allowed
     cdef object forbidden
     cdef object decompress
-    cdef int64_t round              # of requests that were looked at; marks the producers of their partitions
+    cdef int64_t round              # number of checked requests; marks the producers of their partitions
     cdef FieldLayout request
     cdef FieldLayout topic
     cdef FieldLayout data

@@ -9,15 +9,15 @@ from kcore_ext.runtime.clock import Now
 
 @final
 class AppendLimits:
-    """What a topic asks of a batch that is to be appended as it came.
+    """Limits of a topic within which a batch is appended unchanged.
 
     Args:
-        max_bytes: how large it may be, header included.
-        before_max_ms: how far behind the wall clock a create time may be.
-        after_max_ms: how far ahead of it.
-        codec: the codec in which batches are kept; -1: in the producer's.
-        needs_keys: whether every record needs a key.
-        create_time: whether timestamps are the producer's; else no batch is appended as it came.
+        max_bytes: largest size, header included.
+        before_max_ms: maximum age of a create time by the wall clock.
+        after_max_ms: maximum lead of a create time over the wall clock.
+        codec: the codec of stored batches; -1: the producer's.
+        needs_keys: every record needs a key.
+        create_time: timestamps are the producer's; otherwise every batch is changed.
     """
 
     def __init__(
@@ -37,21 +37,21 @@ class AppendLimits:
     def create_time(self) -> bool: ...
 
 class ProduceCore:
-    """Serves requests that have nothing unusual about them: every batch is one of magic 2, sound, within its topic's
-    limits, in no need of a change, of no producer or the next one of its producer, and of no transaction or of the one
-    that is open there.
+    """Fast path of Produce for common requests.
 
-    `ProduceApi` is the rest of it: `handle_generic` serves any request, and alone says what all this means. A test
-    holds the two together.
+    In a common request every batch has magic 2, is valid, is within its topic's limits and is appended unchanged. Its
+    producer, if it has one, sends the next sequence. Its transaction, if it has one, is open in the partition.
+
+    `ProduceApi.handle_generic` serves any request and defines the behaviour. A test compares the two.
 
     Args:
         names: the node's topics by name: name, internal, partitions by number.
-        ids: the same by id.
-        pipeline: answers wait for its commit.
+        ids: the node's topics by id.
+        pipeline: commits appends; responses wait for it.
         now: the time of the round.
-        allowed: whether whoever stands behind a context may write to the topic of a name; None: everybody may.
-        forbidden: the one topic that not even an administrator writes to.
-        decompress: see `kcore_ext.batch.survey`.
+        allowed: decides if the client of a context may write to a topic; None allows all.
+        forbidden: the topic that no client may write to.
+        decompress: decompresses records, as in `kcore_ext.batch.survey`.
     """
 
     request_type: ClassVar[type[Message]]
@@ -69,11 +69,11 @@ class ProduceCore:
         decompress: Callable[[int, Any, int], bytes],
     ) -> None: ...
     def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
-        """Appends what may be appended; answers once it is durable.
+        """Appends the request's valid batches; the response waits until they are durable.
 
         Raises:
-            CloseConnectionError: something failed and the client (acks=0) waits for no answer.
+            CloseConnectionError: an error in a request with acks=0, which has no response.
         """
 
     def handle_fast(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
-        """Appends the whole request; None if anything about it is unusual: then nothing was changed."""
+        """Appends a common request. Returns None for any other, without a change of state."""

@@ -1,8 +1,8 @@
-"""Produce requests of the expected kind, whole: checked in one walk over each batch, appended, answered.
+"""Fast path of Produce: checks each batch in one pass, appends all batches and makes the response.
 
-Nearly every request of a healthy producer is of this kind, and then nothing of it can be refused. All checks come before
-the first append, so that whatever is found to be unusual is left to the generic path as if nobody had looked at it.
-Which checks, and what is wrong with a batch that does not pass, is said there: `kcore.broker.apis.produce`.
+Nearly every request of a healthy producer takes this path. All checks come before the first append, so a request that
+fails one goes to the generic path without a change of state. The generic path in `kcore.broker.apis.produce` defines
+the checks and their errors.
 """
 
 cimport cython
@@ -51,7 +51,7 @@ cdef enum:
     FIRST_VERSION = 3
     NO_TIMESTAMP = -1
 
-cdef enum:                          # fields of the shapes below, by their places
+cdef enum:                          # indexes of the fields in the layouts below
     TOPIC_DATA = 0                  # of a request
     ACKS = 1
     TRANSACTIONAL_ID = 2
@@ -72,7 +72,7 @@ cdef struct Survey:
 
 @cython.final
 cdef class AppendLimits:
-    """See produce.pyi."""
+    """Documented in produce.pyi."""
 
     def __cinit__(
         self,
@@ -95,7 +95,7 @@ cdef class AppendLimits:
 @cython.no_gc
 @cython.freelist(4)
 cdef class Batches:
-    """The batches of one request; holds their partitions."""
+    """The batches of one request; owns references to their partitions."""
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -104,7 +104,7 @@ cdef class Batches:
         PyMem_Free(self.items)
 
     cdef Batch* add(self) except NULL:
-        """Room for one more."""
+        """Adds an uninitialized batch and returns it."""
         cdef Batch* items
         cdef Py_ssize_t room
         if self.count == self.room:
@@ -120,8 +120,8 @@ cdef class Batches:
 
 
 cdef bint walk(const unsigned char* batch, Py_ssize_t size, Survey* survey) noexcept nogil:
-    """Looks at every record of an uncompressed batch with create times. False if anything is wrong, or if the records
-    are not numbered 0, 1, 2, ...
+    """Parses every record of an uncompressed batch with create times. Returns False for an invalid record, or if the
+    offset deltas are not 0, 1, 2, ...
     """
     cdef const unsigned char* at = batch + HEADER_BYTES
     cdef const unsigned char* end = batch + size
@@ -148,7 +148,7 @@ cdef bint walk(const unsigned char* batch, Py_ssize_t size, Survey* survey) noex
 
 
 cdef class ProduceCore:
-    """See produce.pyi."""
+    """Documented in produce.pyi."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ cdef class ProduceCore:
         return self.expected(context, request, {})
 
     cdef object expected(self, object context, object request, dict told):
-        """The answer, or None; `told` becomes what the authorizer said of topics: nobody asks it twice."""
+        """Serves a common request, else returns None. Adds the authorizer's decisions to `told`, by topic name."""
         cdef Batches batches = Batches.__new__(Batches)
         cdef int version = context.api_version
         if type_of(<PyObject*>request) is not self.request.type or version < FIRST_VERSION:
@@ -195,12 +195,12 @@ cdef class ProduceCore:
             return None
         return self.append(context, request, batches)
 
-    # ---- whether it is of the expected kind
+    # ---- checks
 
     cdef bint collect(
         self, object context, PyObject* request, int version, Batches batches, dict told
     ) except -1:
-        """Looks at everything but producers."""
+        """Checks everything except producers, and collects the batches."""
         cdef PyObject* topics = get(request, self.request, TOPIC_DATA)
         cdef PyObject* acks = get(request, self.request, ACKS)
         cdef PyObject* topic
@@ -240,7 +240,7 @@ cdef class ProduceCore:
     cdef bint collect_topic(
         self, PyObject* topic, Py_ssize_t place, object found, int version, Batches batches
     ) except -1:
-        """Looks at what one topic gets."""
+        """Checks and collects the batches of one topic."""
         cdef PyObject* row = get(topic, self.topic, PARTITION_DATA)
         cdef PyObject* data
         cdef Py_ssize_t i
@@ -261,7 +261,7 @@ cdef class ProduceCore:
         return True
 
     cdef bint read(self, Batch* batch, object found, int version) except -1:
-        """Finds the partition, and looks at the batch."""
+        """Finds the partition and checks the batch."""
         cdef list partitions = found
         cdef PartitionCore partition
         cdef int overflow = 0
@@ -281,7 +281,7 @@ cdef class ProduceCore:
         return self.check(batch, partition.config.limits, version)
 
     cdef bint check(self, Batch* batch, AppendLimits limits, int version) except -1:
-        """Looks at a batch: nothing about it is refused or changed, as far as its producer does not matter."""
+        """Checks that a batch is valid and is appended unchanged, without regard to its producer."""
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(<object>batch.records)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(<object>batch.records)
         cdef int64_t wall_ms = self.now.wall_ms
@@ -331,7 +331,7 @@ cdef class ProduceCore:
         )
 
     cdef bint check_producers(self, Batches batches, PyObject* request) except -1:
-        """Whether every batch that has a producer is the next one of it, and those of a transaction are of one."""
+        """Checks that each producer's batch is its next one, and that transactional batches have the same producer."""
         cdef PyObject* transactional_id
         cdef ProducersCore producers
         cdef Batch* batch
@@ -345,7 +345,7 @@ cdef class ProduceCore:
                 transactional_id = get(request, self.request, TRANSACTIONAL_ID)
                 if (
                     batch.producer_id < 0
-                    or self.allowed is not None  # the id is a resource of its own
+                    or self.allowed is not None  # the transactional id needs its own authorization
                     or transactional_id is NULL
                     or not PyUnicode_CheckExact(<object>transactional_id)
                 ):
@@ -358,7 +358,7 @@ cdef class ProduceCore:
                 continue
             producers = (<PartitionCore>batch.partition).producers
             if producers.looked_at == self.round:
-                return False  # a second batch for the partition: whether it is the next one shows behind the first
+                return False  # a second batch for the partition cannot be checked before the first is appended
             producers.looked_at = self.round
             owner = <object>transactional_id if batch.transactional else None
             if not producers.follows(
@@ -367,10 +367,10 @@ cdef class ProduceCore:
                 return False
         return True
 
-    # ---- done
+    # ---- appends
 
     cdef object append(self, object context, object request, Batches batches):
-        """Stages all batches; what answers for them waits for the commit."""
+        """Stages all batches; the response waits for the commit."""
         cdef Pending pending
         cdef PyObject* values[3]
         cdef PyObject* topic
@@ -409,7 +409,7 @@ cdef class ProduceCore:
         return pending
 
     cdef object append_one(self, Batch* batch):
-        """Stages a batch and makes the answer."""
+        """Stages a batch and makes its response."""
         cdef PyObject* values[3]
         cdef PartitionCore partition = <PartitionCore>batch.partition
         cdef int64_t base_offset = partition.take(

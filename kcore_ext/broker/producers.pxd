@@ -1,11 +1,11 @@
-"""The producers of a partition, for other compiled modules."""
+"""Declarations of a partition's producers for other compiled modules."""
 
 cimport cython
 from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t
 
 cdef enum:
-    CACHED = 5      # batches of a producer that are remembered
+    CACHED = 5      # stored batches of a producer
 
 cdef struct Written:
     int32_t first_sequence
@@ -23,9 +23,9 @@ cdef struct State:
     Written batches[CACHED]     # oldest first
 
 cdef struct Note:
-    int64_t offset              # of the append that found this
+    int64_t offset              # of the append that changed the state
     int64_t producer_id
-    bint known                  # False: there was no such producer
+    bint known                  # False: the producer did not exist
     State before
 
 
@@ -46,9 +46,9 @@ cdef class ProducersCore:
     cdef public dict owners     # producer id: the transactional id that the coordinator confirmed for it
     cdef public AbortedCore aborted
     cdef public list _completing
-    cdef Note* notes            # a row: those before `first` are done with
+    cdef Note* notes            # those before `first` are no longer needed
     cdef Py_ssize_t first, count, room
-    cdef int64_t looked_at      # a mark of whoever goes over several partitions and must not meet one twice
+    cdef int64_t looked_at      # mark of a request's check, which detects two batches for one partition
 
     cdef bint follows(
         self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional, object transactional_id
@@ -71,5 +71,5 @@ cdef class ProducersCore:
 
 
 cdef inline bint any_aborted(ProducersCore producers) noexcept:
-    """Whether any aborted transaction is known; asked with every commit of every partition."""
+    """Tests if the partition has aborted transactions; every commit of every partition calls it."""
     return producers.aborted is not None and PyList_GET_SIZE(producers.aborted._entries) != 0

@@ -1,11 +1,11 @@
 from typing import Any, NamedTuple, final
 
 class BatchMetadata(NamedTuple):
-    """A batch that a producer wrote.
+    """Metadata of a batch that a producer wrote.
 
     Attributes:
-        first_sequence: the sequence of its first record; -1 where a coordinator wrote it.
-        last_sequence: the sequence of its last record; -1 likewise.
+        first_sequence: the sequence of its first record; -1 if a coordinator wrote it.
+        last_sequence: the sequence of its last record; -1 if a coordinator wrote it.
         base_offset: the offset of its first record.
         last_offset: the offset of its last record.
         timestamp_ms: its largest timestamp, in ms since the epoch.
@@ -21,16 +21,16 @@ SavedProducer = tuple[int, int, int, int, tuple[BatchMetadata, ...]]
 
 @final
 class ProducerEntry:
-    """One producer, as the partition last saw it.
+    """State of one producer in a partition.
 
     Attributes:
-        producer_id: who.
-        epoch: its newest epoch, -1 for one never seen.
-        coordinator_epoch: the epoch of the coordinator that wrote its last end marker, -1 for none.
-        last_timestamp_ms: when it last wrote (largest timestamp of its last batch, or the marker's).
-        txn_first_offset: where its open transaction begins, -1 without one.
-        batches: its last batches in this epoch, oldest first, at most 5: an idempotent client has at most so many
-            requests in flight. More cannot be set: ValueError.
+        producer_id: the producer's id.
+        epoch: its newest epoch; -1 before its first write.
+        coordinator_epoch: the epoch of the coordinator that wrote its last end marker; -1 for none.
+        last_timestamp_ms: time of its last write (the largest timestamp of its last batch, or the marker's).
+        txn_first_offset: the first offset of its open transaction; -1 for none.
+        batches: its last batches in this epoch, oldest first, at most 5: the maximum of an idempotent client's
+            in-flight requests. Setting more raises ValueError.
     """
 
     epoch: int
@@ -44,33 +44,33 @@ class ProducerEntry:
     def producer_id(self) -> int: ...
     @property
     def last_sequence(self) -> int:
-        """The sequence of its last record, -1 if it has none in this epoch."""
+        """The sequence of its last record; -1 if it has none in this epoch."""
 
     def duplicate(self, epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """The remembered batch with exactly these sequences, if there is one."""
+        """Returns the stored batch with exactly these sequences, or None."""
 
     def state(self) -> SavedProducer:
-        """All of it as a value, for comparing and saving: epoch, coordinator epoch, last timestamp, first offset of the
-        transaction, batches.
+        """Returns the state as a tuple: epoch, coordinator epoch, last timestamp, first offset of the transaction,
+        batches.
         """
 
     def restore(self, state: SavedProducer) -> None:
-        """Goes back to what `state()` gave."""
+        """Restores a state that `state()` returned."""
 
 class AbortedCore:
-    """The list below `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`, where C sees whether it is
-    empty.
+    """Compiled base of `kcore.broker.data.aborted_transactions.AbortedTransactionIndex`: its list, which compiled code
+    tests for emptiness.
     """
 
     _entries: list[Any]
 
 class ProducersCore:
-    """What a partition knows of its producers, and how each append since the last commit is taken back.
+    """State of a partition's producers, with the notes for the rollback of each append since the last commit.
 
-    `kcore.broker.data.producer_state.ProducerStates` is the rest of it: which appends are refused, end markers, expiry.
+    Its subclass `kcore.broker.data.producer_state.ProducerStates` adds the checks of appends, end markers and expiry.
 
     Attributes:
-        entries: by producer id.
+        entries: producer id -> state.
         open_transactions: producer id -> first offset, ascending by offset (a transaction opens at the log's end).
         verifications: producer id -> (transactional id, epoch) -> `Verification`, from the first request until the
             transaction's first batch or an end marker.
@@ -85,19 +85,19 @@ class ProducersCore:
     _completing: list[tuple[int, int]]
 
     def add_data(self, producer_id: int, epoch: int, batch: BatchMetadata, transactional: bool) -> None:
-        """Keeps a batch that was appended, or is replayed."""
+        """Applies an appended or replayed batch."""
 
     def _touch(self, producer_id: int, offset: int) -> ProducerEntry:
-        """The entry of a producer that is about to change, made if there is none, with a note of what it was."""
+        """Returns the entry of a producer that is about to change, created if missing, and notes its present state."""
 
     def _has_notes_of(self, producer_id: int) -> bool:
-        """Whether the producer's last append can still be taken back."""
+        """Tests if the producer's last append is not durable, so that it may be rolled back."""
 
     def first_unstable_offset(self) -> int | None:
-        """Where the earliest transaction begins that is open, or whose marker is not durable; None without one."""
+        """Returns the start of the earliest transaction that is open or whose marker is not durable; None if none."""
 
     def committed(self, high_watermark: int) -> None:
-        """What was appended below `high_watermark` is durable and can no longer be taken back."""
+        """Drops the rollback notes of appends below `high_watermark`, which are durable."""
 
     def _take_back(self, high_watermark: int) -> None:
-        """Producers are again as they were before everything at or beyond `high_watermark`."""
+        """Restores the producers' state before the appends at or beyond `high_watermark`."""

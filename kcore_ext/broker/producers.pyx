@@ -1,6 +1,6 @@
-"""What a partition knows of its producers, and what changes of it with every batch that an idempotent client writes.
+"""State of a partition's producers and its changes by each batch of an idempotent client.
 
-`kcore.broker.data.producer_state` is the rest of it: which appends are refused and why, end markers, expiry.
+`kcore.broker.data.producer_state` adds the checks of appends, end markers and expiry.
 """
 
 cimport cython
@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memmove
 from typing import NamedTuple
 
 cdef enum:
-    ROOM_KEPT = 64      # notes whose memory stays when none is left
+    ROOM_KEPT = 64      # number of notes up to which empty memory is not freed
 
 cdef int64_t MAX_SEQUENCE = 0x7FFFFFFF
 
@@ -28,7 +28,7 @@ class BatchMetadata(NamedTuple):
 
 @cython.final
 cdef class ProducerEntry:
-    """See producers.pyi."""
+    """Documented in producers.pyi."""
 
     def __cinit__(self, int64_t producer_id):
         self.producer_id = producer_id
@@ -125,21 +125,22 @@ cdef Written written_of(batch) except *:
 
 
 cdef class AbortedCore:
-    """See producers.pyi."""
+    """Documented in producers.pyi."""
 
     def __cinit__(self):
         self._entries = []
 
 
 cdef class ProducersCore:
-    """See producers.pyi."""
+    """Documented in producers.pyi."""
 
     def __cinit__(self, *arguments, **named):
         self.entries = {}
         self.open_transactions = {}
         self.verifications = {}
         self.owners = {}
-        # Transactions whose marker is not durable yet: (first offset, marker's offset). They still hold readers back.
+        # Transactions whose marker is not durable: (first offset, marker's offset). They still limit the last stable
+        # offset.
         self._completing = []
 
     def __dealloc__(self):
@@ -150,10 +151,10 @@ cdef class ProducersCore:
     cdef bint follows(
         self, int64_t producer_id, int16_t epoch, int32_t first_sequence, bint transactional, object transactional_id
     ) except -1:
-        """True if a batch certainly may be appended: it is the next one of a known producer, in its open transaction
-        or outside of any, or the first one of an unknown producer outside of any. False decides nothing.
+        """Returns True if a batch may be appended: it is the next one of a known producer, in its open transaction or
+        outside of any, or the first one of an unknown producer outside of any. False decides nothing.
 
-        Verifications do not matter here: they concern only the batch that opens a transaction.
+        Verifications are not checked: they concern only the batch that opens a transaction.
         """
         cdef PyObject* found
         cdef State* now
@@ -185,12 +186,12 @@ cdef class ProducersCore:
         int64_t timestamp_ms,
         bint transactional,
     ) except -1:
-        """Keeps a batch that was appended; `sequence` is -1 where a coordinator wrote it."""
+        """Applies an appended batch; `sequence` is -1 if a coordinator wrote it."""
         cdef Written written
         written.first_sequence = sequence
         written.last_sequence = sequence
         if sequence >= 0:
-            # They wrap from 2147483647 to 0.
+            # Sequences wrap from 2147483647 to 0.
             written.last_sequence = <int32_t>((<int64_t>sequence + last_delta) & MAX_SEQUENCE)
         written.base_offset = base_offset
         written.last_offset = base_offset + last_delta
@@ -216,7 +217,7 @@ cdef class ProducersCore:
                 self.verifications.pop(producer_id, None)
         return 0
 
-    # ---- what is not durable yet
+    # ---- appends that are not durable
 
     def _touch(self, int64_t producer_id, int64_t offset):
         return self.touch(producer_id, offset)
@@ -240,7 +241,7 @@ cdef class ProducersCore:
         return entry
 
     cdef int make_room(self) except -1:
-        """For one note more."""
+        """Makes room for one more note."""
         cdef Note* notes
         cdef Py_ssize_t room
         if self.count < self.room:
@@ -259,7 +260,7 @@ cdef class ProducersCore:
         return 0
 
     cdef void forget_notes(self):
-        """None is left."""
+        """Drops all notes and frees memory that exceeds ROOM_KEPT."""
         self.first = self.count = 0
         if self.room > ROOM_KEPT:
             PyMem_Free(self.notes)
@@ -300,11 +301,11 @@ cdef class ProducersCore:
         while self.first < self.count and self.notes[self.count - 1].offset >= high_watermark:
             note = &self.notes[self.count - 1]
             if note.known:
-                # An entry cannot be missing: only idle ones expire, and one with a note just wrote.
+                # The entry exists: only idle entries expire, and an entry with a note has just changed.
                 (<ProducerEntry>self.entries[note.producer_id]).now = note.before
             else:
                 self.entries.pop(note.producer_id, None)
-            self.count -= 1     # last: a note whose entry could not be restored is still there for the next try
+            self.count -= 1     # last, so that a note whose entry could not be restored remains for a retry
         if self.first == self.count:
             self.forget_notes()
         if self._completing:

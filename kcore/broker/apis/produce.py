@@ -380,7 +380,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
 
 
 def unreadable_record(topic: str, batch: bytes | memoryview) -> str | None:
-    """Returns why a coordinator could not load a batch of its topic; None if it could, or for damaged bytes."""
+    """Returns the reason why a coordinator could not load a batch; None if it could, or if the bytes are damaged."""
     try:
         for offset, _, key, value in iter_entries(batch, decompress=decompress):
             try:
