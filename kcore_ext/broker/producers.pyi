@@ -29,8 +29,8 @@ class ProducerEntry:
         coordinator_epoch: the epoch of the coordinator that wrote its last end marker; -1 for none.
         last_timestamp_ms: time of its last write (the largest timestamp of its last batch, or the marker's).
         txn_first_offset: the first offset of its open transaction; -1 for none.
-        batches: its last batches in this epoch, oldest first, at most 5: the maximum of an idempotent client's
-            in-flight requests. Setting more raises ValueError.
+        batches: its last batches in this epoch, oldest first, at most 5: an idempotent client sends at most that many
+            requests without a response. Setting more raises ValueError.
     """
 
     epoch: int

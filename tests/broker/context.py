@@ -1,4 +1,4 @@
-"""A broker to test with: real shard, real logs in memory, real commits, virtual time, no threads and no sleeps."""
+"""A broker for tests: real shard, real logs in memory, real commits, virtual time, no threads and no sleeps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DATA_DIR = "/data/kcore"
 
 
 class Heard(MetadataListener):
-    """Writes down what a listener is told."""
+    """Listener that records its notifications."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []
@@ -69,7 +69,7 @@ class Heard(MetadataListener):
         self.events.append(("feature", name, level))
 
     def take(self) -> list[tuple[Any, ...]]:
-        """What was told since this was last asked."""
+        """Returns the notifications since the last call."""
         events, self.events = self.events, []
         return events
 
@@ -99,7 +99,7 @@ class BrokerContext:
         self._seen = 0
         self._boot()
 
-    # ---- life
+    # ---- lifecycle
 
     def _boot(self) -> None:
         self.config = Config.of(self.settings)
@@ -150,12 +150,12 @@ class BrokerContext:
         self.apis = {api.request_type.API_KEY: api for api in apis}
 
     def new_id(self) -> bytes:
-        """What stands where random bytes would: a number."""
+        """Returns the next number in place of random bytes."""
         self._next_id += 1
         return b"\x10" + self._next_id.to_bytes(15, "big")
 
     def restart(self) -> None:
-        """The process dies and starts again on what was committed."""
+        """Simulates a crash and a restart from the committed state."""
         self.engine.rollback()
         self.engine.close()
         self._boot()
@@ -167,24 +167,24 @@ class BrokerContext:
             self.commit()
 
     def commit(self) -> bool:
-        """Commits; whether the log took it."""
+        """Commits; returns True if the log accepted it."""
         done = self.pipeline.commit()
         self.slices.finish()
         return done
 
     def fail_next_commit(self) -> None:
-        """The next commit that has something to write fails."""
+        """Makes the next commit that writes something fail."""
         self.engine.fail_commit()
 
     @property
     def machine(self) -> MetadataMachine:
-        """The state machine as of now; another one after each load."""
+        """The present state machine; each load replaces it."""
         return self.shard.machine
 
     # ---- requests
 
     def send(self, request: Any, version: int | None = None, **context: Any) -> Any:
-        """Hands a request in, encoded and decoded as on the wire: a response, or a `Pending`."""
+        """Sends a request, encoded and decoded as on the wire; returns the response or a `Pending`."""
         api = self.apis[request.API_KEY]
         if version is None:
             version = api.versions[1]
@@ -193,7 +193,7 @@ class BrokerContext:
         return serve(api, RequestContext(version, **context), request)
 
     def call(self, request: Any, version: int | None = None, **context: Any) -> Any:
-        """A request with its commit behind it; the response as a client reads it."""
+        """Sends a request and commits; returns the response as a client decodes it."""
         if version is None:
             version = self.apis[request.API_KEY].versions[1]
         result = self.send(request, version, **context)
@@ -212,7 +212,7 @@ class BrokerContext:
         version: int = 7,
         **more: Any,
     ) -> Any:
-        """CreateTopics of one topic; its result."""
+        """Creates one topic with CreateTopics; returns its result."""
         topic = CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -222,7 +222,7 @@ class BrokerContext:
         return self.call(CreateTopicsRequest(topics=[topic], **more), version).topics[0]
 
     def alter(self, kind: int, name: str, *changes: tuple[str, int, str | None], version: int = 1, **more: Any) -> Any:
-        """IncrementalAlterConfigs of (setting, operation, value) of one resource; its result."""
+        """Sends IncrementalAlterConfigs with (setting, operation, value) for one resource; returns its result."""
         resource = AlterConfigsResource(
             resource_type=kind,
             resource_name=name,
@@ -231,7 +231,7 @@ class BrokerContext:
         return self.call(IncrementalAlterConfigsRequest(resources=[resource], **more), version).responses[0]
 
     def alter_whole(self, kind: int, name: str, settings: Mapping[str, str | None], version: int = 2) -> Any:
-        """AlterConfigs of one resource; its result."""
+        """Sends AlterConfigs for one resource; returns its result."""
         resource = WholeResource(
             resource_type=kind,
             resource_name=name,
@@ -240,21 +240,21 @@ class BrokerContext:
         return self.call(AlterConfigsRequest(resources=[resource]), version).responses[0]
 
     def describe(self, kind: int, name: str, *keys: str, version: int = 4, **more: Any) -> Any:
-        """DescribeConfigs of one resource; its result."""
+        """Sends DescribeConfigs for one resource; returns its result."""
         resource = DescribeConfigsResource(
             resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
         )
         return self.call(DescribeConfigsRequest(resources=[resource], **more), version).results[0]
 
     def value(self, kind: int, name: str, key: str) -> tuple[str | None, int]:
-        """One setting's value and source."""
+        """Returns one setting's value and source."""
         (setting,) = self.describe(kind, name, key).configs
         return setting.value, setting.config_source
 
-    # ---- what is there
+    # ---- state
 
     def records(self) -> list[Any]:
-        """What was committed to the metadata log since this was last asked, typed."""
+        """Returns the records committed to the metadata log since the last call, decoded."""
         log = self.engine.open(METADATA_PARTITION)
         found = []
         for _, batch in log.batches(start=self._seen):
@@ -266,7 +266,7 @@ class BrokerContext:
         return found
 
     def picture(self) -> Any:
-        """Everything durable, in a form that can be compared."""
+        """Returns all durable state in a comparable form."""
         image = self.topics.image
         return (
             dict(image.names),

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50, version 0): who can log in with SCRAM, and how (KIP-554)."""
+"""DescribeUserScramCredentials (key 50, version 0): the users with SCRAM credentials, and the mechanisms (KIP-554)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from kcore_ext.batch import BatchBuilder, parse_header
 
 
 def merged(batches: Sequence[bytes]) -> bytes:
-    """One batch of several that say nothing but their records."""
+    """Merges batches without producers and attributes into one."""
     first, last = parse_header(batches[0]), parse_header(batches[-1])
     records = [record for batch in batches for record in records_of(batch)]
     builder = BatchBuilder(2**31 - 1, base_timestamp_ms=records[0].timestamp_ms)
@@ -26,7 +26,7 @@ def merged(batches: Sequence[bytes]) -> bytes:
 
 
 def neighbours_merged(batches: Sequence[bytes], max_bytes: int) -> list[bytes]:
-    """What stays, with small neighbours made one as long as they fit into `max_bytes`."""
+    """Merges small neighbours among the remaining batches as long as they fit into `max_bytes`."""
     left: list[bytes] = []
     run: list[bytes] = []
     for batch in [*batches, None]:
@@ -47,7 +47,7 @@ def neighbours_merged(batches: Sequence[bytes], max_bytes: int) -> list[bytes]:
 
 
 def latest_offsets(batches: Sequence[bytes]) -> dict[bytes, int]:
-    """Key -> offset of its last record."""
+    """Returns key -> offset of its last record."""
     return {record.key: record.offset for batch in batches for record in records_of(batch) if record.key is not None}
 
 

@@ -1,4 +1,4 @@
-"""The checks behind `kcore log verify`: silent on sound logs of every shape, and able to find what is wrong."""
+"""The checks of `kcore log verify`: no findings in valid logs of every kind, findings in damaged ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker.compaction.world import World, state
 
 
 def written(seed: int, turns: int = 60) -> World:
-    """A log of plain records, transactions and tombstones, part of it compacted."""
+    """Writes a log of records, transactions and tombstones, a part of which is compacted."""
     chance = random.Random(seed)
     world = World(slice_records=5)
     for _ in range(turns):
@@ -48,7 +48,7 @@ def test_nothing_is_found_in_a_sound_log_and_nothing_is_changed(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_the_replayed_state_is_what_the_history_says(seed: int) -> None:
+def test_the_replayed_state_equals_the_history(seed: int) -> None:
     world = written(seed)
     values, pending = state(world.committed_history())
     found = ReplayedState(world.log.batches())
@@ -60,8 +60,8 @@ def test_the_replayed_state_is_what_the_history_says(seed: int) -> None:
     } == {at: (one.offset, one.value) for at, one in pending.items()}
 
 
-def test_a_compaction_that_would_lose_something_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong pass, as a bug would make one: the batches that are not known to go are taken for superseded."""
+def test_a_compaction_that_would_lose_records_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Simulates a bug in the pass: it removes batches that have live records."""
 
     def remove(self: CompactionPass, start: int, stop: int, position: int) -> Generator[None, None, int]:
         self._changes.update(dict.fromkeys(base for base, _ in self._partition.log.batches(start, stop)))
@@ -77,7 +77,7 @@ def test_a_compaction_that_would_lose_something_is_told(monkeypatch: pytest.Monk
     assert findings(world) == [("state", 0)]
 
 
-def test_a_batch_whose_records_cannot_be_walked_is_told() -> None:
+def test_a_batch_with_unreadable_records_is_found() -> None:
     world = World()
     world.write([(b"a", b"1")])
     world.write([(b"b", b"1")])

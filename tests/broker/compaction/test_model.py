@@ -70,7 +70,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 5_000, 5_000]))
     def compact(self, ms: int) -> None:
-        """A whole pass, mostly one for which every horizon has come."""
+        """Runs a whole pass, usually after every horizon."""
         self.world.commit()
         while self.world.step():
             pass
@@ -90,7 +90,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule()
     def step_fails(self) -> None:
-        """Whatever the next slices write is refused."""
+        """Makes the log refuse the next slices' writes."""
         if self.world.work is not None:
             self.world.engine.fail_commit()
             while self.world.step():
@@ -125,7 +125,7 @@ class CompactionMachine(RuleBasedStateMachine):
             producer_id: (entry.epoch, entry.last_sequence, entry.txn_first_offset >= 0)
             for producer_id, entry in world.partition.producers.entries.items()
         }
-        if not world.log.log_start_offset:  # what retention deletes may have been all that was known of a producer
+        if not world.log.log_start_offset:  # retention may delete the last batch of a producer
             assert after == before
             assert world.partition.last_stable_offset == stable
 
@@ -141,7 +141,7 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 0.5))
     def delete_before(self, share: float) -> None:
-        """Retention, between transactions: what it cuts in two is nobody's to judge."""
+        """Deletes records between transactions: the model does not cover a transaction that retention cuts."""
         world = self.world
         if world.commit() and not world.partition.producers.open_transactions:
             what_happened = fates(world.history)
@@ -171,7 +171,7 @@ class CompactionMachine(RuleBasedStateMachine):
             check(self.world)
 
     def teardown(self) -> None:
-        """Undisturbed passes bring the log to where nothing is left to do, and two of them change nothing more."""
+        """Runs passes until the log is compacted; two more passes must change nothing."""
         if not hasattr(self, "world"):
             return
         world = self.world
@@ -207,8 +207,8 @@ TestCompactionInLmdb.settings = settings(
 )
 
 
-def test_the_world_tells_a_wrong_log_from_a_right_one() -> None:
-    """The checks can fail: a record that should stay is taken away behind the partition's back."""
+def test_the_checks_of_the_world_fail_for_a_wrong_log() -> None:
+    """The test removes a live record directly from the log."""
     world = World()
     for value in (b"1", b"2"):
         world.write([(b"a", value)])

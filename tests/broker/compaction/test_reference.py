@@ -1,4 +1,4 @@
-"""What the compiled halves of a pass leave of a log is what the plain definition leaves of it, batch by batch."""
+"""The compiled halves of a pass give the same log as the reference implementation, batch by batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TURNS = st.lists(st.tuples(st.lists(WRITES, max_size=12), st.sampled_from([0, 1,
 
 
 def expected(world: World, max_merged_bytes: int) -> list[bytes]:
-    """The log as a pass should leave it."""
+    """Returns the log that a pass should give."""
     stored = [batch for _, batch in world.log.batches()]
     mark = world.log.cleaned_to
     latest = latest_offsets([batch for batch in stored[:-1] if parse_header(batch).base_offset >= mark])
@@ -31,10 +31,10 @@ def expected(world: World, max_merged_bytes: int) -> list[bytes]:
 
 @settings(max_examples=300, deadline=None)
 @given(turns=TURNS, unread_batches=st.sampled_from([1, 2, 32]), max_merged_bytes=st.sampled_from([300, 1000, 65536]))
-def test_a_pass_leaves_what_the_definition_does(
+def test_a_pass_gives_the_same_log_as_the_reference(
     turns: list[tuple[list[tuple[Entries, int, int, bool]], int]], unread_batches: int, max_merged_bytes: int
 ) -> None:
-    """In one slice: where one ends, neighbours are not merged."""
+    """Uses one slice, because neighbours are not merged across slices."""
     world = World(slice_records=1 << 40, unread_batches=unread_batches)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cleaner, "MERGED_BATCH_BYTES", max_merged_bytes)
@@ -67,7 +67,7 @@ def test_slices_leave_the_same_records(
     unread_batches: int,
     map_bytes: int,
 ) -> None:
-    """However small slices and memory are: the records that stay in the end are those that one slice leaves."""
+    """Small slices and little memory give the same remaining records as one slice."""
     whole = World(slice_records=1 << 40)
     sliced = World(slice_records=slice_records, unread_batches=unread_batches, map_bytes=map_bytes)
     for writes, elapsed_ms in turns:

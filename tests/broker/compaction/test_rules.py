@@ -1,4 +1,4 @@
-"""The rules of compaction one by one: what stays, what goes, and when."""
+"""The rules of compaction, one by one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.broker.compaction.world import RETENTION_MS, World, check, read_commi
 
 
 def batches(world: World) -> list[tuple[int, int, int]]:
-    """(base offset, last offset, records) of every batch."""
+    """Returns (base offset, last offset, records) of every batch."""
     headers = [parse_header(batch) for _, batch in world.log.batches()]
     return [(one.base_offset, one.last_offset, one.record_count) for one in headers]
 
@@ -28,7 +28,7 @@ def markers(world: World) -> list[int]:
 
 
 def last(world: World) -> None:
-    """A batch behind all others, which no pass may touch."""
+    """Writes a last batch, which no pass may change."""
     world.write([(b"last", b"")])
     assert world.commit()
 
@@ -103,7 +103,7 @@ def test_a_tombstone_stays_for_delete_retention_ms_after_a_pass_saw_it_first() -
 
 @pytest.mark.parametrize("append_time", [False, True])
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
-def test_what_stays_keeps_timestamp_headers_and_codec(codec: int, append_time: bool) -> None:
+def test_remaining_records_keep_timestamp_headers_and_codec(codec: int, append_time: bool) -> None:
     world = World()
     headers = (("h", b"1"), ("none", None))
     entries = [(b"a" * 50, b"old"), (b"b", b"1" * 50), (b"c", None)]
@@ -122,7 +122,7 @@ def test_what_stays_keeps_timestamp_headers_and_codec(codec: int, append_time: b
     assert parse_header(world.log.read(0, 1)[0]).delete_horizon_ms == -1
 
 
-def test_a_record_without_a_key_goes() -> None:
+def test_a_record_without_a_key_is_removed() -> None:
     world = World()
     world.write([(None, b"1"), (b"a", b"1")])
     last(world)
@@ -130,7 +130,7 @@ def test_a_record_without_a_key_goes() -> None:
     assert offsets(world) == [1, 2]
 
 
-def test_nothing_from_an_open_transaction_on_is_touched() -> None:
+def test_records_from_an_open_transaction_on_stay() -> None:
     world = World()
     world.write([(b"a", b"1")])
     world.write([(b"a", b"2")])
@@ -158,7 +158,7 @@ def test_a_transaction_that_ends_beyond_the_limit_is_judged_by_its_end() -> None
     assert offsets(world) == [0, 2, 4], "it was aborted: the older record is the last one"
 
 
-def test_what_was_aborted_goes_and_never_wins() -> None:
+def test_aborted_records_are_removed_and_supersede_nothing() -> None:
     world = World()
     world.write([(b"a", b"1")])
     world.write([(b"a", b"2"), (b"b", None)], producer_id=1, transactional=True)
@@ -169,7 +169,7 @@ def test_what_was_aborted_goes_and_never_wins() -> None:
     assert batches(world) == [(0, 0, 1), (1, 2, 0), (3, 3, 1), (4, 4, 1)], "its sequence stays, and so its marker"
 
 
-def test_a_marker_stays_while_anything_of_its_transaction_is_there() -> None:
+def test_a_marker_stays_while_its_transaction_has_batches() -> None:
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.end(1, True)
@@ -182,7 +182,7 @@ def test_a_marker_stays_while_anything_of_its_transaction_is_there() -> None:
     assert world.partition.last_stable_offset == 3
 
 
-def test_a_marker_that_ends_nothing_goes_later_than_what_it_ended() -> None:
+def test_a_marker_is_removed_later_than_its_transaction() -> None:
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.end(1, True)
@@ -198,8 +198,8 @@ def test_a_marker_that_ends_nothing_goes_later_than_what_it_ended() -> None:
     assert (offsets(world), markers(world)) == ([2, 4], [3])
 
 
-def test_readers_are_not_told_of_an_aborted_transaction_without_a_marker() -> None:
-    """Else they would drop what the producer wrote after it, up to the next marker."""
+def test_fetch_omits_an_aborted_transaction_without_a_marker() -> None:
+    """Otherwise readers would drop the producer's later records, up to the next marker."""
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.end(1, False)
@@ -236,7 +236,7 @@ def test_the_sequence_of_a_producer_survives_its_records() -> None:
 
 
 def test_the_epoch_of_a_producer_survives_as_its_last_marker() -> None:
-    """A marker of transaction.version 2 raises the epoch (KIP-890): nothing else may say so."""
+    """A marker of transaction.version 2 raises the epoch (KIP-890), and no other batch may have it."""
     world = World()
     world.write([(b"a", b"1")], producer_id=5, transactional=True)
     world.end(5, True, epoch=1)
@@ -264,7 +264,7 @@ def test_a_record_waits_for_min_compaction_lag_ms() -> None:
     assert (work.end_offset, offsets(world)) == (2, [1, 2, 3])
 
 
-def test_a_map_that_is_full_ends_the_pass_and_the_next_goes_on_from_there() -> None:
+def test_a_full_map_ends_the_pass_and_the_next_pass_continues() -> None:
     world = World(map_bytes=1)
     for number in range(6):
         world.write([(b"a", b"1"), (b"k%d" % number, b"2")])
@@ -274,7 +274,7 @@ def test_a_map_that_is_full_ends_the_pass_and_the_next_goes_on_from_there() -> N
     assert offsets(world) == [1, 3, 5, 7, 9, 10, 11, 12]
 
 
-def test_a_slice_looks_at_so_many_records_and_no_more() -> None:
+def test_a_slice_reads_a_bounded_number_of_records() -> None:
     world = World(slice_records=10)
     for number in range(100):
         world.write([(b"%d" % (number % 7), b"v%d" % number)])
@@ -307,7 +307,7 @@ def test_a_damaged_batch_stops_the_pass_and_is_not_given_a_new_checksum() -> Non
 
 
 def test_a_load_under_way_stops_the_pass() -> None:
-    """A load that read a record must see the tombstone behind it."""
+    """A load that has read a record must also read the tombstone behind it."""
     world = World()
     for number in range(30):
         world.write([(b"a", b"%d" % number)])
@@ -321,7 +321,7 @@ def test_a_load_under_way_stops_the_pass() -> None:
 
 
 def test_a_snapshot_of_producers_from_before_a_pass_does_not_open_a_transaction_again() -> None:
-    """It was open when the snapshot was made; what it wrote and its marker are gone from the log since."""
+    """The transaction was open at the time of the snapshot; compaction has removed its records and marker since."""
     world = World()
     world.write([(b"a", b"1")], producer_id=1, transactional=True)
     world.commit()

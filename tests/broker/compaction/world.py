@@ -26,7 +26,7 @@ Header = tuple[str, bytes | None]
 
 
 class Written(NamedTuple):
-    """A record as it was written; `marker` is None, or what ended a transaction: True for a commit."""
+    """A written record, or a marker: `marker` is None for records, True for a commit, False for an abort."""
 
     offset: int
     timestamp_ms: int
@@ -41,7 +41,7 @@ Entries = list[tuple[bytes | None, bytes | None]]
 
 
 class World:
-    """A partition that is written to, compacted, and restarted, with its history beside it."""
+    """A partition that is written, compacted and restarted, and its history."""
 
     def __init__(
         self,
@@ -85,13 +85,13 @@ class World:
         self.pipeline.commit()
 
     def restart(self) -> None:
-        """The process ends: what was not committed never happened."""
+        """Restarts the process: uncommitted writes are lost."""
         self.engine.rollback()
         self.engine.inner.close()
         self.reopen()
 
     def reopen(self) -> None:
-        """Opens what a process that is gone left behind."""
+        """Opens the storage of a process that has ended."""
         self.work = None
         self._open()
         self.forget_lost()
@@ -109,7 +109,7 @@ class World:
         append_time: bool = False,
         headers: tuple[Header, ...] = (),
     ) -> int:
-        """Stages a batch; its base offset."""
+        """Stages a batch; returns its base offset."""
         base = self.log.end_offset
         sequence = -1
         if producer_id >= 0:
@@ -148,7 +148,7 @@ class World:
         return good
 
     def forget_lost(self) -> None:
-        """What a failed commit, or a crash, took with it is no history."""
+        """Removes writes that a failed commit or a crash has lost from the history."""
         end = self.log.end_offset
         self.history = [one for one in self.history if one.offset < end]
 
@@ -160,7 +160,7 @@ class World:
         self.work = self.passes[-1].run()
 
     def step(self) -> bool:
-        """One slice of the pass that is under way; False at its end."""
+        """Runs one slice of the current pass; returns False at its end."""
         if self.work is None:
             return False
         try:
@@ -172,16 +172,16 @@ class World:
         return self.work is not None
 
     def compact(self) -> CompactionPass:
-        """A whole pass."""
+        """Runs a whole pass."""
         self.begin()
         while self.step():
             pass
         return self.passes[-1]
 
-    # ---- what is there
+    # ---- state
 
     def stored(self) -> list[Written]:
-        """Every record and marker that a reader gets from the log, from its start."""
+        """Reads every record and marker of the log, from its start."""
         found = []
         for _, batch in self.log.batches():
             header = parse_header(batch)
@@ -205,7 +205,7 @@ class World:
 
 
 def fates(records: list[Written]) -> dict[int, bool | None]:
-    """Offset -> whether it happened: True, False (aborted), None (its transaction is open)."""
+    """Returns offset -> state of the record: True (committed), False (aborted), None (its transaction is open)."""
     found: dict[int, bool | None] = {}
     open_: dict[int, list[int]] = {}
     for one in records:
@@ -221,7 +221,7 @@ def fates(records: list[Written]) -> dict[int, bool | None]:
 
 
 def state(records: list[Written]) -> tuple[dict[bytes, Written], dict[tuple[int, bytes], Written]]:
-    """What a coordinator's replay makes of a log: values by key, and what open transactions hold."""
+    """Replays a log as a coordinator does: returns values by key, and values of open transactions."""
     values: dict[bytes, Written] = {}
     pending: dict[tuple[int, bytes], Written] = {}
     for one in records:
@@ -240,7 +240,7 @@ def state(records: list[Written]) -> tuple[dict[bytes, Written], dict[tuple[int,
 
 
 def read_committed(world: World, start: int) -> list[Written]:
-    """What a consumer with isolation.level=read_committed sees from `start` on, by the rules of KIP-98's clients."""
+    """Reads from `start` on as a consumer with isolation.level=read_committed, by the rules of KIP-98's clients."""
     partition = world.partition
     limit = partition.last_stable_offset
     batches: list[bytes] = []
@@ -272,32 +272,32 @@ def read_committed(world: World, start: int) -> list[Written]:
 
 
 def check(world: World) -> None:
-    """Everything that must hold of a log that was compacted any number of times, in whole or in part."""
+    """Checks a log that was compacted any number of times, in whole or in part."""
     log = world.log
     stored, history = world.stored(), world.committed_history()
     by_offset = {one.offset: one for one in history}
     what_happened = fates(history)
-    # Nothing is ever changed or moved: what is there is what was written there.
+    # Compaction changes and moves no record: each remaining record is the one written at its offset.
     assert all(one == by_offset[one.offset] for one in stored)
-    # What compaction has not come to is whole.
+    # The part above the mark of compaction is complete.
     assert [one for one in stored if one.offset >= log.cleaned_to] == [
         one for one in history if one.offset >= log.cleaned_to
     ]
-    # State by replay is the same.
+    # A replay gives the same state.
     assert state(stored) == state(history)
-    # Below the mark no key stands twice, and what was aborted is gone; but for the batch that the log's start cuts.
+    # Below the mark each key has one record, and aborted records are removed, except in a batch that the start cuts.
     first = next(iter(log.batches()), None)
     cut = parse_header(first[1]).next_offset if first is not None and first[0] < log.log_start_offset else 0
     clean = [one for one in stored if cut <= one.offset < log.cleaned_to and one.marker is None]
     assert len({one.key for one in clean}) == len(clean)
     assert all(what_happened[one.offset] for one in clean)
-    # A tombstone that says something stays at least as long as it must.
+    # A tombstone stays at least for the retention time.
     last = {one.key: one for one in history if one.marker is None and what_happened[one.offset]}
     there = {one.offset for one in stored}
     for one in last.values():
         if one.value is None and one.key is not None and world.wall_ms < one.timestamp_ms + RETENTION_MS:
             assert one.offset in there
-    # Readers of committed records see those that are there, from wherever they start.
+    # Readers of committed records see the remaining ones, from any start offset.
     stable = world.partition.last_stable_offset
     expected = [one for one in stored if one.marker is None and one.offset < stable and what_happened[one.offset]]
     for start in {log.log_start_offset, (log.log_start_offset + log.high_watermark) // 2, max(cut, log.cleaned_to)}:
