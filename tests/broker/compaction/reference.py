@@ -1,6 +1,6 @@
-"""Compaction of a log without transactions as it is defined: over whole lists, with dictionaries, a record at a time.
+"""Reference implementation of compaction without transactions: whole lists, dictionaries, one record at a time.
 
-`kcore_ext.broker.compaction_map` and `kcore_ext.broker.compaction` must leave the same batches, byte for byte.
+`kcore_ext.broker.compaction_map` and `kcore_ext.broker.compaction` must give the same batches, byte for byte.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def latest_offsets(batches: Sequence[bytes]) -> dict[bytes, int]:
 def left_of(
     batch: bytes, latest: dict[bytes, int], last_of_producers: set[int], now_ms: int, retention_ms: int
 ) -> bytes | None:
-    """A batch as it stays; None: it goes.
+    """Compacts a batch; None: it is removed.
 
     Args:
-        batch: as it is.
-        latest: the last offset of each key that is new.
+        batch: the stored batch.
+        latest: the last offset of each key in the new part of the log.
         last_of_producers: the last offsets of the last batches of producers.
         now_ms: the time of the pass.
-        retention_ms: how long tombstones stay.
+        retention_ms: retention time of tombstones.
     """
     header = parse_header(batch)
     expired = 0 <= header.delete_horizon_ms <= now_ms

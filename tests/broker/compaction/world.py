@@ -1,7 +1,7 @@
-"""One partition, a plain history of what was written to it, and what must hold of its log whatever was compacted.
+"""One partition, the history of its writes, and the conditions that its log must meet after any compaction.
 
-Nothing here uses the code under test to say what is right: fates of records come from the order of data and markers
-in the history alone.
+The expected results do not use the code under test: the state of a record follows from the order of data and markers
+in the history.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A data plane to test with: real APIs, real log in memory, real commits, virtual time, no threads and no sleeps."""
+"""A data plane for tests: real APIs, real log in memory, real commits, virtual time, no threads and no sleeps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NODE_ID = 1
 
 
 class DataPlane:
-    """One node's data plane. `restart` opens it again on what was committed."""
+    """One node's data plane. `restart` opens it again from the committed state."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class DataPlane:
         self.housekeeping = Housekeeping(self.partitions, self.wheel, self.slices, self.now, self.config)
 
     def restart(self) -> None:
-        """The process ends (what is not committed is gone) and begins again on the same storage."""
+        """Restarts the process on the same storage; uncommitted appends are lost."""
         self._open()
         self.slices.finish()
         self.commit()
@@ -95,7 +95,7 @@ class DataPlane:
     # ---- topics
 
     def topic(self, name: str, partitions: int = 1, **settings: Any) -> TopicInfo:
-        """Makes a topic; settings with underscores for dots."""
+        """Creates a topic; names of settings have underscores for dots."""
         self.settings[name] = {key.replace("_", "."): value for key, value in settings.items()}
         topic = TopicInfo(name, next(self._ids).to_bytes(16, "big"), partitions)
         self.topics[name] = topic
@@ -111,16 +111,16 @@ class DataPlane:
     # ---- requests
 
     def send(self, request: Any, version: int, client_id: str = "", connection_id: int = 0) -> Any:
-        """Hands a request in without a commit: a response, None or a `Pending`."""
+        """Sends a request without a commit; returns a response, None or a `Pending`."""
         context = RequestContext(version, client_id=client_id, connection_id=connection_id)
         return serve(self.apis[type(request)], context, request)
 
     def call(self, request: Any, version: int, client_id: str = "") -> Any:
-        """A request, with the commit behind it: the response as a client reads it, None, or a `Pending` still open."""
+        """Sends a request and commits; returns the response as a client decodes it, None, or an open `Pending`."""
         return self.settle(self.send(request, version, client_id), version)
 
     def settle(self, answer: Any, version: int) -> Any:
-        """Commits; the response as a client reads it if it is there."""
+        """Commits; returns the response as a client decodes it, if it is complete."""
         self.commit()
         if isinstance(answer, Pending):
             if not answer.done:
@@ -138,7 +138,7 @@ class DataPlane:
         self.log.fail_commit()
 
     def advance(self, ms: int) -> None:
-        """Lets time pass, firing what is due, in steps so that timers that arm timers are on time."""
+        """Advances the time in steps and fires due timers, so that timers that arm timers are on time."""
         for _ in range(ms):
             self.clock.advance(1)
             for timer in self.wheel.advance(self.now.update()):
@@ -157,7 +157,7 @@ def batch_of(
     compress: Any = None,
     log_append_time: bool = False,
 ) -> bytes:
-    """A batch as a producer sends it."""
+    """Makes a batch as a producer sends it."""
     builder = BatchBuilder(
         1 << 24,
         base_timestamp_ms=timestamp_ms,
@@ -175,7 +175,7 @@ def batch_of(
 
 
 def values_in(records: bytes) -> list[tuple[int, bytes | None]]:
-    """(offset, value) of every record of the batches in a fetch answer, control records left out."""
+    """Returns (offset, value) of every record in a fetch response, without control records."""
     found = []
     for position, _ in split_batches(records).batches:
         if not parse_header(records, position).is_control:

@@ -23,7 +23,7 @@ ROUND_MS = 10
 
 
 def load_golden() -> tuple[ModuleType, ModuleType]:
-    """The recordings' script vocabulary and codec (`golden`, `kwire`)."""
+    """Imports the script vocabulary and codec of the recordings (`golden`, `kwire`)."""
     if str(GOLDEN) not in sys.path:
         sys.path.append(str(GOLDEN))
     import golden
@@ -36,7 +36,7 @@ golden, kwire = load_golden()
 
 
 class Coordinator:
-    """A transaction coordinator that believes every producer: partitions are added to its transaction at once."""
+    """A transaction coordinator that confirms every request and adds partitions at once."""
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
@@ -52,7 +52,7 @@ class Coordinator:
 
 
 class Connection:
-    """What `kwire.Connection` is to a scenario, without a socket. One request at a time, as in Kafka."""
+    """Counterpart of `kwire.Connection` without a socket. It serves one request at a time, as in Kafka."""
 
     def __init__(self, server: Server, client_id: str) -> None:
         self.server = server
@@ -85,7 +85,7 @@ class Connection:
 
 
 class Request:
-    """A request on its way, and its answer."""
+    """A sent request and its response."""
 
     def __init__(self, connection: Connection, api: str, version: int, body: bytes) -> None:
         self.connection = connection
@@ -130,7 +130,7 @@ class Request:
 
 
 class Server:
-    """The node that the scenarios talk to."""
+    """The node that serves the scenarios."""
 
     def __init__(self) -> None:
         self.coordinator = Coordinator()
@@ -161,7 +161,7 @@ class Server:
         answer = getattr(self, "answer_" + request.api)(body)
         return kwire.encode(request.api + "Response", request.version, answer)
 
-    # ---- what stands in for the control plane and the transaction coordinator
+    # ---- stand-ins for the control plane and the transaction coordinator
 
     def answer_ApiVersions(self, body: dict[str, Any]) -> dict[str, Any]:
         return {}
@@ -175,7 +175,7 @@ class Server:
         return {"producer_id": next(self.producer_ids), "producer_epoch": 0}
 
     def answer_EndTxn(self, body: dict[str, Any]) -> dict[str, Any]:
-        """transaction.version 2: the markers carry the next epoch, which is the producer's from then on."""
+        """Ends a transaction of transaction.version 2: the markers carry the producer's next epoch."""
         producer_id, epoch = body["producer_id"], body["producer_epoch"] + 1
         for topic, index in sorted(self.coordinator.writes.pop(body["transactional_id"], set())):
             partition = self.plane.partition(topic, index)
@@ -213,12 +213,12 @@ class Trace(golden.Trace):  # type: ignore[misc]
 
 
 def scenarios(area: str) -> dict[str, Any]:
-    """The scenarios of an area by name."""
+    """Returns the scenarios of an area by name."""
     return {name.split("/")[1]: function for name, function in golden.scenarios(GOLDEN, [area], "*")}
 
 
 def run(scenario: Any, server: Server) -> list[Any]:
-    """Runs a scenario; what it recorded, as JSON has it."""
+    """Runs a scenario; returns its recording as JSON values."""
     trace = Trace(server)
     scenario(trace)
     steps: list[Any] = json.loads(json.dumps(trace.steps))
@@ -226,6 +226,6 @@ def run(scenario: Any, server: Server) -> list[Any]:
 
 
 def recorded(area: str, name: str) -> list[Any]:
-    """What Apache Kafka answered."""
+    """Returns the recorded responses of Apache Kafka."""
     steps: list[Any] = json.loads((GOLDEN / "recorded" / area / f"{name}.json").read_text())["steps"]
     return steps

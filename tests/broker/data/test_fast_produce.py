@@ -44,7 +44,7 @@ PARTITIONS = 2
 
 
 class Coordinator(ProduceVerifier):
-    """Says yes to one id, no to another, and to the rest when it is told to."""
+    """Coordinator that confirms one id, denies another, and answers others when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -64,7 +64,7 @@ class Coordinator(ProduceVerifier):
 
 
 class Strict:
-    """Lets nobody write to one topic, nor one transactional id."""
+    """Authorizer that denies writes to one topic and with one transactional id."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Any, str]] = []
@@ -76,7 +76,7 @@ class Strict:
 
 
 def with_header(records: bytes, at: int, layout: str, value: int) -> bytes:
-    """The batch with a field of its header changed and a CRC that fits."""
+    """Changes a field of a batch's header and updates the CRC."""
     batch = bytearray(records)
     struct.pack_into(layout, batch, at, value)
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
@@ -111,7 +111,7 @@ CHANGES = st.one_of(
 
 
 def changed(records: bytes, change: Any) -> bytes | None:
-    """A batch with something done to it."""
+    """Changes a batch."""
     kind, at, value = change
     match kind:
         case "header":
@@ -141,7 +141,7 @@ RECORDS = st.lists(
 
 @dataclass(frozen=True)
 class Spec:
-    """A batch to be made: how many usual records or which others, and what else is not usual about it."""
+    """Description of a batch: number of common records or uncommon ones, and other uncommon properties."""
 
     producer_id: int
     transactional: bool
@@ -168,7 +168,7 @@ ODDITIES = st.one_of(
 
 @st.composite
 def requests(draw: Any) -> list[tuple[str, list[tuple[int, Spec]]]]:
-    """Topics, and in each what which partition gets. At most one thing about all of it is not usual."""
+    """Draws topics with batches for their partitions. At most one property of the request is uncommon."""
     producer_id = draw(st.integers(0, 2))
     transactional = bool(producer_id) and draw(st.sampled_from([False, True]))
     parts = [
@@ -197,7 +197,7 @@ def requests(draw: Any) -> list[tuple[str, list[tuple[int, Spec]]]]:
 
 
 class Pair(RuleBasedStateMachine):
-    """The same requests to a node as it is and to one without the compiled way."""
+    """Sends the same requests to a node with the fast path and to one without it."""
 
     @initialize(
         verify=st.booleans(),
@@ -293,7 +293,7 @@ class Pair(RuleBasedStateMachine):
 
     @rule(code=st.sampled_from([ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.COORDINATOR_NOT_AVAILABLE]))
     def verified(self, code: ErrorCode) -> None:
-        """The coordinator answers what it was asked longest ago."""
+        """Makes the coordinator answer its oldest request."""
         for node in self.nodes:
             assert isinstance(node.verifier, Coordinator)
             if node.verifier.asked:
@@ -316,7 +316,7 @@ class Pair(RuleBasedStateMachine):
         self.compare()
 
     def compare_questions(self) -> None:
-        """An authorizer may keep a record of what it is asked: what the generic path asks, never more often."""
+        """Checks that the fast path calls the authorizer no more often than the generic path."""
         quick, plain = (node.authorizer.asked if node.authorizer else [] for node in self.nodes)
         assert list(dict.fromkeys(quick)) == list(dict.fromkeys(plain))
         assert len(quick) <= len(plain)
@@ -368,7 +368,7 @@ TestPair.settings = settings(max_examples=150, stateful_step_count=25, deadline=
 
 
 def request_of(*records: bytes, topics: tuple[str, ...] = ("t",), tid: str | None = None) -> ProduceRequest:
-    """Each batch to a partition of its own, in every topic."""
+    """Makes a request with each batch for its own partition, in every topic."""
     data = [PartitionProduceData(index=index, records=each) for index, each in enumerate(records)]
     return ProduceRequest(
         transactional_id=tid, acks=-1, topic_data=[TopicProduceData(name=name, partition_data=data) for name in topics]
@@ -383,15 +383,15 @@ def plane_of(**more: Any) -> DataPlane:
 
 
 def is_fast(plane: DataPlane, request: ProduceRequest, version: int = 11) -> bool:
-    """Whether the compiled way takes it. It is appended then, and committed."""
+    """Returns True if the fast path serves the request, which is then committed."""
     taken = plane.produce_api.handle_fast(RequestContext(version), request)
     assert plane.pipeline.dirty == (taken is not None)
     plane.commit()
     return taken is not None
 
 
-def test_what_producers_send_all_day_goes_the_compiled_way() -> None:
-    """Else the comparison above would compare the generic path with itself."""
+def test_common_requests_take_the_fast_path() -> None:
+    """Otherwise the comparison above would compare the generic path with itself."""
     plane = plane_of()
     plain = batch_of(b"v", b"w")
     assert is_fast(plane, request_of(plain))
@@ -403,8 +403,8 @@ def test_what_producers_send_all_day_goes_the_compiled_way() -> None:
         assert is_fast(plane, request_of(batch_of(b"v", b"w", producer=(7, 0), sequence=sequence)))
 
 
-def test_batches_of_a_known_transaction_go_the_compiled_way() -> None:
-    """The first of a partition is verified by the plain one."""
+def test_batches_of_a_known_transaction_take_the_fast_path() -> None:
+    """The generic path verifies the first batch of a partition."""
     plane = plane_of(verifier=Coordinator())
     first, second = (batch_of(b"v", producer=(7, 0), sequence=at, transactional=True) for at in (0, 1))
     assert not is_fast(plane, request_of(first, tid="yes"))
@@ -414,8 +414,8 @@ def test_batches_of_a_known_transaction_go_the_compiled_way() -> None:
     assert plane.partition("t").producers.open_transactions == {7: 0}
 
 
-def test_transactions_of_two_producers_in_one_request_are_unusual() -> None:
-    """Though either of them would be expected alone: the generic path refuses both."""
+def test_transactions_of_two_producers_in_one_request_take_the_generic_path() -> None:
+    """The fast path serves either of them alone; the generic path refuses both together."""
     plane = plane_of(verifier=Coordinator())
     for producer_id, index in ((7, 0), (8, 1)):
         data = PartitionProduceData(
@@ -431,20 +431,20 @@ def test_transactions_of_two_producers_in_one_request_are_unusual() -> None:
     assert codes == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
 
 
-def test_a_batch_whose_records_are_numbered_wrongly_is_unusual() -> None:
+def test_a_batch_with_wrong_offset_deltas_takes_the_generic_path() -> None:
     plane = plane_of()
     sound = batch_of(b"v")
     assert sound[64] == 0
     assert not is_fast(plane, request_of(with_header(sound, 64, ">B", 2)))
 
 
-def test_authorized_topics_go_the_compiled_way() -> None:
+def test_authorized_topics_take_the_fast_path() -> None:
     plane = plane_of(authorizer=Strict())
     assert is_fast(plane, request_of(batch_of(b"v")))
     assert not is_fast(plane, request_of(batch_of(b"v"), topics=("t", "u")))
 
 
-def test_what_the_compiled_way_asked_is_not_asked_again_by_the_plain_one() -> None:
+def test_the_generic_path_reuses_the_authorizer_decisions_of_the_fast_path() -> None:
     authorizer = Strict()
     plane = plane_of(authorizer=authorizer)
     plane.call(request_of(batch_of(b"v"), topics=("t", "u")), 11)
@@ -453,8 +453,8 @@ def test_what_the_compiled_way_asked_is_not_asked_again_by_the_plain_one() -> No
 
 @pytest.mark.parametrize("version", [9, 11])
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_a_log_that_takes_nothing_is_answered_as_by_the_plain_way(code: ErrorCode, version: int) -> None:
-    """Another leader has written to it, or it is gone. The other partitions of the request are served."""
+def test_a_log_error_has_the_same_response_on_both_paths(code: ErrorCode, version: int) -> None:
+    """Another leader has written to the log, or the log is gone. The request's other partitions are served."""
     answers = []
     for name in ("handle", "handle_generic"):
         plane = plane_of()

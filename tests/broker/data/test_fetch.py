@@ -1,4 +1,4 @@
-"""Fetch: what a reader gets and when: isolation, sizes, epochs, and long polls that are answered exactly once."""
+"""Fetch: isolation, sizes, epochs, and long polls that complete exactly once."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def plane_with(*batches: bytes, verify: bool = False, **settings: Any) -> DataPl
     return plane
 
 
-def test_whole_answer_with_stored_bytes() -> None:
-    """The batches as they are stored, in one piece, from the one that holds the offset on."""
+def test_whole_response_with_stored_bytes() -> None:
+    """The response has the stored batches from the one that contains the offset on."""
     plane = plane_with(batch_of(b"a", b"b"), batch_of(b"c"))
     stored = b"".join(bytes(batch) for _, batch in plane.partition("t").log.batches())
     expected = PartitionData(
@@ -84,9 +84,9 @@ def test_whole_answer_with_stored_bytes() -> None:
     assert plane.call(fetch(entry(1)), 12) == told(expected)
 
 
-def test_nothing_uncommitted_is_read() -> None:
-    """A reader at the tail that finds nothing waits for the commit that is under way, even with max_wait 0: with one
-    replica Kafka has every append readable at once.
+def test_uncommitted_records_are_not_read() -> None:
+    """A reader at the end of the log waits for the present commit, even with max_wait 0: in Kafka, with one replica,
+    every append is readable at once.
     """
     plane = plane_with(batch_of(b"a"))
     plane.send(request(("t", 0, batch_of(b"b"))), 11)
@@ -98,7 +98,7 @@ def test_nothing_uncommitted_is_read() -> None:
 
 
 def test_a_fetch_behind_an_append_without_acks_sees_it() -> None:
-    """Whatever else there is to read: nobody told its producer when it became durable."""
+    """It sees it even if there is other data: the producer got no response that told it when to read."""
     plane = plane_with(batch_of(b"a"))
     assert plane.send(request(("t", 0, batch_of(b"b")), acks=0), 11) is None
     pending = plane.send(fetch(entry(0)), 12)
@@ -107,7 +107,7 @@ def test_a_fetch_behind_an_append_without_acks_sees_it() -> None:
 
 
 def test_a_waiting_fetch_survives_a_failed_commit() -> None:
-    """The append is gone; the fetch with max_wait 0 answers of what there is."""
+    """The append is lost; the fetch with max_wait 0 gets the present data."""
     plane = plane_with()
     plane.send(request(("t", 0, batch_of(b"b"))), 11)
     pending = plane.send(fetch(entry(0)), 12)
@@ -120,13 +120,13 @@ def test_a_waiting_fetch_survives_a_failed_commit() -> None:
 # ---------------------------------------------------------------- long polls
 
 
-def test_a_poll_with_data_is_answered_at_once() -> None:
+def test_a_poll_with_data_completes_at_once() -> None:
     plane = plane_with(batch_of(b"a"))
     assert values_in(data_of(plane.send(fetch(entry(0), wait_ms=500), 12)).records) == [(0, b"a")]
 
 
-def test_a_poll_is_woken_by_an_append() -> None:
-    """Once, by the commit, with everything there is then; nothing of it stays behind."""
+def test_an_append_completes_a_poll() -> None:
+    """The commit completes it once with all data of that moment, and leaves no state."""
     plane = plane_with()
     pending = plane.send(fetch(entry(0), wait_ms=500), 12)
     assert (pending.done, pending.parked) == (False, True)
@@ -140,7 +140,7 @@ def test_a_poll_is_woken_by_an_append() -> None:
     assert plane.purgatory.expired_total == 0
 
 
-def test_a_poll_ends_when_its_time_is_up() -> None:
+def test_a_poll_ends_at_its_timeout() -> None:
     plane = plane_with()
     pending = plane.send(fetch(entry(0), wait_ms=500), 12)
     plane.advance(499)
@@ -158,10 +158,10 @@ def test_a_poll_ends_when_its_time_is_up() -> None:
         (ValueError("a bug"), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_a_poll_whose_read_fails_is_answered_all_the_same(
+def test_a_poll_whose_read_fails_gets_an_error(
     failure: Exception, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not left open: a connection behind it would hang."""
+    """Without a response, its connection would hang."""
     plane = plane_with()
     parked = plane.send(fetch(entry(0), wait_ms=10_000), 12)
     assert parked.parked
@@ -176,7 +176,7 @@ def test_a_poll_whose_read_fails_is_answered_all_the_same(
 
 
 def test_a_closed_connection_drops_its_poll() -> None:
-    """Nothing waits on, nothing is completed, and later appends find nobody."""
+    """The poll is never completed, and later appends do not find it."""
     plane = plane_with()
     pending = plane.send(fetch(entry(0), wait_ms=500), 12)
     pending.abandon()
@@ -197,14 +197,14 @@ def test_a_poll_waits_for_min_bytes_of_all_its_partitions() -> None:
     assert [values_in(data.records) for data in pending.response.responses[0].partitions] == [[(0, b"a")], [(0, b"b")]]
 
 
-def test_a_partition_that_is_full_counts_as_full() -> None:
-    """min_bytes above what whole batches within the limit make: waiting would not bring more."""
+def test_a_partition_beyond_its_limit_counts_as_the_limit() -> None:
+    """min_bytes exceeds the whole batches within the limit: waiting would not add bytes."""
     plane = plane_with(batch_of(b"a" * 100), batch_of(b"b" * 100))
     answer = plane.send(fetch(entry(0, most=250), wait_ms=500, min_bytes=250), 12)
     assert values_in(data_of(answer).records) == [(0, b"a" * 100)]
 
 
-def test_a_poll_of_a_deleted_topic_is_told() -> None:
+def test_a_poll_of_a_deleted_topic_gets_an_error() -> None:
     plane = plane_with()
     pending = plane.send(fetch(entry(0), wait_ms=500), 12)
     plane.partitions.on_topic_deleted(plane.topics["t"])
@@ -212,8 +212,8 @@ def test_a_poll_of_a_deleted_topic_is_told() -> None:
     assert data_of(plane.call(fetch(entry(0)), 12)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_poll_below_a_new_log_start_is_told() -> None:
-    """DeleteRecords wakes its readers, and one that is now below the start learns so."""
+def test_a_poll_below_a_new_log_start_gets_an_error() -> None:
+    """DeleteRecords wakes readers; one that is now below the start gets OFFSET_OUT_OF_RANGE."""
     plane = plane_with(batch_of(b"a"), batch_of(b"b"))
     pending = plane.send(fetch(entry(1), wait_ms=500, min_bytes=1000), 12)
     plane.partition("t").delete_before(2)
@@ -221,13 +221,13 @@ def test_a_poll_below_a_new_log_start_is_told() -> None:
     assert data_of(pending.response).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_poll_answers_an_error_at_once() -> None:
+def test_a_poll_with_an_error_completes_at_once() -> None:
     plane = plane_with()
     answer = plane.send(fetch(entry(0), entry(0, 9), wait_ms=500), 12)
     assert [data.error_code for data in answer.responses[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_a_request_without_partitions_is_answered_at_once() -> None:
+def test_a_request_without_partitions_completes_at_once() -> None:
     assert plane_with().send(fetch(wait_ms=500), 12) == FetchResponse()
 
 
@@ -235,7 +235,7 @@ def test_a_request_without_partitions_is_answered_at_once() -> None:
 
 
 def test_committed_readers_stop_at_the_first_open_transaction_and_skip_aborted_ones() -> None:
-    """KIP-98: the whole life of two transactions, seen at both levels."""
+    """Reads two transactions from begin to end at both isolation levels (KIP-98)."""
     plane = plane_with(batch_of(b"0"), transactional(), transactional(producer=(8, 0)), batch_of(b"3"))
     partition = plane.partition("t")
 
@@ -261,7 +261,7 @@ def test_committed_readers_stop_at_the_first_open_transaction_and_skip_aborted_o
     assert (behind is None, len(behind or ())) == (False, 0)
 
 
-def test_a_committed_poll_is_woken_by_the_marker() -> None:
+def test_the_marker_completes_a_read_committed_poll() -> None:
     plane = plane_with(transactional())
     pending = plane.send(fetch(entry(0), wait_ms=500, committed=True), 12)
     produce(plane, transactional(1), tid="tid")
@@ -277,7 +277,7 @@ def test_a_committed_poll_is_woken_by_the_marker() -> None:
 
 
 def epochs() -> DataPlane:
-    """A log with records of epochs 0 and 1, on a node in epoch 2."""
+    """Makes a log with records of epochs 0 and 1, on a node in epoch 2."""
     plane = plane_with(batch_of(b"0"), batch_of(b"1"))
     plane.restart()
     produce(plane, batch_of(b"2"))
@@ -287,7 +287,7 @@ def epochs() -> DataPlane:
 
 
 def test_leader_epochs_are_checked_and_name_the_leader() -> None:
-    """KIP-320; from v16 on a fenced reader learns where the leader is (KIP-951)."""
+    """From v16 on, the response to a fenced reader names the leader (KIP-320, KIP-951)."""
     plane = epochs()
     for epoch, code in ((1, ErrorCode.FENCED_LEADER_EPOCH), (2, 0), (3, ErrorCode.UNKNOWN_LEADER_EPOCH)):
         assert data_of(plane.call(fetch(entry(0, epoch=epoch)), 12)).error_code == code
@@ -297,8 +297,8 @@ def test_leader_epochs_are_checked_and_name_the_leader() -> None:
     assert [(node.node_id, node.host, node.port) for node in answer.node_endpoints] == [(1, "localhost", 9092)]
 
 
-def test_a_log_that_parts_from_the_readers_is_told() -> None:
-    """The end of the largest epoch that both may have: there the reader truncates."""
+def test_a_diverging_log_is_in_the_response() -> None:
+    """The response has the end of the largest common epoch, where the reader truncates."""
     plane = epochs()
     diverged = [(3, 0, EpochEndOffset(epoch=0, end_offset=2)), (9, 1, EpochEndOffset(epoch=1, end_offset=3))]
     for offset, last_epoch, expected in diverged:
@@ -314,8 +314,8 @@ def test_a_log_that_parts_from_the_readers_is_told() -> None:
 # ---------------------------------------------------------------- coordinator's topics
 
 
-def test_a_coordinators_topic_is_read_like_any_other_and_wakes_its_readers() -> None:
-    """`__consumer_offsets` through its shard: what a shard decides reaches a consumer of the topic."""
+def test_a_coordinators_topic_is_read_like_any_other() -> None:
+    """A record that a shard writes to `__consumer_offsets` completes the poll of a consumer of the topic."""
     plane = DataPlane()
     plane.topic("__consumer_offsets", cleanup_policy="compact")
     partition = plane.partition("__consumer_offsets")

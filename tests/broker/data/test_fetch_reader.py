@@ -1,4 +1,4 @@
-"""The compiled reader of fetches against its definition in plain Python: the same requests, the same whole answers."""
+"""The compiled fetch reader and its Python definition give the same responses to the same requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS = 150
 
 
 class Denies:
-    """An authorizer that lets nobody read some topics."""
+    """An authorizer that denies reads of some topics."""
 
     def __init__(self) -> None:
         self.denied: set[str] = set()
@@ -29,7 +29,7 @@ class Denies:
 
 
 class Pair:
-    """Two planes that are told the same: one reads by the compiled reader, one by the plain one."""
+    """Two data planes with the same requests: one has the compiled reader, one the Python reader."""
 
     def __init__(self, rng: random.Random, authorized: bool) -> None:
         self.rng = rng
@@ -48,7 +48,7 @@ class Pair:
         return first, second
 
     def same(self, answers: tuple[Any, Any], version: int) -> Any:
-        """Both answers are equal as the client reads them; those that wait are compared when they are there."""
+        """Compares both responses as the client decodes them; parked ones are compared when complete."""
         first, second = answers
         assert isinstance(first, Pending) == isinstance(second, Pending)
         if isinstance(first, Pending):
@@ -62,12 +62,12 @@ class Pair:
         return read[0]
 
     def settle(self) -> None:
-        """What came meanwhile is the same too, and has come to both."""
+        """Compares the responses that were completed since; both planes must have them."""
         waiting, self.waiting = self.waiting, []
         for answers, version in waiting:
             self.same(answers, version)
 
-    # ---- what may happen
+    # ---- events
 
     def append(self) -> None:
         topic, index = self.rng.choice((("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)))
@@ -78,7 +78,7 @@ class Pair:
         self.each(lambda plane: plane.send(request((topic, index, batch), acks=acks), 11))
 
     def transact(self) -> None:
-        """A transaction's records, or its end."""
+        """Writes a transaction's records, or ends it."""
         index = self.rng.randrange(2)
         if self.rng.random() < 0.5:
             sequence = self.sequences.get(("b", index), 0)
@@ -107,7 +107,7 @@ class Pair:
         self.each(lambda plane: plane.partition("a", index).delete_before(plane.partition("a", index).high_watermark))
 
     def remake(self) -> None:
-        """A topic goes, or comes (again, by another id)."""
+        """Deletes a topic, or creates it (again, with another id)."""
         self.commit()
         name = self.rng.choice(("a", "later"))
         if name in self.planes[0].topics and name != "a":
@@ -177,7 +177,7 @@ class Pair:
 
 @pytest.mark.parametrize("authorized", [False, True])
 @pytest.mark.parametrize("seed", range(30))
-def test_both_readers_answer_alike(seed: int, authorized: bool) -> None:
+def test_both_readers_give_the_same_responses(seed: int, authorized: bool) -> None:
     """Random appends, commits and their failures, transactions, deletions, denials and fetches of every kind."""
     print("seed", seed)
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Bounds of fetch sessions: partitions of all sessions, partitions that cannot be read, the life of a connection."""
+"""Bounds of fetch sessions: partitions of all sessions, unreadable partitions, the end of a connection."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def members(count: int, first: int = 0) -> dict[Any, SessionPartition]:
 
 
 @pytest.mark.parametrize(("unreadable", "session"), [(MAX_UNREADABLE, True), (MAX_UNREADABLE + 1, False)])
-def test_partitions_that_cannot_be_read_make_no_session_if_they_are_many(unreadable: int, session: bool) -> None:
+def test_many_unreadable_partitions_prevent_a_session(unreadable: int, session: bool) -> None:
     plane = plane_with()
     answer = plane.call(found(topic_of("absent", unreadable)), 12)
     assert (answer.error_code, told(answer)) == (0, unreadable)
     assert (answer.session_id, plane.sessions.partitions) == ((FIRST_ID, unreadable) if session else (0, 0))
 
 
-def test_a_session_ends_when_many_of_its_partitions_cannot_be_read() -> None:
-    """Each of its short requests would name them all again."""
+def test_many_unreadable_partitions_end_a_session() -> None:
+    """The response to each of its short requests would name them all."""
     plane = plane_with()
     first = plane.call(found(topic_of("absent", MAX_UNREADABLE)), 12)
     more = plane.call(found(topic_of("absent", 1, MAX_UNREADABLE), epoch=1, session_id=first.session_id), 12)
@@ -55,7 +55,7 @@ def test_a_session_ends_when_many_of_its_partitions_cannot_be_read() -> None:
 
 
 @pytest.mark.parametrize("incremental", [False, True])
-def test_names_that_no_topic_can_have_are_not_kept(incremental: bool) -> None:
+def test_names_that_are_too_long_are_not_stored(incremental: bool) -> None:
     plane = plane_with()
     name = "n" * (MAX_NAME_LENGTH + 1)
     if not incremental:
@@ -67,8 +67,8 @@ def test_names_that_no_topic_can_have_are_not_kept(incremental: bool) -> None:
     assert plane.call(found(topic_of("n" * MAX_NAME_LENGTH, 1)), 12).session_id != 0
 
 
-def test_all_sessions_together_have_so_many_partitions() -> None:
-    """A client that finds no room fetches without a session; one whose session would outgrow it begins anew."""
+def test_the_partitions_of_all_sessions_are_limited() -> None:
+    """Beyond the limit, a client fetches without a session; a session that grows beyond it is closed."""
     plane = DataPlane(config={"kcore.max.fetch.session.partitions": "5"})
     plane.topic("t", 6)
     first = plane.call(found(topic_of("t", 3)), 12).session_id
@@ -80,7 +80,7 @@ def test_all_sessions_together_have_so_many_partitions() -> None:
     assert plane.call(found(topic_of("t", 6)), 12).session_id == 0
 
 
-def test_sessions_give_way_until_there_is_room() -> None:
+def test_sessions_are_evicted_until_there_is_room() -> None:
     ids: Iterator[int] = iter(range(1, 100))
     sessions = FetchSessions(10, lambda: next(ids), 10)
     assert [sessions.create(members(4), False, 0), sessions.create(members(4), False, 1)] == [1, 2]
@@ -103,7 +103,7 @@ def test_a_session_ends_with_its_connection() -> None:
     assert plane.sessions.partitions == 2
 
 
-def test_a_server_gives_sessions_back_with_the_connection() -> None:
+def test_a_server_closes_sessions_with_the_connection() -> None:
     with LiveServer() as live:
         sessions = live.engine.fetch_sessions
         with live.connect() as connection:

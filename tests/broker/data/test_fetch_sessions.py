@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what a session remembers and leaves out, against a model; which sessions give way."""
+"""Fetch sessions (KIP-227): state and responses of a session compared with a model, and eviction."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FIRST_ID = 1001
 
 
 def names(response: FetchResponse) -> list[int]:
-    """The partitions of topic t in an answer, in order."""
+    """Returns the partitions of topic t in a response, in order."""
     return [data.partition_index for topic in response.responses for data in topic.partitions]
 
 
-def test_epochs_go_up_and_never_come_back_to_zero() -> None:
+def test_epochs_increase_and_never_wrap_to_zero() -> None:
     assert [next_epoch(epoch) for epoch in (0, 1, MAX_EPOCH)] == [1, 2, 1]
 
 
 def test_the_life_of_a_session() -> None:
-    """Founded by epoch 0, told of news only, closed by epoch -1."""
+    """Epoch 0 creates it, responses have only changes, epoch -1 closes it."""
     plane = DataPlane()
     plane.topic("t", 3)
     plane.call(request(("t", 1, batch_of(b"a"))), 11)
@@ -42,7 +42,7 @@ def test_the_life_of_a_session() -> None:
 
 
 def test_wrong_ids_epochs_and_kinds_are_refused() -> None:
-    """70, 71 and 106, with no topics and without harm to the session."""
+    """They get 70, 71 and 106 without topics, and the session stays valid."""
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     for session_id, epoch, version, code in (
@@ -56,14 +56,14 @@ def test_wrong_ids_epochs_and_kinds_are_refused() -> None:
         assert (answer.error_code, names(answer)) == (code, []), (session_id, epoch, version)
 
 
-def test_a_full_fetch_within_a_session_makes_a_new_one() -> None:
+def test_a_full_fetch_within_a_session_creates_a_new_one() -> None:
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     assert plane.call(fetch(entry(0), session_id=FIRST_ID, session_epoch=0), 12).session_id == FIRST_ID + 1
     assert len(plane.sessions) == 1
 
 
-def test_a_session_that_is_emptied_is_closed() -> None:
+def test_a_session_without_partitions_is_closed() -> None:
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     forgotten = [ForgottenTopic(topic="t", partitions=[0])]
@@ -71,8 +71,8 @@ def test_a_session_that_is_emptied_is_closed() -> None:
     assert (answer.session_id, answer.error_code, len(plane.sessions)) == (0, 0, 0)
 
 
-def test_an_error_is_told_again_and_its_end_too() -> None:
-    """A topic that comes later: the error every time, then the partition although nothing moved."""
+def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
+    """A missing topic is in each response; once it exists, the next response has it without other changes."""
     plane = plane_with()
     plane.call(fetch(entry(0), topic="later", session_id=0, session_epoch=0), 12)
     for epoch in (1, 2):
@@ -85,7 +85,7 @@ def test_an_error_is_told_again_and_its_end_too() -> None:
 
 
 def test_sessions_by_id_know_their_topics_names() -> None:
-    """100 while an id is unknown; once it was known, 103 when its name belongs to another topic and 3 when to none."""
+    """An unknown id gets 100; a known one gets 103 if its name belongs to another topic, and 3 if to none."""
     plane = plane_with()
     topic = plane.topics["t"]
     unknown = FetchTopic(topic_id=b"x" * 16, partitions=[entry(0)])
@@ -104,8 +104,8 @@ def test_sessions_by_id_know_their_topics_names() -> None:
     assert code(2) == ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-def test_a_request_that_was_overtaken_is_told() -> None:
-    """Two requests of one session at a time: the one that waited comes back with 71."""
+def test_an_overtaken_request_gets_an_error() -> None:
+    """Of two concurrent requests of one session, the parked one gets 71."""
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     waiting = plane.send(FetchRequest(session_id=FIRST_ID, session_epoch=1, max_wait_ms=500, min_bytes=1), 12)
@@ -115,7 +115,7 @@ def test_a_request_that_was_overtaken_is_told() -> None:
 
 
 def test_partitions_with_data_go_behind_those_without() -> None:
-    """So that the next answer, if it is full early, begins with those that had nothing."""
+    """The next response begins with the partitions that had no data, in case it reaches its limit."""
     plane = DataPlane()
     plane.topic("t", 3)
     for index in range(3):
@@ -134,22 +134,22 @@ def test_partitions_with_data_go_behind_those_without() -> None:
 
 
 class SessionModel:
-    """What a client must have been told, by remembering everything it was told."""
+    """Model of a client that stores everything it received."""
 
     def __init__(self, told: dict[int, tuple[int, int]]) -> None:
         self.offsets = dict.fromkeys(told, 0)
         self.told = told
 
     def expected(self, marks: dict[int, tuple[int, int]]) -> set[int]:
-        """Partitions with data behind their offset, or whose high watermark or start is not what was told."""
+        """Lists partitions with data behind their offset, or with a changed high watermark or start."""
         return {
             index for index in self.offsets if marks[index][0] > self.offsets[index] or marks[index] != self.told[index]
         }
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_session_tells_what_changed_and_nothing_else(seed: int) -> None:
-    """Random appends, deletions, moves, additions and forgetting; each answer has exactly the partitions with news."""
+def test_responses_of_a_session_have_exactly_the_changes(seed: int) -> None:
+    """Random appends, deletions, moves, additions and removals; each response has exactly the changed partitions."""
     print("seed", seed)
     rng = random.Random(seed)
     plane = DataPlane()
@@ -212,14 +212,14 @@ def sessions_of(*sizes: int, slots: int) -> tuple[FetchSessions, list[int]]:
 
 
 def test_there_are_no_more_sessions_than_slots() -> None:
-    """Young sessions do not give way, whatever their size; the newcomer gets none."""
+    """Young sessions of any size are not evicted; the new client gets no session."""
     sessions, ids = sessions_of(1, 2, slots=2)
     assert ids == [1, 2]
     assert sessions.create(members(50), False, EVICTION_MS) == 0
     assert FetchSessions(0, lambda: 1).create(members(1), False, 0) == 0
 
 
-def test_the_session_longest_unused_gives_way_when_it_is_stale() -> None:
+def test_the_least_recently_used_session_is_evicted_when_expired() -> None:
     sessions, _ = sessions_of(5, 5, slots=2)
     session = sessions.get(1)
     assert session is not None
@@ -229,8 +229,8 @@ def test_the_session_longest_unused_gives_way_when_it_is_stale() -> None:
     assert sessions.evictions == 1
 
 
-def test_an_old_session_gives_way_to_a_larger_one() -> None:
-    """Old by its making, in use all the same: the smallest first, and never to one that is not larger."""
+def test_a_larger_session_evicts_an_old_one() -> None:
+    """Age counts from creation, even if the session is in use. The smallest is evicted first, only by a larger one."""
     sessions, _ = sessions_of(3, 2, slots=2)
     for session_id in (1, 2):
         session = sessions.get(session_id)
@@ -245,7 +245,7 @@ def test_an_old_session_gives_way_to_a_larger_one() -> None:
     assert sessions.get(1) is None
 
 
-def test_session_ids_are_not_given_twice() -> None:
+def test_session_ids_are_unique() -> None:
     ids = iter([7, 7, 8])
     sessions = FetchSessions(10, lambda: next(ids))
     assert [sessions.create(members(1), False, 0) for _ in range(2)] == [7, 8]

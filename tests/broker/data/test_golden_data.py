@@ -1,4 +1,4 @@
-"""What Apache Kafka answered to the scenarios of area `data`, answered by the data plane alone in virtual time."""
+"""The scenarios of area `data`: the data plane in virtual time responds like Apache Kafka."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ SCENARIOS = scenarios("data")
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
-def test_scenario_is_answered_as_kafka_did(name: str) -> None:
-    """Whole responses, request by request."""
+def test_responses_to_a_scenario_equal_kafkas(name: str) -> None:
+    """Compares whole responses, request by request."""
     steps = run(SCENARIOS[name], Server())
     assert golden.compare(recorded("data", name), steps) == []
 
 
 def test_every_recording_has_its_scenario() -> None:
-    """No recording is left out."""
+    """Every recording is compared."""
     files = (golden.HERE / "recorded" / "data").glob("*.json")
     assert {file.stem for file in files} == set(SCENARIOS)

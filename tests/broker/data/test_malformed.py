@@ -1,4 +1,4 @@
-"""Whatever a client sends, it is answered with a code, and what is stored can be read."""
+"""Malformed requests get an error code, and stored batches stay readable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REFUSALS = {
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A batch with some bytes changed, mostly under a CRC that fits, sometimes cut or with something behind it."""
+    """Draws a batch with changed bytes, usually with a valid CRC, sometimes truncated or with trailing bytes."""
     batch = bytearray(draw(st.sampled_from(SEEDS)))
     for _ in range(draw(st.integers(1, 4))):
         batch[draw(st.integers(0, len(batch) - 1))] = draw(st.integers(0, 255))
@@ -54,7 +54,7 @@ def damaged(draw: st.DrawFn) -> bytes:
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.one_of(damaged(), damaged(), st.binary(max_size=100), st.sampled_from(SEEDS)), max_size=12))
 def test_damaged_batches_are_refused_or_stored_whole(batches: list[bytes]) -> None:
-    """What is taken is a batch that every consumer can read; the log stays sound."""
+    """Every accepted batch can be read by every consumer, and the log stays valid."""
     plane = DataPlane()
     plane.topic("t")
     for records in batches:
@@ -82,8 +82,8 @@ OFFSETS = st.sampled_from([-(2**63), -2, -1, 0, 1, 2, 3, 4, 2**63 - 1])
     st.tuples(NUMBERS, NUMBERS, NUMBERS, st.integers(-128, 127), NUMBERS, NUMBERS),
     st.lists(NUMBERS, max_size=3),
 )
-def test_odd_fetches_are_answered(entries: Any, limits: Any, forgotten: list[int]) -> None:
-    """At once, at their time, or when data comes; nothing is left behind."""
+def test_odd_fetches_get_a_response(entries: Any, limits: Any, forgotten: list[int]) -> None:
+    """The response comes at once, at the timeout, or with data; no state remains."""
     plane = DataPlane()
     plane.topic("t", 2)
     plane.call(request(("t", 0, SEEDS[0]), ("t", 1, SEEDS[1])), 11)
@@ -126,7 +126,7 @@ def test_odd_fetches_are_answered(entries: Any, limits: Any, forgotten: list[int
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(NUMBERS, OFFSETS, NUMBERS), max_size=4), st.integers(-128, 127), st.integers(1, 11))
-def test_odd_questions_for_offsets_are_answered(entries: Any, isolation_level: int, version: int) -> None:
+def test_odd_list_offsets_requests_get_a_response(entries: Any, isolation_level: int, version: int) -> None:
     plane = DataPlane()
     plane.topic("t", 2)
     plane.call(request(("t", 0, SEEDS[0]), ("t", 1, SEEDS[4])), 11)

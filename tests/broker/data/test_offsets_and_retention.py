@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords, retention: where a partition begins and ends, and when."""
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords and retention: start and end offsets of partitions."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def stamped(*timestamps: int, codec: int = 0, log_append_time: bool = False) -> 
     return builder.build()
 
 
-def test_whole_answers_of_every_kind() -> None:
+def test_whole_responses_of_every_kind() -> None:
     plane = plane_with(stamped(10, 30, 20), stamped(15, 30))
     assert ask(plane, -1, -2, -3, -4, -5, -6) == [at(5), at(0), at(1, 30), at(0), NONE, NONE]
     assert ask(plane, 0, 10, 11, 30, 31) == [at(0, 10), at(0, 10), at(1, 30), at(1, 30), NONE]
@@ -71,7 +71,7 @@ def test_whole_answers_of_every_kind() -> None:
 @pytest.mark.parametrize("codec", [0, 1])
 @pytest.mark.parametrize("seed", range(4))
 def test_times_are_found_as_by_a_scan(seed: int, codec: int) -> None:
-    """The first record at or after a time, in logs whose times go anywhere, also above a start within a batch."""
+    """Finds the first record at or after a time, in logs with unordered times, also if the start is within a batch."""
     print("seed", seed)
     rng = random.Random(seed)
     plane = plane_with()
@@ -101,14 +101,14 @@ def test_a_batch_with_the_time_of_its_append_is_found_at_its_first_record() -> N
 
 
 def test_committed_readers_see_no_offset_behind_an_open_transaction() -> None:
-    """Latest is the last stable offset; times and the greatest timestamp beyond it are not found."""
+    """The latest offset is the last stable one; times and the largest timestamp beyond it are not found."""
     plane = plane_with(stamped(10), transactional())
     assert ask(plane, -1, -3, 11, committed=True) == [at(1), NONE, NONE]
     assert ask(plane, -1, -3, 11) == [at(2), at(1, WALL_MS), at(1, WALL_MS)]
 
 
-def test_questions_that_are_refused() -> None:
-    """Special values before their versions, unknown ones, partitions asked for twice, other epochs."""
+def test_invalid_list_offsets_requests_are_refused() -> None:
+    """Special values before their versions, unknown values, duplicate partitions, other epochs."""
     plane = plane_with()
     for timestamp, version in ((-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-9, 11)):
         assert ask(plane, timestamp, version=version)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -120,14 +120,14 @@ def test_questions_that_are_refused() -> None:
     assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
-def test_a_question_behind_an_append_without_acks_counts_it() -> None:
+def test_list_offsets_includes_an_earlier_append_without_acks() -> None:
     plane = plane_with()
     plane.send(request(("t", 0, batch_of(b"v")), acks=0), 11)
     assert ask(plane, -1) == [at(1)]
 
 
 def test_epochs_end_where_the_next_begins() -> None:
-    """The table of KIP-101 over three lives of a node, the second without an append."""
+    """Checks the table of KIP-101 over three starts of a node, the second without an append."""
     plane = plane_with(batch_of(b"0"), batch_of(b"1"))
     plane.restart()
     plane.restart()
@@ -155,7 +155,7 @@ def delete(plane: DataPlane, offset: int, topic: str = "t") -> DeleteRecordsPart
     return found
 
 
-def test_what_must_not_be_deleted() -> None:
+def test_invalid_deletions_are_refused() -> None:
     plane = plane_with()
     plane.topic("__consumer_offsets", cleanup_policy="compact")
     plane.topic("compacted", cleanup_policy="compact")
@@ -165,7 +165,7 @@ def test_what_must_not_be_deleted() -> None:
     assert delete(plane, 0, "both") == DeleteRecordsPartitionResult(low_watermark=0)
 
 
-def test_a_deletion_is_answered_when_it_is_durable_and_fails_with_its_commit() -> None:
+def test_the_response_to_a_deletion_waits_for_its_commit() -> None:
     plane = plane_with(batch_of(b"0"), batch_of(b"1"))
     entry = DeleteRecordsPartition(partition_index=0, offset=1)
     asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[entry])])
@@ -177,7 +177,7 @@ def test_a_deletion_is_answered_when_it_is_durable_and_fails_with_its_commit() -
     assert delete(plane, 1) == DeleteRecordsPartitionResult(low_watermark=1)
 
 
-def test_two_deletions_in_one_round_are_answered_with_the_higher_start() -> None:
+def test_two_deletions_in_one_round_return_the_higher_start() -> None:
     plane = plane_with(batch_of(b"0"), batch_of(b"1"))
     answers = []
     for offset in (2, 1):
@@ -188,7 +188,7 @@ def test_two_deletions_in_one_round_are_answered_with_the_higher_start() -> None
     assert [answer.response.topics[0].partitions[0].low_watermark for answer in answers] == [2, 2]
 
 
-def test_an_open_transaction_whose_records_are_deleted_holds_readers_at_the_start() -> None:
+def test_an_open_transaction_with_deleted_records_keeps_readers_at_the_start() -> None:
     plane = plane_with(transactional(), batch_of(b"1"), batch_of(b"2"))
     assert plane.partition("t").last_stable_offset == 0
     assert delete(plane, 2).low_watermark == 2
@@ -207,8 +207,8 @@ def enforce(plane: DataPlane) -> int:
     return plane.partition("t").log_start_offset
 
 
-def test_old_batches_go() -> None:
-    """retention.ms by the largest timestamp of a batch; a younger one keeps those behind it."""
+def test_old_batches_are_deleted() -> None:
+    """retention.ms applies to the largest timestamp of a batch; a younger batch keeps those behind it."""
     hour_ms = 3_600_000
     batches = [stamped(WALL_MS - age * hour_ms, WALL_MS - (age + 1) * hour_ms) for age in (5, 3, 9, 1)]
     plane = plane_with(*batches, retention_ms=4 * hour_ms)
@@ -219,8 +219,8 @@ def test_old_batches_go() -> None:
     plane.settings["t"]["retention.ms"] = -1
 
 
-def test_batches_beyond_the_size_go() -> None:
-    """retention.bytes: whole batches from the start, as long as at least so much is left."""
+def test_batches_beyond_the_size_are_deleted() -> None:
+    """retention.bytes deletes whole batches from the start, as long as that many bytes remain."""
     size = len(stamped(1))
     plane = plane_with(*[stamped(WALL_MS)] * 10, retention_bytes=4 * size + 1)
     assert enforce(plane) == 5
@@ -229,7 +229,7 @@ def test_batches_beyond_the_size_go() -> None:
     assert enforce(plane) == 10
 
 
-def test_compacted_topics_and_unlimited_ones_keep_everything() -> None:
+def test_compacted_and_unlimited_topics_keep_all_batches() -> None:
     for settings in ({"cleanup_policy": "compact", "retention_ms": 1}, {"retention_ms": -1}):
         plane = plane_with(**settings)
         produce(plane, batch_of(b"v", keys={0: b"k"}, timestamp_ms=1))

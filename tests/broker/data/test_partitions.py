@@ -1,4 +1,4 @@
-"""Partitions: in step with the metadata, as logs of coordinator shards, and after restarts and damage."""
+"""Partitions: metadata changes, use as logs of coordinator shards, restarts and damage."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def followed() -> tuple[DataPlane, Topics, Partitions]:
     return plane, topics, partitions
 
 
-def test_partitions_come_grow_and_go_with_their_topic() -> None:
-    """Logs are created and dropped in the commit of the metadata that says so."""
+def test_partitions_are_created_and_dropped_with_their_topic() -> None:
+    """Logs are created and dropped in the commit of the metadata change."""
     plane, topics, partitions = followed()
     topics.created(TopicInfo("t", ID, 2))
     assert plane.pipeline.dirty
@@ -67,8 +67,8 @@ def test_partitions_come_grow_and_go_with_their_topic() -> None:
     assert partition.closed
 
 
-def test_a_topic_made_again_has_an_empty_log() -> None:
-    """The same name with another id; the old id is unknown."""
+def test_a_topic_that_is_created_again_has_an_empty_log() -> None:
+    """It has the same name and another id; the old id is unknown."""
     plane, topics, partitions = followed()
     topics.created(TopicInfo("t", ID, 1))
     first = partitions.get("t", 0)
@@ -83,7 +83,7 @@ def test_a_topic_made_again_has_an_empty_log() -> None:
     assert (second.end_offset, partitions.ids.get(ID)) == (0, None)
 
 
-def test_settings_are_those_in_force_and_follow_their_changes() -> None:
+def test_partitions_have_the_effective_settings_after_each_change() -> None:
     _, topics, partitions = followed()
     own = ConfigKey(ConfigType.TOPIC, "t")
     topics.image.put_setting(own, "max.message.bytes", "100")
@@ -103,7 +103,7 @@ def test_settings_are_those_in_force_and_follow_their_changes() -> None:
 
 
 class Fact:
-    """A key and a value in one."""
+    """A record that is both key and value."""
 
     def encode_key(self) -> bytes:
         return b"k"
@@ -113,7 +113,7 @@ class Fact:
 
 
 class Machine:
-    """A state machine that counts what it is told."""
+    """A state machine that counts records."""
 
     def __init__(self, context: Any) -> None:
         self.replayed: list[tuple[int, int]] = []
@@ -152,8 +152,8 @@ def shard_on(plane: DataPlane) -> Shard[Machine]:
     return shard
 
 
-def test_a_shard_lives_on_a_partition() -> None:
-    """What it decides is read like any topic; a transaction in it holds committed readers back; it loads again."""
+def test_a_partition_is_the_log_of_a_shard() -> None:
+    """Consumers read its records; its transactions limit read_committed readers; it loads again."""
     plane = DataPlane()
     plane.topic("__consumer_offsets", cleanup_policy="compact")
     shard = shard_on(plane)
@@ -175,7 +175,7 @@ def test_a_shard_lives_on_a_partition() -> None:
 
 
 def test_a_coordinators_producer_is_fenced_by_its_epoch_alone() -> None:
-    """Origin coordinator (KIP-98): epochs count, sequences do not exist."""
+    """Batches of a coordinator (KIP-98) have epochs and no sequences."""
     plane = DataPlane()
     plane.topic("__consumer_offsets")
     partition = plane.partition("__consumer_offsets")
@@ -203,8 +203,8 @@ def state_of(plane: DataPlane) -> Any:
     )
 
 
-def test_a_restart_finds_everything_as_it_was() -> None:
-    """Producers with all five batches, open transactions, aborted ones, offsets (KIP-98, KIP-360)."""
+def test_a_restart_restores_the_state() -> None:
+    """Compares producers with five batches, open and aborted transactions, offsets (KIP-98, KIP-360)."""
     plane = plane_with()
     for sequence in range(7):
         produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))
@@ -222,8 +222,8 @@ def test_a_restart_finds_everything_as_it_was() -> None:
     assert produce(plane, batch_of(b"v", producer=(5, 1), sequence=2)).base_offset == 2
 
 
-def test_a_partition_serves_nobody_before_it_has_recovered() -> None:
-    """Long logs recover in slices; requests meanwhile are told to come again, and from v10 and v16 on to whom."""
+def test_a_partition_refuses_requests_during_recovery() -> None:
+    """Long logs recover in slices; requests get a retriable error, from v10 and v16 on with the leader."""
     plane = plane_with()
     partition = plane.partition("t")
     for _ in range(SLICE_BATCHES + 1):
@@ -245,7 +245,7 @@ def test_a_partition_serves_nobody_before_it_has_recovered() -> None:
 
 
 def test_an_append_by_a_coordinator_finishes_the_recovery() -> None:
-    """A shard does not wait for slices: its first append needs the producers, so they are read at once."""
+    """A shard does not wait for slices: its first append needs the producers and completes the recovery."""
     plane = plane_with(transactional())
     plane._open()
     partition = plane.partition("t")
@@ -254,8 +254,8 @@ def test_an_append_by_a_coordinator_finishes_the_recovery() -> None:
     assert partition.producers.open_transactions == {7: 0}
 
 
-def test_a_damaged_log_takes_its_partition_out_of_service(caplog: pytest.LogCaptureFixture) -> None:
-    """The others are served."""
+def test_a_damaged_log_makes_its_partition_unavailable(caplog: pytest.LogCaptureFixture) -> None:
+    """Other partitions are served."""
     plane = DataPlane()
     plane.topic("t", 2)
     for index in range(2):
@@ -281,7 +281,7 @@ def test_a_damaged_log_takes_its_partition_out_of_service(caplog: pytest.LogCapt
 
 
 def test_producers_are_described() -> None:
-    """DescribeProducers: the whole answer (KIP-664)."""
+    """Compares the whole DescribeProducers response (KIP-664)."""
     plane = plane_with()
     produce(plane, batch_of(b"v", producer=(5, 1), sequence=4))
     produce(plane, transactional(producer=(8, 3)), tid="tid")
@@ -337,7 +337,7 @@ def test_producers_are_described() -> None:
         ("two words", ErrorCode.INVALID_TOPIC_EXCEPTION, True),
     ],
 )
-def test_producers_of_what_is_not_there(topic: str, code: ErrorCode, has_message: bool) -> None:
+def test_producers_of_missing_partitions(topic: str, code: ErrorCode, has_message: bool) -> None:
     """A missing partition of a known topic has no message; an illegal name is 17."""
     answer = plane_with().call(DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[9])]), 0)
     found = answer.topics[0].partitions[0]
@@ -345,7 +345,7 @@ def test_producers_of_what_is_not_there(topic: str, code: ErrorCode, has_message
 
 
 def test_batches_carry_the_epoch_of_the_node() -> None:
-    """One more at each start (KIP-101)."""
+    """The epoch increases by one at each start (KIP-101)."""
     plane = plane_with(batch_of(b"v"))
     plane.restart()
     produce(plane, batch_of(b"v"))
@@ -357,7 +357,7 @@ def test_batches_carry_the_epoch_of_the_node() -> None:
 
 
 def busy() -> DataPlane:
-    """Producers in every state: idle, with five batches and more, in a transaction, after an aborted one."""
+    """Makes producers in every state: idle, with five batches and more, in a transaction, after an aborted one."""
     plane = plane_with()
     for sequence in range(7):
         produce(plane, batch_of(b"v", producer=(5, 1), sequence=sequence))
@@ -374,8 +374,8 @@ def take_snapshot(plane: DataPlane) -> int:
     return taken
 
 
-def test_a_restart_from_a_snapshot_finds_everything_as_it_was() -> None:
-    """The same as from the whole log, with what came behind the snapshot; only that is read."""
+def test_a_restart_from_a_snapshot_restores_the_state() -> None:
+    """The state equals that from the whole log; only the batches behind the snapshot are read."""
     plane = busy()
     assert take_snapshot(plane) == 1
     assert take_snapshot(plane) == 0, "nothing came since"
@@ -393,8 +393,8 @@ def test_a_restart_from_a_snapshot_finds_everything_as_it_was() -> None:
     assert read == [10, 11]
 
 
-def test_a_snapshot_below_the_logs_start_counts_for_nothing() -> None:
-    """The marker of a transaction that it shows open may have been deleted: readers would wait for ever."""
+def test_a_snapshot_below_the_log_start_is_ignored() -> None:
+    """The marker of an open transaction in it may have been deleted: readers would wait for ever."""
     plane = busy()
     take_snapshot(plane)
     partition = plane.partition("t")
@@ -409,7 +409,7 @@ def test_a_snapshot_below_the_logs_start_counts_for_nothing() -> None:
     assert plane.partition("t").last_stable_offset == 12
 
 
-def test_a_damaged_snapshot_is_replaced_by_the_whole_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_whole_log_is_replayed_if_the_snapshot_is_damaged(caplog: pytest.LogCaptureFixture) -> None:
     plane = busy()
     before = state_of(plane)
     partition = plane.partition("t")
@@ -421,8 +421,8 @@ def test_a_damaged_snapshot_is_replaced_by_the_whole_log(caplog: pytest.LogCaptu
     assert state_of(plane) == before
 
 
-def test_no_snapshot_is_taken_of_what_may_be_taken_back() -> None:
-    """Staged appends may fail; and a snapshot whose commit fails is none."""
+def test_no_snapshot_is_made_of_uncommitted_state() -> None:
+    """Staged appends may fail; a snapshot whose commit fails does not exist."""
     plane = busy()
     plane.send(request(("t", 0, batch_of(b"v", producer=(5, 1), sequence=7))), 11)
     assert sum(1 for _ in plane.housekeeping.snapshot_producers(1)) == 0

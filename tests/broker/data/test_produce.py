@@ -1,4 +1,4 @@
-"""Produce: what is taken, what is refused and how, and that nothing of what fails is kept."""
+"""Produce: accepted and refused batches, their responses, and failed commits."""
 
 from __future__ import annotations
 
@@ -73,15 +73,15 @@ def stored(plane: DataPlane, topic: str = "t") -> list[bytes]:
 
 
 def with_header(records: bytes, at: int, layout: str, value: int) -> bytes:
-    """The batch with a field of its header changed and a CRC that fits."""
+    """Changes a field of a batch's header and updates the CRC."""
     batch = bytearray(records)
     struct.pack_into(layout, batch, at, value)
     struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
     return bytes(batch)
 
 
-def test_an_answer_waits_for_the_commit() -> None:
-    """Nothing is acknowledged before it is durable, and readers see nothing of it before."""
+def test_a_response_waits_for_the_commit() -> None:
+    """An append is neither acknowledged nor visible to readers before it is durable."""
     plane = DataPlane()
     plane.topic("t")
     pending = plane.send(request(("t", 0, batch_of(b"v"))), 11)
@@ -94,8 +94,8 @@ def test_an_answer_waits_for_the_commit() -> None:
     assert pending.response == response(taken(0))
 
 
-def test_a_failed_commit_is_a_storage_error_and_leaves_nothing() -> None:
-    """KAFKA_STORAGE_ERROR is retriable; a retry with the same sequence is the first of its kind."""
+def test_a_failed_commit_is_a_storage_error_and_stores_nothing() -> None:
+    """KAFKA_STORAGE_ERROR is retriable; a retry with the same sequence is not a duplicate."""
     plane = DataPlane()
     plane.topic("t")
     produced = request(("t", 0, batch_of(b"v", producer=(7, 0), sequence=0)))
@@ -110,8 +110,8 @@ def test_a_failed_commit_is_a_storage_error_and_leaves_nothing() -> None:
     assert len(stored(plane)) == 1
 
 
-def test_the_batch_is_stored_as_it_came() -> None:
-    """Only base offset and leader epoch are the log's; compressed records are not touched."""
+def test_the_batch_is_stored_unchanged() -> None:
+    """The log sets only base offset and leader epoch; compressed records are unchanged."""
     plane = DataPlane()
     plane.topic("t")
     for codec in range(5):
@@ -123,7 +123,7 @@ def test_the_batch_is_stored_as_it_came() -> None:
         assert parse_header(kept).base_offset == 10 * codec
 
 
-def test_topics_go_by_id_from_v13_on() -> None:
+def test_topics_are_named_by_id_from_v13_on() -> None:
     plane = DataPlane()
     topic = plane.topic("t")
     data = [PartitionProduceData(index=0, records=batch_of(b"v"))]
@@ -142,8 +142,8 @@ def test_topics_go_by_id_from_v13_on() -> None:
     )
 
 
-def test_log_append_time_is_the_logs_own() -> None:
-    """Bit 3 and the largest timestamp are set under a new CRC; the answer tells the time; bounds are not checked."""
+def test_the_log_sets_log_append_time() -> None:
+    """Bit 3, the largest timestamp and the CRC are set; the response has the time; bounds are not checked."""
     plane = DataPlane()
     plane.topic("t", message_timestamp_type="LogAppendTime")
     plane.clock.advance(5)
@@ -155,7 +155,7 @@ def test_log_append_time_is_the_logs_own() -> None:
     assert [record.timestamp_ms for record in iter_records(kept)] == [WALL_MS + 5] * 2
 
 
-def test_producers_do_not_set_the_time_of_the_append() -> None:
+def test_producers_must_not_set_the_append_time() -> None:
     plane = DataPlane()
     plane.topic("t", message_timestamp_type="LogAppendTime")
     answer = produce(plane, batch_of(b"a", log_append_time=True))
@@ -164,14 +164,14 @@ def test_producers_do_not_set_the_time_of_the_append() -> None:
 
 
 def test_a_wrong_largest_timestamp_is_corrected() -> None:
-    """Time look-ups trust the header: what it says must be what the records say."""
+    """Lookups by time use the header, so it must agree with the records."""
     plane = DataPlane()
     plane.topic("t")
     assert produce(plane, with_header(batch_of(b"a"), 35, ">q", WALL_MS + 999)) == taken(0)
     assert validate(stored(plane)[0]).max_timestamp_ms == WALL_MS
 
 
-def test_records_without_timestamps_are_taken() -> None:
+def test_records_without_timestamps_are_accepted() -> None:
     plane = DataPlane()
     plane.topic("t", message_timestamp_before_max_ms=1000)
     assert produce(plane, batch_of(b"a", timestamp_ms=-1)) == taken(0)
@@ -180,7 +180,7 @@ def test_records_without_timestamps_are_taken() -> None:
 
 
 def test_compacted_topics_need_keys() -> None:
-    """Every record without a key is named, and the whole batch fails."""
+    """The response lists every record without a key, and the whole batch is refused."""
     plane = DataPlane()
     plane.topic("t", cleanup_policy="compact")
     answer = produce(plane, batch_of(b"a", b"b", b"c", keys={1: b"k"}))
@@ -197,8 +197,8 @@ def test_compacted_topics_need_keys() -> None:
 
 @pytest.mark.parametrize("source", [0, 1, 4])
 @pytest.mark.parametrize(("target", "codec"), [("gzip", 1), ("zstd", 4), ("uncompressed", 0), ("producer", None)])
-def test_topics_are_kept_in_their_codec(source: int, target: str, codec: int | None) -> None:
-    """compression.type: records, producer and sequences stay, the codec changes."""
+def test_batches_are_stored_in_the_codec_of_the_topic(source: int, target: str, codec: int | None) -> None:
+    """compression.type changes the codec and keeps records, producer and sequences."""
     plane = DataPlane()
     plane.topic("t", compression_type=target)
     sent = batch_of(*[b"v" * 50] * 20, producer=(7, 3), sequence=0, compression=source, compress=compress)
@@ -217,7 +217,7 @@ def test_a_batch_larger_than_a_segment_is_refused() -> None:
 
 
 def test_damaged_compressed_records_are_refused() -> None:
-    """They would be found by every consumer instead."""
+    """Otherwise every consumer would fail on them."""
     plane = DataPlane()
     plane.topic("t")
     sent = bytearray(batch_of(*[b"v" * 50] * 20, compression=1, compress=compress))
@@ -237,8 +237,8 @@ def test_damaged_compressed_records_are_refused() -> None:
         (with_header(batch_of(b"v"), 57, ">i", 2), ErrorCode.INVALID_RECORD),
     ],
 )
-def test_what_is_not_one_whole_batch_is_refused(records: bytes | None, code: ErrorCode) -> None:
-    """Per partition; the other partitions of the request are served."""
+def test_bytes_other_than_one_whole_batch_are_refused(records: bytes | None, code: ErrorCode) -> None:
+    """The other partitions of the request are served."""
     plane = DataPlane()
     plane.topic("t", 2)
     answer = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)
@@ -247,8 +247,8 @@ def test_what_is_not_one_whole_batch_is_refused(records: bytes | None, code: Err
 
 
 @pytest.mark.parametrize("records", [b"\0" * 12, b"\0" * 11 + b"\x31" + b"\0" * 4 + b"\x03" + b"\0" * 60])
-def test_bytes_that_are_no_batch_fail_the_whole_request(records: bytes) -> None:
-    """Kafka meets them when it looks for transactional batches, before it looks at any partition."""
+def test_bytes_that_are_not_a_batch_fail_the_whole_request(records: bytes) -> None:
+    """Kafka finds them when it looks for transactional batches, before it checks any partition."""
     plane = DataPlane()
     plane.topic("t", 2)
     answer = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)
@@ -267,13 +267,13 @@ def test_zstd_needs_v7() -> None:
 
 
 def commit_record() -> tuple[bytes, bytes]:
-    """Key and value of a committed offset, as a coordinator writes them."""
+    """Encodes key and value of a committed offset as a coordinator does."""
     key = OffsetCommitKey(group="g", topic="t", partition=0)
     return key.encode_key(), OffsetCommitValue(offset=1, metadata="", commit_timestamp=0).encode_value(3)
 
 
-def test_internal_topics_are_not_written_by_clients() -> None:
-    """Only the admin client may, if there is an authorizer that allows it, and only records that can be loaded."""
+def test_clients_cannot_write_to_internal_topics() -> None:
+    """Only the admin client can, if an authorizer allows it, and only records that a coordinator can load."""
     key, value = commit_record()
     asked = request(("__consumer_offsets", 0, batch_of(value, keys={0: key})))
     invalid_topic = response(refused(ErrorCode.INVALID_TOPIC_EXCEPTION), name="__consumer_offsets")
@@ -301,7 +301,7 @@ def test_records_that_a_coordinator_cannot_load_are_refused(damaged: str) -> Non
     assert stored(plane, "__consumer_offsets") == []
 
 
-def test_without_acks_there_is_no_answer_and_errors_close() -> None:
+def test_without_acks_there_is_no_response_and_errors_close_the_connection() -> None:
     plane = DataPlane()
     plane.topic("t")
     assert plane.call(request(("t", 0, batch_of(b"v")), acks=0), 11) is None
@@ -312,7 +312,7 @@ def test_without_acks_there_is_no_answer_and_errors_close() -> None:
 
 
 class Denying:
-    """An authorizer that knows what it denies."""
+    """An authorizer that denies the listed operations."""
 
     def __init__(self, *denied: tuple[Operation, ResourceType, str]) -> None:
         self.denied = set(denied)
@@ -322,7 +322,7 @@ class Denying:
 
 
 def test_topics_need_write_permission() -> None:
-    """Checked before the topic is looked for."""
+    """The permission is checked before the topic is looked up."""
     denied = [(Operation.WRITE, ResourceType.TOPIC, name) for name in ("t", "absent")]
     plane = DataPlane(authorizer=Denying(*denied))
     plane.topic("t")
@@ -339,7 +339,7 @@ def transactional(sequence: int = 0, producer: tuple[int, int] = (7, 0)) -> byte
 
 
 class Coordinator(ProduceVerifier):
-    """Keeps the questions; answers when the test says so."""
+    """Coordinator that stores requests and answers them when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -354,7 +354,7 @@ class Coordinator(ProduceVerifier):
 
 
 def test_a_transactional_batch_needs_a_transactional_id() -> None:
-    """An error of every partition, before any of them is looked at."""
+    """Every partition gets the error before any of them is checked."""
     plane = DataPlane()
     plane.topic("t")
     asked = request(("t", 0, transactional()), ("absent", 0, batch_of(b"v")))
@@ -376,7 +376,7 @@ def test_a_request_has_one_transactional_producer() -> None:
 
 
 def test_without_a_coordinator_transactions_cannot_be_verified() -> None:
-    """As with a coordinator that cannot be reached: NOT_ENOUGH_REPLICAS with a message, which every client retries."""
+    """As for an unreachable coordinator, clients get NOT_ENOUGH_REPLICAS with a message and retry."""
     plane = DataPlane()
     plane.topic("t")
     answer = produce(plane, transactional(), tid="tid")
@@ -386,7 +386,7 @@ def test_without_a_coordinator_transactions_cannot_be_verified() -> None:
 
 
 def test_the_first_batch_of_a_transaction_is_verified_and_the_rest_is_not() -> None:
-    """v11 looks, v12 adds; the request is parked meanwhile."""
+    """v11 only verifies, v12 adds partitions; the request is parked meanwhile."""
     for version, adds in ((11, False), (12, True)):
         coordinator = Coordinator()
         plane = DataPlane(verifier=coordinator)
@@ -416,7 +416,7 @@ def test_the_first_batch_of_a_transaction_is_verified_and_the_rest_is_not() -> N
         (12, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-def test_what_the_coordinator_says_is_put_in_the_clients_words(version: int, told: ErrorCode, code: ErrorCode) -> None:
+def test_error_codes_of_the_coordinator_are_translated(version: int, told: ErrorCode, code: ErrorCode) -> None:
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -427,8 +427,8 @@ def test_what_the_coordinator_says_is_put_in_the_clients_words(version: int, tol
     assert (answer.error_message is not None) == (code in {ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS})
 
 
-def test_v12_asks_again_while_the_last_transaction_is_completed() -> None:
-    """CONCURRENT_TRANSACTIONS is repeated every 20 ms for 100 ms, and then returned as it is."""
+def test_v12_retries_while_the_last_transaction_is_completed() -> None:
+    """The request is retried every 20 ms for 100 ms, and then CONCURRENT_TRANSACTIONS is returned unchanged."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -444,7 +444,7 @@ def test_v12_asks_again_while_the_last_transaction_is_completed() -> None:
 
 
 def test_a_transaction_begins_once_the_last_one_is_completed() -> None:
-    """The marker of the last transaction is written between two questions: it does not fence the next transaction."""
+    """The marker of the last transaction, written between two retries, does not fence the next transaction."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -458,7 +458,7 @@ def test_a_transaction_begins_once_the_last_one_is_completed() -> None:
     assert plane.partition("t").producers.verifications == {}
 
 
-def test_a_newer_epoch_that_comes_between_two_questions_fences() -> None:
+def test_a_newer_epoch_between_two_retries_fences() -> None:
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -472,9 +472,9 @@ def test_a_newer_epoch_that_comes_between_two_questions_fences() -> None:
     assert plane.partition("t").producers.verifications == {}
 
 
-def test_a_producer_asks_one_question_at_a_time() -> None:
-    """A newer request of the same ids and epoch takes the older one's place (NETWORK_EXCEPTION, which clients see as
-    NOT_ENOUGH_REPLICAS). Between two epochs the coordinator decides.
+def test_a_producer_has_one_outstanding_verification() -> None:
+    """A newer request with the same ids and epoch supersedes the older one (NETWORK_EXCEPTION, which clients get as
+    NOT_ENOUGH_REPLICAS). The coordinator decides between two epochs.
     """
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
@@ -496,8 +496,8 @@ def test_a_producer_asks_one_question_at_a_time() -> None:
     ]
 
 
-def test_a_late_answer_does_not_open_a_transaction_again() -> None:
-    """KIP-890: the marker that was written meanwhile took the guard away."""
+def test_a_late_verification_does_not_open_a_transaction_again() -> None:
+    """The marker that was written meanwhile has removed the guard (KIP-890)."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -509,8 +509,8 @@ def test_a_late_answer_does_not_open_a_transaction_again() -> None:
     assert plane.partition("t").producers.open_transactions == {}
 
 
-def test_nothing_overtakes_the_batch_that_begins_a_transaction() -> None:
-    """While sequence 0 is being verified, sequence 1 cannot be the first to be appended."""
+def test_no_batch_overtakes_the_first_of_a_transaction() -> None:
+    """While sequence 0 is being verified, sequence 1 cannot be appended first."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")

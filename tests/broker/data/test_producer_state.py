@@ -1,4 +1,4 @@
-"""Sequences, epochs, duplicates and transactions of producers, against a model that is written another way."""
+"""Sequences, epochs, duplicates and transactions of producers, compared with an independent model."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Written:
 
 @dataclass
 class Model:
-    """The log of a partition, and nothing else: every question is answered by reading it from the beginning."""
+    """Model that holds only the log of a partition and computes every result from its beginning."""
 
     log: list[Written] = field(default_factory=list)
     committed: int = 0
@@ -68,7 +68,7 @@ class Model:
         return own[-1].epoch if own else -1
 
     def cached(self, producer_id: int) -> list[Written]:
-        """The last five batches since the epoch changed; a marker of the same epoch keeps them."""
+        """Returns the last five batches since the epoch changed; a marker of the same epoch keeps them."""
         found: list[Written] = []
         for batch in reversed(self.of(producer_id)):
             if batch.epoch != self.epoch(producer_id):
@@ -89,7 +89,7 @@ class Model:
     def verdict(
         self, producer_id: int, epoch: int, sequences: list[int], transactional: bool
     ) -> int | ErrorCode | None:
-        """None: may be appended; an offset: a duplicate of what stands there; or the error."""
+        """Returns None if the batch may be appended, the offset of its original, or the error."""
         for batch in self.cached(producer_id):
             if epoch == batch.epoch and (sequences[0], sequences[-1]) == (batch.sequences[0], batch.sequences[-1]):
                 return batch.offset
@@ -107,7 +107,7 @@ class Model:
         return None
 
     def stable(self) -> int:
-        """Where the first transaction begins that was open at the committed end."""
+        """Returns the start of the first transaction that was open at the committed end."""
         durable = [batch for batch in self.log if batch.end <= self.committed]
         return min([self.committed, *self.open(durable).values()])
 
@@ -140,7 +140,7 @@ class PartitionMachine(RuleBasedStateMachine):
         transactional=st.booleans(),
     )
     def produce(self, producer_id: int, epoch: int, count: int, step: int, transactional: bool) -> None:
-        """Mostly the sequence that follows; sometimes a gap, a repetition, or something older."""
+        """Draws usually the next sequence, sometimes a gap, a repetition or an older one."""
         known = self.model.epoch(producer_id)
         cached = self.model.cached(producer_id)
         if cached and epoch == known:
@@ -177,13 +177,13 @@ class PartitionMachine(RuleBasedStateMachine):
         )
         answer = self.plane.send(request, 11)
         if hasattr(answer, "on_complete"):
-            # The answer is decided, and waits for the commit in the pipeline's row.
+            # The response is made and waits in the pipeline for the commit.
             answer = self.plane.pipeline._answers[-1][1]
         return answer.responses[0].partition_responses[0]
 
     @rule(producer_id=st.integers(1, 3), epoch=st.integers(0, 3), commit=st.booleans(), version=st.sampled_from([0, 2]))
     def end(self, producer_id: int, epoch: int, commit: bool, version: int) -> None:
-        """An end marker, of either kind of transactions."""
+        """Writes an end marker of either transaction version."""
         known, in_transaction = self.model.epoch(producer_id), producer_id in self.model.open()
         fenced = epoch < known or (version == 2 and epoch == known and in_transaction)
         partition = self.plane.partition("t")
@@ -204,14 +204,14 @@ class PartitionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.end > self.model.committed)
     @rule()
     def fail(self) -> None:
-        """A commit that fails takes everything back that was appended since the last one."""
+        """Makes a commit fail, which rolls back all appends since the last one."""
         self.plane.fail_next_commit()
         assert not self.plane.commit()
         self.model.log = [batch for batch in self.model.log if batch.end <= self.model.committed]
 
     @rule()
     def restart(self) -> None:
-        """What was not committed is gone; the rest is as it was."""
+        """Restarts: uncommitted appends are lost, and the other state is the same."""
         self.plane.restart()
         self.model.log = [batch for batch in self.model.log if batch.end <= self.model.committed]
 
@@ -250,8 +250,8 @@ TestPartitionMachine.settings = settings(max_examples=60, stateful_step_count=40
     )
 )
 @settings(max_examples=100, deadline=None)
-def test_any_end_of_what_is_not_durable_can_be_taken_back(steps: list[tuple[str, int, int]]) -> None:
-    """Up to wherever commits came, and as often as it happens: what is left is what the batches below that say."""
+def test_any_uncommitted_appends_can_be_rolled_back(steps: list[tuple[str, int, int]]) -> None:
+    """After rollbacks at any high watermark, the state equals that of the batches below it."""
     states = ProducerStates()
     log: list[tuple[int, int, BatchMetadata]] = []
     durable = 0
@@ -279,7 +279,7 @@ def test_any_end_of_what_is_not_durable_can_be_taken_back(steps: list[tuple[str,
 
 
 def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
-    """KIP-98: a coordinator that was replaced cannot end transactions any more."""
+    """A replaced coordinator cannot end transactions (KIP-98)."""
     states = ProducerStates()
     states.add_marker(7, 0, 0, 5, 3, True)
     with pytest.raises(KafkaError) as error:
@@ -288,8 +288,8 @@ def test_a_marker_of_an_older_coordinator_is_fenced() -> None:
     states.check_marker(7, 0, 3, 0)
 
 
-def test_a_marker_that_is_repeated_is_taken() -> None:
-    """KIP-1228: an equal epoch without an open transaction repeats a marker whose answer was lost."""
+def test_a_repeated_marker_is_accepted() -> None:
+    """An equal epoch without an open transaction means a marker whose response was lost (KIP-1228)."""
     plane = DataPlane()
     plane.topic("t")
     partition = plane.partition("t")
@@ -299,8 +299,8 @@ def test_a_marker_that_is_repeated_is_taken() -> None:
 
 
 def test_idle_producers_expire_and_others_stay() -> None:
-    """After producer.id.expiration.ms a producer is unknown, and even an older epoch is taken; one in a transaction,
-    and one whose last append is not durable, stay.
+    """After producer.id.expiration.ms a producer is unknown, and even an older epoch is accepted. A producer in a
+    transaction, or whose last append is not durable, stays.
     """
     plane = DataPlane(config={"transaction.partition.verification.enable": "false"})
     plane.topic("t")

@@ -1,4 +1,4 @@
-"""A refused produce request changes nothing that a partition holds, and no rightful producer is refused after it."""
+"""A refused produce request changes no state of a partition, and later requests of rightful producers succeed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def verifications(producers: Any) -> dict[tuple[int, str, int], tuple[Any, ...]]
 
 
 def state(world: World) -> Any:
-    """Everything that a later produce request depends on: partitions, verifications, outstanding questions."""
+    """Returns the state that later produce requests depend on: partitions, verifications, outstanding requests."""
     return (
         [
             (
@@ -54,7 +54,7 @@ def state(world: World) -> Any:
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_strangers_transactional_id_does_not_lock_a_producer_out(version: int) -> None:
-    """49 to the stranger and 0 to the producer, also to its next instance."""
+    """The stranger gets 49; the producer and its next instance get 0."""
     world = World(topics={"t": 1})
     own = world.begin("own")
     world.begin("stranger")
@@ -71,8 +71,8 @@ def test_a_strangers_transactional_id_does_not_lock_a_producer_out(version: int)
 
 
 @pytest.mark.parametrize("version", [11, 12])
-def test_a_higher_epoch_of_ones_own_id_does_not_lock_it_out(version: int) -> None:
-    """An epoch that the coordinator never gave is refused (47), and the real one is taken."""
+def test_a_higher_epoch_of_the_own_id_does_not_lock_it_out(version: int) -> None:
+    """An epoch that the coordinator did not allocate is refused (47), and the real one is accepted."""
     world = World(topics={"t": 1})
     own = world.begin("own")
     if version == 11:
@@ -86,7 +86,7 @@ def test_a_higher_epoch_of_ones_own_id_does_not_lock_it_out(version: int) -> Non
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_stranger_does_not_lock_out_an_idempotent_producer(version: int) -> None:
-    """The sequence of a transaction that is not verified does not hold back batches outside of any."""
+    """The sequence of an unverified transaction does not delay batches outside of transactions."""
     world = World(topics={"t": 1})
     world.begin("stranger")
     answer = world.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
@@ -100,7 +100,7 @@ def test_a_stranger_does_not_lock_out_an_idempotent_producer(version: int) -> No
 
 
 def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
-    """Neither a higher epoch nor another producer id supersedes it, whatever the coordinator says of them later."""
+    """A higher epoch or another producer id does not supersede it, with any later result of the coordinator."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -123,7 +123,7 @@ def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
 
 @pytest.mark.parametrize("code", sorted(UNDECIDED))
 def test_a_batch_that_could_not_be_verified_is_not_overtaken(code: E) -> None:
-    """The client sends sequence 0 again, so sequence 1 may not be the first: verified or not, the order counts."""
+    """The client sends sequence 0 again, so sequence 1 may not be first, even if 0 could not be verified."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -147,7 +147,7 @@ def test_a_batch_that_could_not_be_verified_is_not_overtaken(code: E) -> None:
 
 
 def test_old_verifications_expire() -> None:
-    """Those of every transactional id and epoch for themselves, by the time when they were first seen."""
+    """Each transactional id and epoch expires separately, counted from its first request."""
     coordinator = Coordinator()
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
@@ -237,7 +237,7 @@ class Strangers(RuleBasedStateMachine):
     # ---- requests that must be refused
 
     def refused(self, sent: Any, version: int, *codes: E) -> None:
-        """Both by the compiled code and by its definition."""
+        """Sends the request to the fast path and to the generic path."""
         before = state(self.world)
         assert self.code(self.world.call(sent, version)) in codes
         assert state(self.world) == before
@@ -256,7 +256,7 @@ class Strangers(RuleBasedStateMachine):
         version=st.sampled_from([11, 12]),
     )
     def forge_producer_id(self, who: int, index: int, bump: int, sequence: int, tid: str, version: int) -> None:
-        """Somebody else's producer id under one's own transactional id."""
+        """Sends another client's producer id with the own transactional id."""
         victim = self.victims[who]
         epoch = victim.identity.producer_epoch + bump
         if epoch < 0 or (bump == 0 and index in victim.open):
@@ -272,7 +272,7 @@ class Strangers(RuleBasedStateMachine):
         version=st.sampled_from([11, 12]),
     )
     def forge_epoch(self, who: int, index: int, bump: int, sequence: int, version: int) -> None:
-        """An epoch that the coordinator has not given yet."""
+        """Sends an epoch that the coordinator has not allocated."""
         victim = self.victims[who]
         forged = Identity(victim.identity.producer_id, victim.identity.producer_epoch + bump)
         sent = produce_request(victim.tid, forged, sequence, index=index)
@@ -280,13 +280,13 @@ class Strangers(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 1), index=st.integers(0, PARTITIONS - 1), version=st.sampled_from([11, 12]))
     def forge_transactional_id(self, who: int, index: int, version: int) -> None:
-        """One's own producer id under somebody else's transactional id."""
+        """Sends the own producer id with another client's transactional id."""
         sent = produce_request(self.victims[who].tid, self.stranger, 0, index=index)
         self.refused(sent, version, E.INVALID_PRODUCER_ID_MAPPING)
 
     @rule(who=st.integers(0, 1), index=st.integers(0, PARTITIONS - 1), sequence=st.sampled_from([0, 1, 5]))
     def write_outside_of_the_transaction(self, who: int, index: int, sequence: int) -> None:
-        """A partition that was not added; before version 12 the coordinator only looks."""
+        """Sends to a partition that was not added; before version 12 the coordinator only verifies."""
         victim = self.victims[who]
         if index in victim.open or index in victim.added:
             return
@@ -295,7 +295,7 @@ class Strangers(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 2), index=st.integers(0, PARTITIONS - 1), gap=st.integers(1, 9))
     def leave_a_gap(self, who: int, index: int, gap: int) -> None:
-        """A sequence that does not follow, without a transaction."""
+        """Sends a sequence out of order, without a transaction."""
         victim = self.victims[who]
         if index not in victim.sequences:
             return

@@ -1,6 +1,6 @@
-"""The golden scenarios in one process and in virtual time: what a scenario takes for a server is a `BrokerContext`.
+"""Runner of the golden scenarios in one process and in virtual time, with a `BrokerContext` as the server.
 
-Requests and responses pass through the recordings' own codec on the client's side and through ours on the server's.
+The client side uses the codec of the recordings, the server side kcore's.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ KEYS = {"".join(word.capitalize() for word in key.name.split("_")): key for key 
 
 
 def settings_of(file: str) -> Mapping[str, str]:
-    """What the recordings' servers were started with, as far as this part knows the settings."""
+    """Returns the settings of the recorded servers that the control plane knows."""
     lines = (line.strip() for line in (GOLDEN / file).read_text().splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith("#"))
     return {name: value for name, _, value in pairs}
 
 
 class Answer:
-    """A request's answer, which is there."""
+    """A completed response to a request."""
 
     def __init__(self, api: str, version: int, frame: bytes) -> None:
         self.api, self.version, self.frame = api, version, frame
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Connection:
-    """What `kwire.Connection` is to a scenario, without a socket."""
+    """Counterpart of `kwire.Connection` without a socket."""
 
     def __init__(self, node: BrokerContext, client_id: str) -> None:
         self.node, self.client_id = node, client_id
@@ -61,7 +61,7 @@ class Connection:
         return self.send(api, version, body).result(timeout_s)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: there is no socket."""
 
 
 class Trace(golden.Trace):  # type: ignore[misc]
@@ -87,16 +87,16 @@ class Trace(golden.Trace):  # type: ignore[misc]
         return name
 
     def coordinator(self, key: str, key_type: int = 0) -> None:
-        """Coordinators are no part of this."""
+        """Does nothing: this node has no coordinators."""
 
 
 def scenarios(area: str) -> dict[str, Any]:
-    """The scenarios of an area by name."""
+    """Returns the scenarios of an area by name."""
     return {name.split("/")[1]: function for name, function in golden.scenarios(GOLDEN, [area], "*")}
 
 
 def differences(area: str, name: str, scenario: Any, node: BrokerContext) -> list[str]:
-    """Runs a scenario; where it was answered differently than by Apache Kafka."""
+    """Runs a scenario; lists the differences from Apache Kafka's responses."""
     trace = Trace(node)
     scenario(trace)
     steps = json.loads(json.dumps(trace.steps))

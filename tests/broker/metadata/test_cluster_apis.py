@@ -1,4 +1,4 @@
-"""ApiVersions, features, ListConfigResources, and the APIs of what this node does not have."""
+"""ApiVersions, features, ListConfigResources, and the APIs of features that this node does not have."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ CLIENT = {"client_software_name": "test", "client_software_version": "1"}
 
 
 # ---------------------------------------------------------------- ApiVersions
-def test_every_api_is_told_once_with_its_range() -> None:
-    """Produce from 0 on although it is served from 3 on; the same in every version."""
+def test_every_api_is_listed_once_with_its_range() -> None:
+    """Every version lists Produce from 0 on, although it is served from 3 on."""
     node = BrokerContext()
     expected = {int(api.key): api.versions for api in node.apis.values()}
     expected[ApiKey.PRODUCE] = (0, 13)
@@ -89,8 +89,8 @@ def test_every_api_is_told_once_with_its_range() -> None:
         assert [(k.api_key, (k.min_version, k.max_version)) for k in keys] == sorted(expected.items())
 
 
-def test_features_are_told_from_version_3_on_and_follow_their_levels() -> None:
-    """Ranges that begin at 0 from version 4 on; levels of 0 not at all; the epoch grows with each change."""
+def test_features_are_listed_from_version_3_on_with_their_levels() -> None:
+    """Version 4 adds ranges that begin at 0; levels of 0 are omitted; the epoch increases with each change."""
     node = BrokerContext()
 
     def told(version: int) -> tuple[set[str], dict[str, int], int]:
@@ -115,8 +115,8 @@ def test_features_are_told_from_version_3_on_and_follow_their_levels() -> None:
     assert node.call(ApiVersionsRequest(), 2).finalized_features == ()
 
 
-def test_software_must_be_named_readably_however_often_it_asks() -> None:
-    """What was readable is remembered, up to a number; what was not never is."""
+def test_the_name_of_client_software_must_be_legal_in_every_request() -> None:
+    """Legal names are cached up to a limit, illegal ones never."""
     node = BrokerContext()
 
     def code(name: str, version: str = "1") -> int:
@@ -132,8 +132,8 @@ def test_software_must_be_named_readably_however_often_it_asks() -> None:
     assert [code("client-1"), code(f"client-{2 * MAX_READABLE - 1}")] == [0, 0]
 
 
-def test_the_answer_to_an_unknown_version() -> None:
-    """Version 0's form, UNSUPPORTED_VERSION, and the range of this API alone (KIP-511)."""
+def test_the_response_to_an_unknown_version() -> None:
+    """It has the format of version 0, UNSUPPORTED_VERSION, and only the range of this API (KIP-511)."""
     assert BrokerContext().api_versions.unsupported() == ApiVersionsResponse(
         error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]
     )
@@ -157,7 +157,7 @@ def test_the_answer_to_an_unknown_version() -> None:
     ],
 )
 def test_levels_of_features(feature: str, level: int, kind: int, code: int) -> None:
-    """Within what is supported; down only if that is asked for. All or nothing."""
+    """Levels must be supported, and only downgrades may lower them. One invalid update refuses all."""
     node = BrokerContext()
     update = FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=kind)
     other = FeatureUpdateKey(feature="streams.version", max_version_level=0, upgrade_type=2)
@@ -179,7 +179,7 @@ def test_levels_of_features(feature: str, level: int, kind: int, code: int) -> N
 
 
 def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
-    """Version 0 says it with a flag."""
+    """Version 0 has a flag for downgrades."""
     node = BrokerContext()
 
     def to(level: int, down: bool) -> UpdateFeaturesResponse:
@@ -196,7 +196,7 @@ def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
 
 # ---------------------------------------------------------------- ListConfigResources
 def test_config_resources() -> None:
-    """Version 0: metrics subscriptions. Then: topics and brokers all, groups only while they have settings."""
+    """Version 0 lists metrics subscriptions; version 1 all topics and brokers, and groups that have settings."""
     node = BrokerContext()
     node.create("t")
     node.alter(32, "g", ("share.isolation.level", 0, "read_committed"))
@@ -219,7 +219,7 @@ ALICE = "User:alice"
 
 
 def test_access_lists_are_off() -> None:
-    """SECURITY_DISABLED with a text, for each."""
+    """Each API responds with SECURITY_DISABLED and a text."""
     node, code, message = BrokerContext(), 54, ErrorCode.SECURITY_DISABLED.message
     any_ = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
     for version in (1, 2, 3):
@@ -237,7 +237,7 @@ def test_access_lists_are_off() -> None:
 
 @pytest.mark.parametrize(("principal", "code"), [("User:ANONYMOUS", 64), (ALICE, 61)])
 def test_delegation_tokens_are_off(principal: str, code: int) -> None:
-    """64 for whoever is not authenticated, 61 for others."""
+    """Clients without authentication get 64, others 61."""
     node, name = BrokerContext(), principal.removeprefix("User:")
     who = {"principal": principal}
     assert node.call(DescribeDelegationTokenRequest(), **who) == DescribeDelegationTokenResponse(error_code=code)
@@ -283,7 +283,7 @@ def component(entity_type: str, match_type: int = 2, match: str | None = None) -
     ],
 )
 def test_client_quotas(components: list[ComponentData], code: int) -> None:
-    """Nobody has any; the filter is checked all the same; entries are null on errors."""
+    """The list is empty; invalid filters are refused with null entries."""
     node = BrokerContext()
     for version in (0, 1):
         answer = node.call(DescribeClientQuotasRequest(components=components), version)
@@ -294,7 +294,7 @@ def test_client_quotas(components: list[ComponentData], code: int) -> None:
 
 
 def test_scram_users() -> None:
-    """Unknown ones 91, one given twice 92, each by itself; none asked for is all; never a secret."""
+    """Unknown users get 91, duplicates 92; an empty request lists all; responses have no secrets."""
     node = BrokerContext()
 
     def asked(*names: str) -> Any:
@@ -325,7 +325,7 @@ def test_scram_users() -> None:
     ("resource_type", "bits"), [(ResourceType.TOPIC, 3576), (ResourceType.CLUSTER, 8096), (ResourceType.GROUP, 3400)]
 )
 def test_authorized_operations_are_bits(resource_type: ResourceType, bits: int) -> None:
-    """All without access control; else one bit for each that is allowed (KIP-430)."""
+    """All bits without access control; otherwise one bit for each allowed operation (KIP-430)."""
     assert authorized_operations(None, None, resource_type, "x") == bits
     everything = Only(*((operation, resource_type, "x") for operation in Operation))
     assert authorized_operations(everything, None, resource_type, "x") == bits

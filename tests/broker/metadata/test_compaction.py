@@ -1,4 +1,4 @@
-"""The metadata's log does not grow without end: it is written again, and says the same."""
+"""Compaction of the metadata log: a rewritten image limits its size and keeps its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.broker.context import NODE_ID, BrokerContext
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> BrokerContext:
-    """A node whose log is compacted early, with some of everything."""
+    """Makes a node with state of every kind, whose log is compacted early."""
     monkeypatch.setattr(topic_machine, "COMPACT_FROM_RECORDS", 60)
     monkeypatch.setattr(topic_machine, "COMPACT_RATIO", 2)
     node = BrokerContext()
@@ -36,28 +36,28 @@ def log(node: BrokerContext) -> PartitionLog:
 
 
 def churn(node: BrokerContext, times: int) -> None:
-    """Changes that leave nothing behind but records."""
+    """Makes changes that leave only records in the log."""
     for i in range(times):
         node.create(f"churn{i}", 2)
         node.call(DeleteTopicsRequest(topic_names=[f"churn{i}"]), 5)
 
 
 def flip(node: BrokerContext, times: int) -> None:
-    """A setting comes and goes."""
+    """Adds and removes a setting."""
     for _ in range(times):
         node.alter(ConfigType.GROUP, "h", ("share.isolation.level", 0, "read_committed"))
         node.alter(ConfigType.GROUP, "h", ("share.isolation.level", 1, None))
 
 
-def what_it_says(node: BrokerContext) -> object:
-    """Everything durable but the feature epoch, which is the offset of a record."""
+def durable_state(node: BrokerContext) -> object:
+    """Returns all durable state except the feature epoch, which is the offset of a record."""
     picture = list(node.picture())
     del picture[5]
     return picture
 
 
-def test_an_image_replayed_says_the_same(node: BrokerContext) -> None:
-    """Into an empty machine, and over itself; listeners hear nothing of what they know."""
+def test_a_replayed_image_gives_the_same_state(node: BrokerContext) -> None:
+    """Replays into an empty machine and over the same state; listeners get no notifications."""
     records = image_records(node.topics.image, 1)
     machine = MetadataMachine(node.machine.context, Topics(), lambda offset: None, 0)
     for _ in range(2):
@@ -67,24 +67,24 @@ def test_an_image_replayed_says_the_same(node: BrokerContext) -> None:
         assert getattr(machine.image, name) == getattr(node.topics.image, name), name
 
 
-def test_the_log_stays_small_and_nobody_hears_of_it(node: BrokerContext) -> None:
-    """Older batches go; what is told is what was changed; restarts show the same."""
+def test_the_log_stays_small_without_notifications(node: BrokerContext) -> None:
+    """Older batches are removed; listeners get only real changes; restarts give the same state."""
     node.heard.take()
-    before = what_it_says(node)
+    before = durable_state(node)
     churn(node, 200)
     told = [event[0] for event in node.heard.take()]
     assert told == ["created", "deleted"] * 200
     kept = log(node).end_offset - log(node).log_start_offset
     assert log(node).end_offset > 800
     assert kept < 130
-    assert what_it_says(node) == before
+    assert durable_state(node) == before
     for _ in range(2):
         node.restart()
-        assert what_it_says(node) == before
+        assert durable_state(node) == before
 
 
 def test_decisions_of_the_same_round_are_kept(node: BrokerContext) -> None:
-    """The image may begin in the middle of a batch, and more may follow it there: older records do not count."""
+    """The image may be in the middle of a batch: older records in the batch do not count."""
     node.auto_commit = False
     middles = 0
     for round_ in range(20):
@@ -93,11 +93,11 @@ def test_decisions_of_the_same_round_are_kept(node: BrokerContext) -> None:
             node.slices.finish()
         node.commit()
         node.commit()
-        before = what_it_says(node)
+        before = durable_state(node)
         node.auto_commit = True
         node.restart()
         node.auto_commit = False
-        assert what_it_says(node) == before
+        assert durable_state(node) == before
         first, _ = next(iter(log(node).batches()))
         middles += first < log(node).log_start_offset
     assert middles > 0
@@ -116,25 +116,25 @@ def _grow(node: BrokerContext) -> Outcome:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("nth", range(1, 5))
-def test_a_crash_anywhere_leaves_the_same(node: BrokerContext, nth: int, after: bool) -> None:
-    """Before the image is written, before the rest is deleted, and after either."""
+def test_a_crash_at_any_commit_keeps_the_state(node: BrokerContext, nth: int, after: bool) -> None:
+    """Crashes before and after the commit of the image, and of the deletion."""
     while log(node).end_offset - log(node).log_start_offset < 58:
         flip(node, 1)
-    before = what_it_says(node)
+    before = durable_state(node)
     node.engine.crash_commit(nth, after=after)
     with pytest.raises(SimulatedCrashError):
         flip(node, 10)
     node._boot()
     node.alter(ConfigType.GROUP, "h", ("share.isolation.level", 1, None))
-    assert what_it_says(node) == before
+    assert durable_state(node) == before
     churn(node, 30)
     node.restart()
-    assert what_it_says(node) == before
+    assert durable_state(node) == before
 
 
 def test_a_failed_commit_of_the_image_changes_nothing(node: BrokerContext) -> None:
     """The next compaction tries again."""
-    before = what_it_says(node)
+    before = durable_state(node)
     for nth in range(1, 30):
         node.engine.fail_commit(nth * 3)
     for i in range(100):
@@ -142,19 +142,19 @@ def test_a_failed_commit_of_the_image_changes_nothing(node: BrokerContext) -> No
         if node.topics.by_name(f"churn{i}") is not None:
             while node.call(DeleteTopicsRequest(topic_names=[f"churn{i}"]), 5).responses[0].error_code:
                 pass
-    assert what_it_says(node) == before
+    assert durable_state(node) == before
     node.restart()
-    assert what_it_says(node) == before
+    assert durable_state(node) == before
     assert log(node).end_offset - log(node).log_start_offset < 200
 
 
 def test_an_image_too_large_for_one_batch_leaves_the_log_alone(
     node: BrokerContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is deleted unless the image is durable, whatever else is written in its place."""
+    """The log is not truncated unless the image is durable, even if other records are written in its place."""
     node.shard._max_batch_bytes = 700
-    before = what_it_says(node)
+    before = durable_state(node)
     churn(node, 60)
     assert log(node).log_start_offset == 0
     node.restart()
-    assert what_it_says(node) == before
+    assert durable_state(node) == before

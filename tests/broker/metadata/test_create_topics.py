@@ -1,4 +1,4 @@
-"""CreateTopics: the checks that no recording has; each test names its rule."""
+"""CreateTopics: checks that the recordings do not cover."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def codes(node: BrokerContext, *topics: CreatableTopic, **more: Any) -> list[tup
     ],
 )
 def test_manual_assignments(topic: CreatableTopic, code: int) -> None:
-    """No counts beside them; partitions 0 to n-1 once each; nodes that exist, once each."""
+    """They need counts of -1, partitions 0 to n-1 once each, and existing nodes once each."""
     node = BrokerContext()
     assert codes(node, topic) == [("t", code)]
     found = node.topics.by_name("t")
@@ -56,15 +56,15 @@ def test_manual_assignments(topic: CreatableTopic, code: int) -> None:
 
 
 def test_a_partition_assigned_twice_and_lists_of_different_length_are_39() -> None:
-    """The first check that fails counts, and an assignment is checked before the partition numbers are."""
+    """The first failed check counts; an assignment is checked before the partition numbers."""
     node = BrokerContext()
     topic = assigned({0: [NODE_ID]})
     topic.assignments = [*topic.assignments, *topic.assignments]
     assert codes(node, topic) == [("t", 39)]
 
 
-def test_a_name_given_twice_is_answered_once_and_not_made() -> None:
-    """42 for it; the others are made."""
+def test_a_duplicate_name_has_one_result_and_is_not_created() -> None:
+    """The duplicate gets 42; the other topics are created."""
     node = BrokerContext()
     one, two = (CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in "ab")
     assert sorted(codes(node, one, two, one)) == [("a", 42), ("b", 0)]
@@ -72,7 +72,7 @@ def test_a_name_given_twice_is_answered_once_and_not_made() -> None:
 
 
 def test_two_new_names_that_collide_pass_in_one_request() -> None:
-    """Only names that exist are compared."""
+    """A new name is compared only with existing names."""
     node = BrokerContext()
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in ("a.b", "a_b")]
     assert codes(node, *topics) == [("a.b", 0), ("a_b", 0)]
@@ -82,8 +82,8 @@ def test_two_new_names_that_collide_pass_in_one_request() -> None:
     assert node2.create("a_b").error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_a_deadline_that_has_passed_makes_nothing() -> None:
-    """timeout_ms of 0 or less: REQUEST_TIMED_OUT."""
+def test_a_deadline_that_has_passed_creates_nothing() -> None:
+    """A timeout_ms of 0 or less gets REQUEST_TIMED_OUT."""
     node = BrokerContext()
     topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)
     for timeout_ms in (0, -1):
@@ -92,7 +92,7 @@ def test_a_deadline_that_has_passed_makes_nothing() -> None:
 
 
 def test_more_than_ten_thousand_partitions_are_refused_as_one() -> None:
-    """POLICY_VIOLATION for every topic of the request; ten thousand pass."""
+    """Every topic of the request gets POLICY_VIOLATION; ten thousand partitions are allowed."""
     node = BrokerContext()
     big = CreatableTopic(name="a", num_partitions=10_000, replication_factor=1)
     small = CreatableTopic(name="b", num_partitions=1, replication_factor=1)
@@ -100,8 +100,8 @@ def test_more_than_ten_thousand_partitions_are_refused_as_one() -> None:
     assert codes(node, big, validate_only=True) == [("a", 0)]
 
 
-def test_the_answer_has_every_setting_in_order_of_names() -> None:
-    """v5 and later: own values as they were sent, others with their source: the node's file (4) or default (5)."""
+def test_the_response_has_every_setting_sorted_by_name() -> None:
+    """v5 and later: the topic's own values as sent, others with their source: the node's file (4) or default (5)."""
     node = BrokerContext({"log.retention.hours": 1, "compression.type": "zstd"})
     result = node.create("t", configs={"retention.bytes": " 5 ", "cleanup.policy": ""})
     shown = {c.name: (c.value, c.config_source, c.read_only, c.is_sensitive) for c in result.configs}
@@ -114,8 +114,8 @@ def test_the_answer_has_every_setting_in_order_of_names() -> None:
     assert node.value(2, "t", "retention.bytes") == ("5", 1)
 
 
-def test_of_a_setting_given_twice_the_last_counts_also_if_the_first_is_null() -> None:
-    """A null value is refused only if it is the last."""
+def test_the_last_value_of_a_duplicate_setting_counts_even_if_the_first_is_null() -> None:
+    """Only a null last value is refused."""
     node = BrokerContext()
     for values, code in (((None, "5"), 0), (("5", None), 40)):
         topic = CreatableTopic(
@@ -146,12 +146,12 @@ def test_of_a_setting_given_twice_the_last_counts_also_if_the_first_is_null() ->
     ],
 )
 def test_names(name: str, legal: bool) -> None:
-    """1 to 249 of ASCII letters, digits, dot, underscore and dash; neither . nor .."""
+    """Legal names have 1 to 249 ASCII letters, digits, dots, underscores and dashes, and are not . or .."""
     assert BrokerContext().create(name).error_code == (0 if legal else 17)
 
 
 class Only:
-    """Allows what is listed."""
+    """Authorizer that allows only the listed operations."""
 
     def __init__(self, *allowed: tuple[Operation, ResourceType, str]) -> None:
         self.rules = set(allowed)
@@ -161,7 +161,7 @@ class Only:
 
 
 def test_authorization_comes_before_everything_but_duplicates() -> None:
-    """CREATE on the cluster or on the topic; settings are shown to those who may describe them."""
+    """It needs CREATE on the cluster or on the topic; the response has settings only with DESCRIBE_CONFIGS."""
     node = BrokerContext(authorizer=Only((Operation.CREATE, ResourceType.TOPIC, "mine")))
     assert node.create("two words").error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     made = node.create("mine")

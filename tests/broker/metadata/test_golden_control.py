@@ -1,4 +1,4 @@
-"""What Apache Kafka answered to the scenarios of area `admin`, answered by the broker alone in virtual time."""
+"""The scenarios of area `admin`: the control plane in virtual time responds like Apache Kafka."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NEED_SOCKETS = {"frames_up_to_the_limit", "idle_connections_are_closed"}
 
 
 @pytest.mark.parametrize("name", sorted(ADMIN.keys() - NEED_GROUPS - NEED_PRODUCERS))
-def test_scenario_is_answered_as_kafka_did(name: str) -> None:
-    """Whole responses, request by request."""
+def test_responses_to_a_scenario_equal_kafkas(name: str) -> None:
+    """Compares whole responses, request by request."""
     node = BrokerContext(settings_of("server.properties"))
     assert differences("admin", name, ADMIN[name], node) == []
 
 
 @pytest.mark.parametrize("name", sorted(EDGE.keys() - NEED_SOCKETS))
-def test_scenario_of_a_server_that_makes_topics(name: str) -> None:
-    """Topics that somebody asks for are made, internal ones with their own partitions."""
+def test_scenario_of_a_server_that_creates_topics(name: str) -> None:
+    """Requested topics are created, internal ones with their own number of partitions."""
     node = BrokerContext(settings_of("server-edge.properties"))
     assert differences("admin_edge", name, EDGE[name], node) == []

@@ -1,4 +1,4 @@
-"""Requests about many things: decided in slices, and answered as if they were decided at once."""
+"""Requests about many things are decided in slices, with the same responses as in one decision."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Node:
         self.engine.slices.requests.enabled = sliced
 
     def send(self, request: Any, version: int = -1) -> tuple[Any, int]:
-        """The response as a client reads it, and the number of slices behind the first one."""
+        """Returns the response as a client decodes it, and the number of slices after the first."""
         engine = self.engine
         version = engine.newest_version(request) if version < 0 else version
         response = engine.submit(RequestContext(version, "c"), request)
@@ -142,7 +142,7 @@ def _acls(*names: str) -> CreateAclsRequest:
 
 
 def _wide(topic: type, partition: type, name: str) -> Any:
-    """Most of the partitions do not exist."""
+    """Makes a request for many partitions, most of which do not exist."""
     field = "partition" if name == "topic" else "partition_index"
     return topic(**{name: "wide"}, partitions=[partition(**{field: index % 8_000}) for index in range(8_100)])
 
@@ -180,12 +180,12 @@ REQUESTS: dict[str, Callable[[], Any]] = {
 }
 VERSIONS = {"offsets": 8}  # which has no topic ids
 AT_ONCE = {"list groups"}
-"""So few groups are listed in one slice."""
+"""Number of groups that are listed in one slice."""
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_long_request_is_answered_in_slices_as_at_once(name: str) -> None:
-    """The responses are equal but for ids, and so is what they leave behind."""
+def test_a_long_request_has_the_same_response_in_slices_as_at_once(name: str) -> None:
+    """Responses and resulting states are equal except for ids."""
     version = VERSIONS.get(name, -1)
     (expected, none), (response, slices) = (Node(parked).send(REQUESTS[name](), version) for parked in (False, True))
     for answer in (expected, response):
@@ -205,8 +205,8 @@ def _results(response: Any) -> list[Any]:
     return [result for results in found for result in results]
 
 
-def test_topics_of_a_long_request_are_there_one_by_one() -> None:
-    """Others see those that are durable, and nobody sees half a topic; a name that is there twice is refused once."""
+def test_topics_of_a_long_request_appear_one_by_one() -> None:
+    """Other requests see complete, durable topics; a duplicate name is refused once."""
     node = Node(True)
     response, _ = node.send(_topics(*NEW, "n7"))
     codes = {result.name: result.error_code for result in response.topics}
@@ -229,7 +229,7 @@ def test_one_request_still_makes_ten_thousand_partitions_at_most() -> None:
 
 
 def test_offsets_of_several_groups_are_bounded_before_they_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name of a few bytes can stand for thousands of offsets; all of one group are looked up once."""
+    """A name of a few bytes can select thousands of offsets; each group is looked up once."""
     monkeypatch.setattr(offset_fetch, "MAX_OFFSETS", 5)
     node = Node(True)
     for times, expected in ((5, (0, 1)), (6, (ErrorCode.POLICY_VIOLATION, 0))):

@@ -1,4 +1,4 @@
-"""The metadata's log: what is written, who is told, and what is left after restarts and failed commits."""
+"""The metadata log: records, notifications of listeners, and the state after restarts and failed commits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def grow(node: BrokerContext, name: str, count: int) -> int:
 
 
 def test_a_new_log_begins_with_the_features() -> None:
-    """As in Kafka the first record says in which form the others are; a restart adds nothing."""
+    """As in Kafka, the first record has the format of the others; a restart adds no records."""
     node = BrokerContext()
     expected = [FeatureLevelRecord(name=name, feature_level=f.initial) for name, f in FEATURES.items()]
     assert node.records() == expected
@@ -53,7 +53,7 @@ def test_a_new_log_begins_with_the_features() -> None:
 
 
 def test_a_topic_is_written_as_kraft_writes_it() -> None:
-    """Topic, settings, partitions; one setting more; two partitions more; gone."""
+    """Records of the creation, a new setting, two new partitions and the deletion."""
     node = BrokerContext()
     node.records()
     topic_id = node.create("t", 2, configs={"retention.ms": "5"}).topic_id
@@ -75,7 +75,7 @@ def test_a_topic_is_written_as_kraft_writes_it() -> None:
 
 
 def test_listeners_see_whole_decisions() -> None:
-    """A topic is told of once, with its partitions, and with its settings in force already."""
+    """Listeners get one notification of a new topic, with its partitions and effective settings."""
     node = BrokerContext()
     node.heard.take()
     node.create("t", 3, configs={"retention.ms": "5"})
@@ -93,8 +93,8 @@ def test_listeners_see_whole_decisions() -> None:
     assert node.partitions.get("t", 0) is None
 
 
-def test_who_begins_to_listen_late_hears_of_all_there_is() -> None:
-    """Settings of brokers and groups, features, then topics."""
+def test_a_late_listener_gets_the_present_state() -> None:
+    """The order is settings of brokers and groups, features, topics."""
     node = BrokerContext()
     node.create("t", 2, configs={"retention.ms": "5"})
     node.alter(ConfigType.GROUP, "g", ("consumer.heartbeat.interval.ms", 0, "6000"))
@@ -108,7 +108,7 @@ def test_who_begins_to_listen_late_hears_of_all_there_is() -> None:
 
 
 def test_a_restart_shows_exactly_what_was_committed() -> None:
-    """Topics, ids, settings, features and producer ids are the same; what was not committed is gone."""
+    """Topics, ids, settings, features and producer ids are the same; uncommitted changes are lost."""
     node = BrokerContext({"auto.create.topics.enable": "true"})
     node.create("a", 3)
     node.create("b", 1, configs={"cleanup.policy": "compact"})
@@ -126,8 +126,8 @@ def test_a_restart_shows_exactly_what_was_committed() -> None:
     assert node.picture() == before
 
 
-def test_a_failed_commit_is_taken_back_and_told_of() -> None:
-    """The creation is answered NOT_CONTROLLER, listeners hear the opposite, and everything is as before."""
+def test_a_failed_commit_is_rolled_back_with_notifications() -> None:
+    """The creation gets NOT_CONTROLLER, listeners get the reverse change, and the state is as before."""
     node = BrokerContext()
     node.create("kept", 2)
     before = node.picture()
@@ -160,7 +160,7 @@ def test_a_failed_commit_is_taken_back_and_told_of() -> None:
 
 
 def test_a_deletion_that_fails_leaves_the_topic() -> None:
-    """Its partitions are served again, with what was in them."""
+    """Its partitions are served again, with their records."""
     node = BrokerContext()
     node.create("t", 2)
     node.heard.take()
@@ -172,8 +172,8 @@ def test_a_deletion_that_fails_leaves_the_topic() -> None:
     assert node.partitions.get("t", 1) is not None
 
 
-def test_reads_wait_for_what_they_saw() -> None:
-    """Metadata of a topic that is not durable yet is answered with its commit."""
+def test_reads_wait_for_the_commit_of_their_state() -> None:
+    """A Metadata response with a topic that is not durable waits for its commit."""
     node = BrokerContext()
     node.auto_commit = False
     node.send(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]))
@@ -185,8 +185,8 @@ def test_reads_wait_for_what_they_saw() -> None:
     assert not isinstance(node.send(MetadataRequest(topics=[])), Pending)
 
 
-def test_while_the_log_is_read_every_api_says_so_in_its_own_words() -> None:
-    """A shard that is loading is a controller that moved, a topic without a leader, ids that are not there yet."""
+def test_each_api_has_its_own_error_code_while_the_log_is_loaded() -> None:
+    """Codes are NOT_CONTROLLER, LEADER_NOT_AVAILABLE and COORDINATOR_LOAD_IN_PROGRESS."""
     node = BrokerContext()
     node.shard.failed(AssertionError("the log refused"))  # type: ignore[arg-type]
     assert node.shard.state is ShardState.LOADING
@@ -208,7 +208,7 @@ def test_while_the_log_is_read_every_api_says_so_in_its_own_words() -> None:
 
 
 def test_a_name_can_be_used_again_under_another_id() -> None:
-    """New id, no settings of the old one; the old id is unknown."""
+    """The new topic has a new id and no settings of the old one; the old id is unknown."""
     node = BrokerContext()
     old = node.create("t", 3, configs={"retention.ms": "5"}).topic_id
     node.call(DeleteTopicsRequest(topic_names=["t"]), 5)
@@ -219,8 +219,8 @@ def test_a_name_can_be_used_again_under_another_id() -> None:
     assert node.value(TOPIC, "t", "retention.ms") == ("604800000", 5)
 
 
-def test_ids_are_never_zero_the_metadatas_own_or_like_an_option() -> None:
-    """Random bytes that make such an id are drawn again."""
+def test_ids_are_never_zero_reserved_or_like_an_option() -> None:
+    """Random bytes with such an id are discarded."""
     node = BrokerContext()
     drawn = [bytes(16), bytes(15) + b"\x01", b"\xf8" + bytes(15), b"\x01" * 16]
     node.control._creation._new_id = lambda: drawn.pop(0)

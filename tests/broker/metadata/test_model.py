@@ -1,5 +1,5 @@
-"""A model of the control plane beside the real one: whatever is asked in whatever order, both say the same, also after
-failed commits, crashes and restarts.
+"""Random requests to the control plane and to a model: both give the same results, also after failed commits, crashes
+and restarts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Topic:
 
 
 class ControlPlaneModel(RuleBasedStateMachine):
-    """Topics by name with their partitions and settings; a group's settings."""
+    """Model of topics by name, with partitions and settings, and of a group's settings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class ControlPlaneModel(RuleBasedStateMachine):
         self.failing = False
 
     def saved(self) -> bool:
-        """Whether what was decided now is kept: False if this commit was to fail."""
+        """Commits; returns False if this commit was made to fail."""
         kept, self.failing = not self.failing, False
         return kept
 

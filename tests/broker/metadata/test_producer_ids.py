@@ -1,4 +1,4 @@
-"""InitProducerId and the blocks of ids: no id is given out twice, whatever happens."""
+"""InitProducerId and the blocks of ids: no id is allocated twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def taken(node: BrokerContext) -> int:
 
 
 def test_ids_count_up_and_a_block_is_one_record() -> None:
-    """A thousand ids a record; each answer waits for the record that it stands on, and no other."""
+    """A record allocates a thousand ids; a response waits only for the commit of its id's record."""
     node = BrokerContext()
     node.records()
     assert [taken(node) for _ in range(3)] == [0, 1, 2]
@@ -40,15 +40,15 @@ def test_ids_count_up_and_a_block_is_one_record() -> None:
     assert [record.next_producer_id for record in node.records()] == [2 * BLOCK_SIZE]
 
 
-def test_a_restart_gives_up_the_rest_of_the_block() -> None:
+def test_a_restart_discards_the_rest_of_the_block() -> None:
     node = BrokerContext()
     taken(node)
     node.restart()
     assert taken(node) == BLOCK_SIZE
 
 
-def test_an_id_whose_commit_failed_was_never_given_out() -> None:
-    """The answer says to try again; the id may then come again."""
+def test_an_id_whose_commit_failed_is_not_in_a_response() -> None:
+    """The response has a retriable error; the id may be allocated again."""
     node = BrokerContext()
     node.auto_commit = False
     answer = node.send(request())
@@ -63,8 +63,8 @@ def test_an_id_whose_commit_failed_was_never_given_out() -> None:
 
 
 @pytest.mark.seeded
-def test_no_id_twice_across_crashes_and_failed_commits() -> None:
-    """Random requests, failures, crashes; every id that was answered is another."""
+def test_no_id_is_allocated_twice_across_crashes_and_failed_commits() -> None:
+    """After random requests, failures and crashes, the ids of all responses differ."""
     seed = SEED
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -109,14 +109,14 @@ def test_no_id_twice_across_crashes_and_failed_commits() -> None:
         (request("t"), 15),
     ],
 )
-def test_what_is_refused(asked: InitProducerIdRequest, code: int) -> None:
-    """An id without an epoch, an empty transactional id, a transactional id where nobody coordinates."""
+def test_invalid_requests_are_refused(asked: InitProducerIdRequest, code: int) -> None:
+    """An id without an epoch, an empty transactional id, a transactional id without a coordinator."""
     response = BrokerContext().call(asked)
     assert (response.error_code, response.producer_epoch) == (code, 0 if code == 0 else -1)
 
 
 def test_transactional_ids_go_to_their_coordinator() -> None:
-    """Which answers, now or later."""
+    """The coordinator responds, now or later."""
 
     class Coordinator:
         def handle(self, context: Any, asked: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -126,8 +126,8 @@ def test_transactional_ids_go_to_their_coordinator() -> None:
     assert node.call(request("abc")) == InitProducerIdResponse(producer_id=77, producer_epoch=3)
 
 
-def test_who_may_be_idempotent() -> None:
-    """Whoever may write idempotently, or to any topic; transactional ids have rules of their own."""
+def test_rights_of_idempotent_producers() -> None:
+    """They need IDEMPOTENT_WRITE, or WRITE on any topic; transactional ids have their own rules."""
     node = BrokerContext()
     node.create("t")
 
@@ -143,8 +143,8 @@ def test_who_may_be_idempotent() -> None:
     assert code((Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x"), transactional_id="x") == 15
 
 
-def test_others_take_ids_from_the_same_blocks() -> None:
-    """The transaction coordinator's ids; None while the metadata is read."""
+def test_the_transaction_coordinator_uses_the_same_blocks() -> None:
+    """It gets None while the metadata is loaded."""
     node = BrokerContext()
     assert [node.control.producer_ids.take() for _ in range(2)] == [0, 1]
     node.finish()

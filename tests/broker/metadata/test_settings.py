@@ -1,4 +1,4 @@
-"""Settings: names, types, defaults, bounds; how values are read and shown; which value is in force and why."""
+"""Settings: names, types, defaults, bounds, parsing, formatting, and effective values with their sources."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def bounds(setting: Setting) -> str:
 
 
 def test_the_settings_of_topics_are_kafkas() -> None:
-    """Every one of 4.3: name, type, default, bounds, and which setting of the broker it falls back to."""
+    """Every setting of Kafka 4.3: name, type, default, bounds, and the broker's setting that it falls back to."""
     ours = [
         f"{name}|{row.setting.type.name}|{show_value(row.setting.default)}|{bounds(row.setting)}"
         f"|{row.synonyms[0].name if row.synonyms else ''}"
@@ -94,7 +94,7 @@ def test_the_settings_of_topics_are_kafkas() -> None:
 
 
 def test_the_settings_of_groups_are_kafkas() -> None:
-    """Every one of 4.3."""
+    """Every setting of Kafka 4.3."""
     ours = [
         f"{name}|{row.setting.type.name}|{show_value(row.setting.default)}|{bounds(row.setting)}|{row.broker or ''}"
         for name, row in GROUP_SETTINGS.items()
@@ -102,8 +102,8 @@ def test_the_settings_of_groups_are_kafkas() -> None:
     assert ours == GROUP_TABLE.strip().splitlines()
 
 
-def test_what_settings_fall_back_to_exists_and_has_the_same_default() -> None:
-    """The node's own table has every broker setting that a group's falls back to or is bounded by."""
+def test_fallback_settings_exist_and_have_the_same_default() -> None:
+    """The node's table has every broker setting that a group's setting falls back to or is bounded by."""
     for name, row in GROUP_SETTINGS.items():
         for broker in (row.broker, row.least, row.most):
             assert broker is None or broker in Config.SETTINGS, (name, broker)
@@ -160,7 +160,7 @@ def test_what_settings_fall_back_to_exists_and_has_the_same_default() -> None:
     ],
 )
 def test_values_are_read_as_kafka_reads_them(name: str, text: str, shown: str | None) -> None:
-    """What Apache Kafka 4.3.1 makes of each value (None: it refuses it)."""
+    """Compares with the value that Apache Kafka 4.3.1 parses (None: it refuses it)."""
     setting = TOPIC_SETTINGS[name].setting
     if shown is None:
         with pytest.raises(InvalidValueError, match=name):
@@ -185,8 +185,8 @@ def test_values_are_read_as_kafka_reads_them(name: str, text: str, shown: str | 
         ("Latest", False),
     ],
 )
-def test_where_a_share_group_begins(text: str, good: bool) -> None:
-    """latest, earliest, or a duration that is not negative."""
+def test_the_auto_offset_reset_of_share_groups(text: str, good: bool) -> None:
+    """It is latest, earliest, or a duration that is not negative."""
     node = BrokerContext()
     assert node.alter(GROUP, "g", ("share.auto.offset.reset", SET, text)).error_code == (0 if good else 40)
 
@@ -200,8 +200,8 @@ def test_fractions_are_shown_as_java_shows_them(value: float, shown: str) -> Non
 
 
 # ---------------------------------------------------------------- topics
-def test_two_settings_that_do_not_go_together() -> None:
-    """min.compaction.lag.ms above max.compaction.lag.ms, also where one of them is the broker's."""
+def test_two_settings_that_contradict() -> None:
+    """min.compaction.lag.ms must not exceed max.compaction.lag.ms, even if one of them is the broker's."""
     node = BrokerContext({"log.cleaner.max.compaction.lag.ms": 100})
     assert node.create("t", configs={"min.compaction.lag.ms": "101"}).error_code == 40
     assert node.create("t", configs={"min.compaction.lag.ms": "100"}).error_code == 0
@@ -213,7 +213,7 @@ def test_two_settings_that_do_not_go_together() -> None:
 
 
 def test_a_topics_default_follows_the_broker_at_once() -> None:
-    """Its own file, then what is set at run time for all, then for this node; taken back in the other order."""
+    """Sets the default in the file, at run time for all brokers, and for this node; removes them in reverse order."""
     node = BrokerContext({"message.max.bytes": 1000})
     node.create("t")
     key, own = "max.message.bytes", "message.max.bytes"
@@ -267,8 +267,8 @@ def test_settings_in_other_units_count_but_are_no_synonyms_alone() -> None:
     ]
 
 
-def test_types_and_meanings() -> None:
-    """Type from version 3 on; the meaning where it is asked for."""
+def test_types_and_documentation() -> None:
+    """The type is in versions 3 and later, the documentation only on request."""
     node = BrokerContext()
     node.create("t")
     for setting in node.describe(TOPIC, "t", include_documentation=True).configs:
@@ -284,8 +284,8 @@ def test_unknown_operations(operation: int) -> None:
     assert node.alter(TOPIC, "t", ("retention.ms", operation, "5")).error_code == 42
 
 
-def test_nothing_of_a_resource_is_changed_if_something_is_wrong_and_nothing_by_validate_only() -> None:
-    """All or nothing."""
+def test_an_invalid_or_validate_only_request_does_not_change_a_resource() -> None:
+    """One invalid setting refuses all changes of the resource."""
     node = BrokerContext()
     node.create("t")
     before = node.picture()
@@ -294,8 +294,8 @@ def test_nothing_of_a_resource_is_changed_if_something_is_wrong_and_nothing_by_v
     assert node.picture() == before
 
 
-def test_a_value_does_not_grow_beyond_what_the_log_can_hold() -> None:
-    """32 767 characters; a longer one can only come by appending."""
+def test_a_value_has_a_maximum_length() -> None:
+    """The limit is 32 767 characters; appends could exceed it."""
     node = BrokerContext()
     node.create("t")
     key = "leader.replication.throttled.replicas"
@@ -306,8 +306,8 @@ def test_a_value_does_not_grow_beyond_what_the_log_can_hold() -> None:
     assert node.value(TOPIC, "t", key) == (replicas + ",1:100", 1)
 
 
-def test_whole_settings_replace_those_of_before() -> None:
-    """AlterConfigs: what it does not name goes; null is 42, a name twice too."""
+def test_alter_configs_replaces_all_settings() -> None:
+    """It removes settings that it does not name; null values and duplicate names get 42."""
     node = BrokerContext()
     node.create("t", configs={"flush.ms": "5", "retention.ms": "6"})
     for version in (0, 1, 2):
@@ -322,8 +322,8 @@ def test_whole_settings_replace_those_of_before() -> None:
     assert dict(node.topics.settings_of(TOPIC, "t")) == {}
 
 
-def test_who_may_not_change_settings_learns_nothing_of_them() -> None:
-    """What is wrong with the request comes first, then who asks, then what the resource has."""
+def test_clients_without_rights_learn_nothing_about_settings() -> None:
+    """The request is checked first, then the client's rights, then the resource's settings."""
     node = BrokerContext()
     node.create("t")
     for api in (44, 33):
@@ -353,13 +353,13 @@ def test_who_may_not_change_settings_learns_nothing_of_them() -> None:
     ],
 )
 def test_changes_of_the_broker(name: str, changes: list[tuple[str, int, str | None]], code: int) -> None:
-    """Another broker, a setting that needs a restart, an unreadable value: 42. Unknown names are kept, as in Kafka."""
+    """Another broker, a static setting and an invalid value get 42. Unknown names are stored, as in Kafka."""
     node = BrokerContext()
     assert node.alter(BROKER, name, *changes).error_code == code
 
 
 def test_the_brokers_settings_are_shown() -> None:
-    """All of them with type, source and whether they can be changed; "" is what was set at run time for all."""
+    """All have type, source and the read-only flag; "" describes run-time settings of all brokers."""
     node = BrokerContext({"num.partitions": 3})
     shown = {c.name: c for c in node.describe(BROKER, NODE).configs}
     assert shown.keys() == Config.SETTINGS.keys()
@@ -381,7 +381,7 @@ def test_the_brokers_settings_are_shown() -> None:
 
 
 def test_passwords_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Null and sensitive, its synonyms too."""
+    """They are null and sensitive, also in synonyms."""
     secret = Setting("ssl.key.password", SettingType.PASSWORD, None, "A secret.", dynamic=True)
     monkeypatch.setattr(Config, "SETTINGS", {**Config.SETTINGS, secret.name: secret})
     node = BrokerContext({"ssl.key.password": "hunter2"})
@@ -392,7 +392,7 @@ def test_passwords_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # ---------------------------------------------------------------- groups
 def test_a_groups_own_setting_is_in_force_at_once_and_falls_back_when_it_goes() -> None:
-    """group_configs: the group's, else the broker's; whoever observes it is told."""
+    """The effective value is the group's, else the broker's; observers are notified."""
     node = BrokerContext({"group.consumer.heartbeat.interval.ms": 6000})
     groups, key = node.control.group_configs, "consumer.heartbeat.interval.ms"
     told: list[str] = []
@@ -430,12 +430,12 @@ def test_a_groups_own_setting_is_in_force_at_once_and_falls_back_when_it_goes() 
     ],
 )
 def test_changes_of_a_group(name: str, changes: list[tuple[str, int, str | None]], code: int) -> None:
-    """Unknown, unreadable, or outside of the broker's bounds: 40."""
+    """Unknown settings, invalid values and values outside of the broker's bounds get 40."""
     assert BrokerContext().alter(GROUP, name, *changes).error_code == code
 
 
 def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
-    """Checked against what is in force where one of them is not the group's own."""
+    """If the group sets only one of them, it is compared with the effective value of the other."""
     bounds = {
         "group.consumer.min.session.timeout.ms": 10,
         "group.consumer.min.heartbeat.interval.ms": 1,
@@ -452,7 +452,7 @@ def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
 
 
 def test_a_groups_value_stays_within_bounds_that_became_narrower() -> None:
-    """A restart with other bounds: the value in force is the nearest that is allowed; what was set is still shown."""
+    """After a restart with other bounds, the effective value is the nearest allowed one; the set value stays."""
     node = BrokerContext()
     node.alter(GROUP, "g", ("consumer.session.timeout.ms", SET, "60000"))
     node.settings["group.consumer.max.session.timeout.ms"] = "50000"
@@ -477,7 +477,7 @@ def test_a_groups_value_stays_within_bounds_that_became_narrower() -> None:
     ],
 )
 def test_changes_of_a_metrics_subscription(name: str, setting: str, value: str, code: int) -> None:
-    """Kept and shown, with Kafka's checks (KIP-714)."""
+    """Changes are stored and described, with Kafka's checks (KIP-714)."""
     node = BrokerContext()
     assert node.alter(METRICS, name, (setting, SET, value)).error_code == code
     if code == 0:

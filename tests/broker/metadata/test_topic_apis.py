@@ -59,7 +59,7 @@ NOT_ASKED = -2147483648
 
 # ---------------------------------------------------------------- DeleteTopics
 def test_deletion_can_be_disabled() -> None:
-    """delete.topic.enable=false: 73, INVALID_REQUEST before version 3."""
+    """delete.topic.enable=false gets 73, and INVALID_REQUEST before version 3."""
     node = BrokerContext({"delete.topic.enable": "false"})
     node.create("t")
     for version, code in ((1, 42), (2, 42), (3, 73), (5, 73)):
@@ -68,8 +68,8 @@ def test_deletion_can_be_disabled() -> None:
     assert node.topics.by_name("t") is not None
 
 
-def test_what_one_may_not_see_is_not_told() -> None:
-    """By id, the name is shown to those only who may describe the topic."""
+def test_hidden_topic_names_are_not_in_responses() -> None:
+    """The response to a deletion by id has the name only if the client may describe the topic."""
     node = BrokerContext()
     ids = {name: node.create(name).topic_id for name in ("hidden", "seen")}
     node.apis[20].authorizer = Only((Operation.DESCRIBE, ResourceType.TOPIC, "seen"))
@@ -86,7 +86,7 @@ def test_what_one_may_not_see_is_not_told() -> None:
 
 
 def test_internal_topics_stay_as_they_are() -> None:
-    """Coordinators keep their state in them: they are neither deleted nor grown."""
+    """Coordinators keep their state in them, so they cannot be deleted or extended."""
     node = BrokerContext({"offsets.topic.num.partitions": 2})
     node.control.internal_topics.ensure("__consumer_offsets")
     node.finish()
@@ -122,7 +122,7 @@ def grow(node: BrokerContext, count: int, assignments: Sequence[Sequence[int]] |
     ],
 )
 def test_assignments_of_new_partitions(count: int, assignments: Sequence[Sequence[int]] | None, code: int) -> None:
-    """One list of nodes for each partition added; the count is checked before them."""
+    """Each new partition needs a list of nodes; the count is checked first."""
     node = BrokerContext()
     node.create("t", 1)
     (result,) = grow(node, count, assignments)
@@ -132,8 +132,8 @@ def test_assignments_of_new_partitions(count: int, assignments: Sequence[Sequenc
     assert topic.partitions == (count if code == 0 else 1)
 
 
-def test_an_unknown_topic_has_no_text_and_one_given_twice_is_answered_once() -> None:
-    """3 without message; 42 with."""
+def test_an_unknown_topic_has_no_text_and_a_duplicate_has_one_result() -> None:
+    """The unknown topic gets 3 without a message, the duplicate 42 with one."""
     node = BrokerContext()
     node.create("t", 1)
     topics = [CreatePartitionsTopic(name=name, count=3, assignments=None) for name in ("nope", "t", "t")]
@@ -152,8 +152,8 @@ def partitions(count: int) -> list[MetadataResponsePartition]:
     ]
 
 
-def test_the_whole_answer() -> None:
-    """Nodes at the address of the client's listener, the cluster, the topic."""
+def test_the_whole_response() -> None:
+    """It has the nodes with the addresses of the client's listener, the cluster and the topic."""
     node = BrokerContext()
     topic_id = node.create("t", 2).topic_id
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], include_topic_authorized_operations=True)
@@ -171,8 +171,8 @@ def test_the_whole_answer() -> None:
     assert node.call(asked, 13, listener="OTHER") == answer
 
 
-def test_cluster_operations_are_told_in_versions_8_to_10() -> None:
-    """8096 without access control."""
+def test_cluster_operations_are_in_versions_8_to_10() -> None:
+    """The value is 8096 without access control."""
     node = BrokerContext()
     for version in (8, 9, 10):
         asked = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
@@ -181,7 +181,7 @@ def test_cluster_operations_are_told_in_versions_8_to_10() -> None:
 
 
 def test_the_leader_epoch_grows_with_every_start() -> None:
-    """So that clients can tell what they knew before from what holds now."""
+    """Clients can thus detect metadata from before the restart."""
     node = BrokerContext()
     node.create("t")
     asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
@@ -195,8 +195,8 @@ def test_the_leader_epoch_grows_with_every_start() -> None:
     assert epochs == [0, 1, 2]
 
 
-def test_topics_are_made_on_demand_once_and_with_the_defaults() -> None:
-    """num.partitions; a name that collides stays unknown; what may not be created is refused."""
+def test_topics_are_created_on_demand_once_with_the_defaults() -> None:
+    """They have num.partitions; a colliding name stays unknown; without the right to create, the topic is refused."""
     node = BrokerContext({"num.partitions": 3})
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("a.b", "a.b", "c")])
     first = node.call(asked)
@@ -209,8 +209,8 @@ def test_topics_are_made_on_demand_once_and_with_the_defaults() -> None:
     assert [(t.name, t.error_code) for t in refused.topics] == [("d", 29), ("e", 29)]
 
 
-def test_topics_that_one_may_not_describe() -> None:
-    """Left out of all, 29 by name, 29 without a name by id."""
+def test_topics_that_the_client_may_not_describe() -> None:
+    """A list of all omits them; by name they get 29, by id 29 without a name."""
     node = BrokerContext()
     topic_id = node.create("t").topic_id
     node.apis[3].authorizer = Only()
@@ -222,7 +222,7 @@ def test_topics_that_one_may_not_describe() -> None:
 
 
 def test_internal_topics_have_kafkas_own_settings() -> None:
-    """Compacted offsets and transactions, share state by deletion; made once."""
+    """Offsets and transactions are compacted, share state is deleted by age; each is created once."""
     node = BrokerContext({"offsets.topic.num.partitions": 2, "transaction.state.log.num.partitions": 4})
     for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
         assert node.control.internal_topics.ensure(name)
@@ -297,13 +297,13 @@ def three() -> BrokerContext:
     ],
 )
 def test_pages(three: BrokerContext, limit: int, cursor: Any, topics: Sequence[str], expected: Any) -> None:
-    """Topics in order of names, so many partitions, and where to go on; it never makes a topic."""
+    """A page has topics sorted by name, a limited number of partitions and a cursor; it creates no topics."""
     assert page(three, limit, cursor, topics) == expected
     assert len(list(three.topics.all())) == 3
 
 
 def test_pages_join_to_the_whole() -> None:
-    """Whatever the limit, following the cursor shows every partition once. The server's own limit counts, too."""
+    """With any limit, following the cursor gives every partition once. The server's limit applies, too."""
     node = BrokerContext({"max.request.partition.size.limit": 4})
     for name, count in (("a", 5), ("b", 1), ("c", 7)):
         node.create(name, count)
@@ -317,8 +317,8 @@ def test_pages_join_to_the_whole() -> None:
         assert seen == [(name, i) for name, count in (("a", 5), ("b", 1), ("c", 7)) for i in range(count)]
 
 
-def test_a_partition_is_shown_whole() -> None:
-    """No eligible leaders beside the leader; operations always."""
+def test_the_description_of_a_partition_is_complete() -> None:
+    """It has no eligible leaders besides the leader; operations are always included."""
     node = BrokerContext()
     node.create("__consumer_offsets", 1)
     (topic,) = node.call(DescribeTopicPartitionsRequest()).topics
@@ -330,7 +330,7 @@ def test_a_partition_is_shown_whole() -> None:
 
 # ---------------------------------------------------------------- cluster, folders, elections
 def test_describe_cluster() -> None:
-    """The nodes; controllers cannot be asked for here."""
+    """It lists the nodes; a request for controllers is refused."""
     node = BrokerContext()
     answer = DescribeClusterResponse(
         cluster_id=CLUSTER_ID,
@@ -344,7 +344,7 @@ def test_describe_cluster() -> None:
     )
 
 
-def test_a_single_node_leads_everything_it_is_asked_for() -> None:
+def test_a_single_node_leads_every_partition() -> None:
     """Other nodes and other listeners are unknown."""
     cluster = SingleNodeCluster(7, "id", leader_epoch=3, rack="r")
     assert cluster.brokers("L") == ()
@@ -356,8 +356,8 @@ def test_a_single_node_leads_everything_it_is_asked_for() -> None:
     assert (cluster.leader("t", 9), cluster.controller_id, tuple(cluster.nodes)) == (Leader(7, 3), 7, (7,))
 
 
-def test_log_dirs_have_sizes_of_what_is_there() -> None:
-    """null is all, [] is none; partitions that are not there are left out; the volume from version 4 on."""
+def test_log_dirs_have_sizes_of_existing_partitions() -> None:
+    """null requests all, [] none; missing partitions are omitted; version 4 adds the volume."""
     node = BrokerContext()
     node.create("t", 2)
 
@@ -385,7 +385,7 @@ def test_log_dirs_have_sizes_of_what_is_there() -> None:
 
 
 def test_elections_are_never_needed() -> None:
-    """84 for what is led, 3 for what is not there; asked for all, partitions that need none are left out."""
+    """Partitions with a leader get 84, missing ones 3; a request for all omits those that need no election."""
     node = BrokerContext()
     node.create("t", 2)
 
