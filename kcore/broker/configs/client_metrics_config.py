@@ -27,12 +27,14 @@ CLIENT_METRICS_SETTINGS: dict[str, Setting] = {
         "interval.ms",
         SettingType.INT,
         300_000,
-        "How often clients push metrics.",
+        "Time between two pushes of a client's metrics.",
         low=100,
         high=3_600_000,
         dynamic=True,
     ),
-    "match": Setting("match", SettingType.LIST, (), "Which clients push: selector=pattern each.", dynamic=True),
+    "match": Setting(
+        "match", SettingType.LIST, (), "Selectors of the clients that push, each selector=pattern.", dynamic=True
+    ),
     "metrics": Setting("metrics", SettingType.LIST, (), "Prefixes of the metrics to push; * is all.", dynamic=True),
 }
 """Name -> setting."""

@@ -70,17 +70,24 @@ _ROWS: tuple[GroupSetting, ...] = (
         row
         for group_type in ("consumer", "share", "streams")
         for row in (
-            _milliseconds(group_type, "session.timeout.ms", 45_000, "How long a silent member stays in the group."),
-            _milliseconds(group_type, "heartbeat.interval.ms", 5_000, "How often members beat."),
+            _milliseconds(
+                group_type, "session.timeout.ms", 45_000, "Time without a heartbeat after which a member leaves."
+            ),
+            _milliseconds(group_type, "heartbeat.interval.ms", 5_000, "Time between two heartbeats."),
             _milliseconds(group_type, "assignment.interval.ms", 1_000, "Least time between two target assignments.", 0),
         )
     ),
-    _milliseconds("share", "record.lock.duration.ms", 30_000, "How long a delivered record is locked.", 1_000),
+    _milliseconds("share", "record.lock.duration.ms", 30_000, "Time for which a delivered record is locked.", 1_000),
     _bounded(
         "share",
         "delivery.count.limit",
         Setting(
-            "share.delivery.count.limit", SettingType.INT, 5, "How often a record is delivered.", low=2, dynamic=True
+            "share.delivery.count.limit",
+            SettingType.INT,
+            5,
+            "Maximum number of deliveries of a record.",
+            low=2,
+            dynamic=True,
         ),
     ),
     _bounded(
@@ -90,7 +97,7 @@ _ROWS: tuple[GroupSetting, ...] = (
             "share.partition.max.record.locks",
             SettingType.INT,
             2_000,
-            "How many records of a partition may be locked at a time.",
+            "Maximum number of locked records of a partition.",
             low=100,
             dynamic=True,
         ),
@@ -99,23 +106,23 @@ _ROWS: tuple[GroupSetting, ...] = (
         "share.auto.offset.reset",
         SettingType.STRING,
         "latest",
-        "Where a share group begins: latest, earliest or by_duration:PnDTnHnMn.nS.",
+        "Start offset of a share group: latest, earliest or by_duration:PnDTnHnMn.nS.",
         check=_offset_reset_fault,
     ),
     _own(
         "share.isolation.level",
         SettingType.STRING,
         "read_uncommitted",
-        "Whether a share group sees records of transactions before they are committed.",
+        "Isolation level of a share group: read_uncommitted includes records of open and aborted transactions.",
         choices=("read_committed", "read_uncommitted"),
     ),
-    _own("share.renew.acknowledge.enable", SettingType.BOOLEAN, True, "Whether members may renew locks (KIP-1222)."),
+    _own("share.renew.acknowledge.enable", SettingType.BOOLEAN, True, "Allows members to renew locks (KIP-1222)."),
     GroupSetting(
         Setting(
             "streams.initial.rebalance.delay.ms",
             SettingType.INT,
             3_000,
-            "How long an empty streams group waits for more members.",
+            "Time for which an empty streams group waits for more members.",
             low=0,
             dynamic=True,
         ),
@@ -128,7 +135,7 @@ _ROWS: tuple[GroupSetting, ...] = (
             "streams.num.standby.replicas",
             SettingType.INT,
             0,
-            "Standby copies of each stateful task.",
+            "Standby replicas of each stateful task.",
             low=0,
             dynamic=True,
         ),

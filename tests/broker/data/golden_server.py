@@ -1,7 +1,7 @@
-"""The golden scenarios in one process and in virtual time: what a scenario takes for a server is a `DataPlane`.
+"""Runner of the golden scenarios in one process and in virtual time, with a `DataPlane` as the server.
 
-Requests and responses pass through the recordings' own codec on the client's side and through ours on the server's.
-What the data plane does not have (topics, producer ids, the transaction coordinator) is done here, directly on it.
+The client side uses the codec of the recordings, the server side kcore's. This module replaces what the data plane does
+not have (topics, producer ids, the transaction coordinator) by direct calls.
 """
 
 from __future__ import annotations

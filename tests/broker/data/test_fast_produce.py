@@ -1,7 +1,7 @@
-"""Requests of the expected kind, and all others: the compiled way answers, appends and remembers what the plain does.
+"""The fast path of Produce gives the same responses, appends and producer states as the generic path, for any request.
 
-Two nodes get the same requests. One serves them as a node does, the other by `ProduceApi.handle_generic` alone, which
-is the definition. After every step both must have the same answers, bytes, producers and offsets.
+Two nodes get the same requests. One serves them normally, the other only with `ProduceApi.handle_generic`, which is
+the definition. After every step both must have the same responses, bytes, producers and offsets.
 """
 
 from __future__ import annotations
@@ -317,11 +317,11 @@ class Pair(RuleBasedStateMachine):
 
     def compare_questions(self) -> None:
         """Checks that the fast path calls the authorizer no more often than the generic path."""
-        quick, plain = (node.authorizer.asked if node.authorizer else [] for node in self.nodes)
-        assert list(dict.fromkeys(quick)) == list(dict.fromkeys(plain))
-        assert len(quick) <= len(plain)
-        for asked in (quick, plain):
-            asked.clear()
+        fast, generic = (node.authorizer.asked if node.authorizer else [] for node in self.nodes)
+        assert list(dict.fromkeys(fast)) == list(dict.fromkeys(generic))
+        assert len(fast) <= len(generic)
+        for calls in (fast, generic):
+            calls.clear()
 
     def compare(self) -> None:
         for answers in self.pending:
