@@ -88,7 +88,7 @@ class OffsetMap:
         """
 
     def stretch(self, index: int, shortest: int) -> tuple[int, bool]:
-        """Finds the longest stretch of batches from `index` on that is removed unread, or that must be read.
+        """Finds the next stretch of batches from `index` on that is removed unread, or that must be read.
 
         Args:
             index: index of the first batch.

@@ -214,9 +214,9 @@ class CompactionPass:
             position = yield from self._read(start, first_dirty, position)
         at = 0
         while at < surveyed.count and position >= 0:
-            stop, goes = surveyed.stretch(at, self._rules.unread_batches)
+            stop, removable = surveyed.stretch(at, self._rules.unread_batches)
             upto = surveyed.base_offset(stop) if stop < surveyed.count else end
-            if goes:
+            if removable:
                 position = yield from self._remove(at, stop, upto)
             else:
                 position = yield from self._read(max(surveyed.base_offset(at), start), upto, position)

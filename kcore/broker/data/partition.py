@@ -209,14 +209,14 @@ class Partition(PartitionCore):
 
     def _forget_compacted_transactions(self, producers: ProducerStates) -> None:
         """Removes the snapshot's aborted transactions whose markers compaction has removed since."""
-        gone = set()
+        removed = set()
         for transaction in producers.aborted.entries:
             offset = transaction.last_offset
             if self.log.log_start_offset <= offset < self.log.cleaned_to:
                 found = self.log.summaries(offset, 1)
                 if not found or found[0].base_offset != offset:
-                    gone.add(offset)
-        producers.aborted.forget(gone)
+                    removed.add(offset)
+        producers.aborted.forget(removed)
 
     def snapshot_producers(self, min_records: int) -> bool:
         """Stages a snapshot of the producers if a restart would replay `min_records` offsets or more.

@@ -47,7 +47,7 @@ class Verification:
         supports_epoch_bump: the producer follows transaction.version 2, where each transaction starts at sequence 0.
         created_ms: wall-clock ms when the partition first saw it; expiry counts from there.
         lowest_sequence: the lowest first sequence of the requests that were not rejected; a higher one may not be
-            appended first. None until the coordinator has answered one request.
+            appended first. None before the coordinator's first result.
     """
 
     __slots__ = ("created_ms", "epoch", "lowest_sequence", "supports_epoch_bump", "transactional_id")
