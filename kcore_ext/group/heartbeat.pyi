@@ -67,7 +67,7 @@ class HeartbeatFastPath(GroupFastPath):
         """
 
 class ConsumerHeartbeatFastPath(GroupFastPath):
-    """The fast path of ConsumerGroupHeartbeat: a member at rest in a group at rest.
+    """The fast path of ConsumerGroupHeartbeat: a reconciled member of a group without due work.
 
     Args:
         api: the API, for responses that wait for a commit.

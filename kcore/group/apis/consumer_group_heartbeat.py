@@ -50,8 +50,8 @@ def is_blank(text: str | None) -> bool:
 class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse]):
     """Serves ConsumerGroupHeartbeat.
 
-    The client needs READ on the group and DESCRIBE on the topics that it names. The fast path serves members at rest in
-    a group at rest, independently of the group's size.
+    The client needs READ on the group and DESCRIBE on the topics that it names. The fast path serves reconciled members
+    of a group without due work, independently of the group's size.
 
     Args:
         shards: the group shards.

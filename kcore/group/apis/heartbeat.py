@@ -90,7 +90,7 @@ class HeartbeatApi(GroupApi[HeartbeatRequest, HeartbeatResponse]):
     def error(
         self, context: RequestContext, request: HeartbeatRequest, code: ErrorCode, message: str | None = None
     ) -> HeartbeatResponse:
-        """Returns a response with the code. A loading shard answers NONE, as Kafka does, so that no member rejoins."""
+        """Returns a response with the code. A loading shard returns NONE, as in Kafka, so that no member rejoins."""
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return HEARTBEAT[ErrorCode.NONE]
         return HEARTBEAT[code]

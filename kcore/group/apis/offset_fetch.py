@@ -320,11 +320,11 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
             KafkaError: POLICY_VIOLATION if there are too many offsets.
         """
         parts: list[Any] = []
-        whole: dict[tuple[str, str | None, int], tuple[int, Any]] = {}
+        all_topics: dict[tuple[str, str | None, int], tuple[int, Any]] = {}
         total = 0
         for group in request.groups:
             key = group.group_id, group.member_id, group.member_epoch
-            count, part = whole.get(key, (0, None)) if group.topics is None else (0, None)
+            count, part = all_topics.get(key, (0, None)) if group.topics is None else (0, None)
             if part is None:
                 count = self._of_group.count(group)
             total += count
@@ -335,7 +335,7 @@ class OffsetFetchApi(Api[OffsetFetchRequest, OffsetFetchResponse]):
             if part is None:
                 part = self._of_group.handle(context, self._query(group, request))
                 if group.topics is None:
-                    whole[key] = count, part
+                    all_topics[key] = count, part
                 yield GROUP_COST + count // OFFSETS_A_MICROSECOND
             parts.append(part)
         return parts

@@ -58,9 +58,9 @@ def _member(group: ConsumerGroup, member: ConsumerMember) -> Member:
 
 
 def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicImage) -> Assignment:
-    shown = []
+    entries = []
     for topic_id, of_topic in partitions.items():
         topic = topics.by_id(topic_id)
         if topic is not None:
-            shown.append(TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(of_topic)))
-    return Assignment(topic_partitions=shown)
+            entries.append(TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(of_topic)))
+    return Assignment(topic_partitions=entries)

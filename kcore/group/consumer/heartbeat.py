@@ -218,16 +218,16 @@ def _metadata(
         and before.client_host == context.client_host
     ):
         return before
-    known = MemberMetadata() if before is None else before
+    previous = MemberMetadata() if before is None else before
     return MemberMetadata(
-        known.instance_id if request.instance_id is None else request.instance_id,
-        known.rack_id if request.rack_id is None else request.rack_id,
+        previous.instance_id if request.instance_id is None else request.instance_id,
+        previous.rack_id if request.rack_id is None else request.rack_id,
         intern(context.client_id),
         intern(context.client_host),
-        known.rebalance_timeout_ms if timeout_ms == UNCHANGED else timeout_ms,
-        known.names if names is None else shard.consumer.names(names),
-        known.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
-        known.server_assignor if request.server_assignor is None else request.server_assignor,
+        previous.rebalance_timeout_ms if timeout_ms == UNCHANGED else timeout_ms,
+        previous.names if names is None else shard.consumer.names(names),
+        previous.regex if request.subscribed_topic_regex is None else request.subscribed_topic_regex,
+        previous.server_assignor if request.server_assignor is None else request.server_assignor,
     )
 
 

@@ -91,14 +91,14 @@ class TopicMetadata:
 
     def hash_of(self, names: Iterable[str]) -> int:
         """Returns the hash of the existing ones of these topics."""
-        known, by_name = self._hashes, self.topics.by_name
+        hashes, by_name = self._hashes, self.topics.by_name
         existing: list[str] = []
         for name in names:
-            if name not in known:
+            if name not in hashes:
                 topic = by_name(name)
                 if topic is None:
                     continue
-                known[name] = topic_hash(topic, self._racks)
+                hashes[name] = topic_hash(topic, self._racks)
             existing.append(name)
         existing.sort()
-        return group_hash([known[name] for name in existing])
+        return group_hash([hashes[name] for name in existing])

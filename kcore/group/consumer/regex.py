@@ -94,7 +94,7 @@ def resolution_is_due(
     subscribed -= bool(dropped_regex)
     if not subscribed:
         return False
-    if required or subscribed != len(resolved):  # `resolved` still has the dropped pattern
+    if required or subscribed != len(resolved):  # after a drop, too: `resolved` still has it
         return True
     assert sample is not None, "there are as many resolved patterns as subscribed ones, at least one"
     services = group.shard.consumer
@@ -167,14 +167,14 @@ def _resolved(
     topics = set(subscriptions.names)
     bump = False
     for regex in subscriptions.regexes:
-        known = subscriptions.resolved.get(regex)
+        previous = subscriptions.resolved.get(regex)
         if regex in matches:
             matched = frozenset(matches[regex])
             records.append(group_records.regular_expression(group_id, regex, matched, version, started_ms))
-            bump = bump or matched != (frozenset() if known is None else known.topics)
+            bump = bump or matched != (frozenset() if previous is None else previous.topics)
             topics |= matched
-        elif known is not None:
-            topics |= known.topics
+        elif previous is not None:
+            topics |= previous.topics
     if not records:
         return None
     metadata_hash = shard.consumer.metadata.hash_of(topics)

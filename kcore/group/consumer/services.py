@@ -77,12 +77,12 @@ class KeptTopics(NamedTuple):
 
     Attributes:
         names: the names in the subscriptions, each once.
-        found: the topic of each name, None if it did not exist.
+        infos: the topic of each name, None if it did not exist.
         topics: the existing ones, as the assignor takes them.
     """
 
     names: tuple[str, ...]
-    found: list[TopicInfo | None]
+    infos: list[TopicInfo | None]
     topics: Topics
 
 
@@ -180,15 +180,15 @@ class ConsumerServices:
 
     def settings(self, group_id: str) -> ConsumerSettings:
         """Returns the effective settings of a group."""
-        found = self.settings_of.get(group_id)
-        if found is None:
+        cached = self.settings_of.get(group_id)
+        if cached is None:
             get = self._settings.get
-            found = self.settings_of[group_id] = ConsumerSettings(
+            cached = self.settings_of[group_id] = ConsumerSettings(
                 get(group_id, "consumer.session.timeout.ms"),
                 get(group_id, "consumer.heartbeat.interval.ms"),
                 get(group_id, "consumer.assignment.interval.ms"),
             )
-        return found
+        return cached
 
     def settings_changed(self) -> None:
         """Discards the cached settings after one of a group or of the broker changed."""
@@ -204,27 +204,27 @@ class ConsumerServices:
         if len(names) > MAX_KEPT_NAMES:
             return frozenset(names)
         key = tuple(names)
-        found = self._names.get(key)
-        if found is None:
+        cached = self._names.get(key)
+        if cached is None:
             if not _is_small(key):
                 return frozenset(key)
             ordered = tuple(sorted(frozenset(key)))  # in the order of a record, so that replay finds the same object
-            found = self._names.get(ordered)
-            self._make_room(len(key) if key == ordered or found is not None else len(key) + len(ordered) + 1)
-            if found is None:
-                found = self._names[ordered] = frozenset(ordered)
-            self._names[key] = found
-        return found
+            cached = self._names.get(ordered)
+            self._make_room(len(key) if key == ordered or cached is not None else len(key) + len(ordered) + 1)
+            if cached is None:
+                cached = self._names[ordered] = frozenset(ordered)
+            self._names[key] = cached
+        return cached
 
     def in_order(self, names: frozenset[str]) -> tuple[str, ...]:
         """Returns the names in order, for the assignor; equal sets give one object."""
-        found = self._sorted.get(names)
-        if found is None:
-            found = tuple(sorted(names))
-            if _is_small(found):
-                self._make_room(len(found))
-                self._sorted[names] = found
-        return found
+        cached = self._sorted.get(names)
+        if cached is None:
+            cached = tuple(sorted(names))
+            if _is_small(cached):
+                self._make_room(len(cached))
+                self._sorted[names] = cached
+        return cached
 
     def topics(self, subscriptions: tuple[tuple[str | bytes, ...], ...]) -> Topics:
         """Returns the current topics of subscriptions, for the assignor; the same object until one of the topics
@@ -234,11 +234,11 @@ class ConsumerServices:
         """
         by_name = self.metadata.topics.by_name
         kept = self._topics.get(subscriptions)
-        if kept is not None and kept.found == [by_name(name) for name in kept.names]:
+        if kept is not None and kept.infos == [by_name(name) for name in kept.names]:
             return kept.topics
         names = tuple(dict.fromkeys(str(name) for names in subscriptions for name in names))
-        found = [by_name(name) for name in names]
-        existing = [topic for topic in found if topic is not None]
+        infos = [by_name(name) for name in names]
+        existing = [topic for topic in infos if topic is not None]
         built = Topics(
             {topic.topic_id: topic.partitions for topic in existing},
             names={topic.name: topic.topic_id for topic in existing},
@@ -246,7 +246,7 @@ class ConsumerServices:
         if _is_small(names):
             if kept is None:
                 self._make_room(len(names))
-            self._topics[subscriptions] = KeptTopics(names, found, built)
+            self._topics[subscriptions] = KeptTopics(names, infos, built)
         return built
 
     def _make_room(self, count: int) -> None:

@@ -129,10 +129,10 @@ class Subscriptions:
             self._topic(self.matched, name, -1)
 
     def _topic(self, counts: dict[str, int], name: str, step: int) -> None:
-        known = name in self
+        was_subscribed = name in self
         _count(counts, name, step)
-        if (name in self) is not known:
-            self._on_topic(name, not known)
+        if (name in self) is not was_subscribed:
+            self._on_topic(name, not was_subscribed)
 
     # ---- queries
 

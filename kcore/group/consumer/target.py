@@ -150,9 +150,9 @@ class AssignmentJob:
             }  # one object if equal
             self._kinds = tuple(kinds.values())
         else:  # one member joins, the others are unchanged since the last assignment
-            made = self._make_member(change.member_id, change.metadata, change.target, False)
-            self._members = [*last.members, made]
-            self._kinds = last.kinds if made.topics in last.kinds else (*last.kinds, made.topics)
+            view = self._make_member(change.member_id, change.metadata, change.target, False)
+            self._members = [*last.members, view]
+            self._kinds = last.kinds if view.topics in last.kinds else (*last.kinds, view.topics)
         self.members_count = len(self._members)
         self._topics = services.topics(self._kinds)
 
@@ -172,27 +172,31 @@ class AssignmentJob:
         group = self.group
         replaced = change.replaced
         left_out = {change.member_id} if replaced is None else {change.member_id, replaced.member_id}
-        known = self._previous is not None
+        has_previous = self._previous is not None
         members = []
         for member in group.members.values():
             if member.member_id in left_out:
                 continue
-            made = member.assignor_member if known else None
-            if made is None:
-                made = self._make_member(member.member_id, member.metadata, group.target_of(member.member_id), known)
-                if known:
-                    member.assignor_member = made
-            members.append(made)
+            view = member.assignor_member if has_previous else None
+            if view is None:
+                view = self._make_member(
+                    member.member_id, member.metadata, group.target_of(member.member_id), has_previous
+                )
+                if has_previous:
+                    member.assignor_member = view
+            members.append(view)
         members.append(self._make_member(change.member_id, change.metadata, change.target, False))
         return members
 
-    def _make_member(self, member_id: str, metadata: MemberMetadata, target: Target, known: bool) -> AssignorMember:
+    def _make_member(
+        self, member_id: str, metadata: MemberMetadata, target: Target, has_previous: bool
+    ) -> AssignorMember:
         group = self.group
         topics = group.shard.consumer.in_order(group.subscriptions.topics_of(metadata))
         return AssignorMember(
             member_id,
             topics,
-            owned=None if known else target,
+            owned=None if has_previous else target,
             rack_id=metadata.rack_id,
             instance_id=metadata.instance_id,
         )

@@ -44,10 +44,10 @@ class MemberTimer(ShardTimer):
     @classmethod
     def armed(cls, member: ConsumerMember, awaited: Awaited, delay_ms: int) -> MemberTimer:
         """Returns a timer for `member` that fires in `delay_ms`."""
-        made = cls(member, awaited)
+        operation = cls(member, awaited)
         shard = member.group.shard
-        made.timer = shard.context.schedule(shard.now.now_ms + max(delay_ms, 0), made)
-        return made
+        operation.timer = shard.context.schedule(shard.now.now_ms + max(delay_ms, 0), operation)
+        return operation
 
     def cancel(self) -> None:
         """Cancels the timer: the action happened or is no longer needed."""

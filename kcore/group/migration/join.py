@@ -129,17 +129,17 @@ def _metadata(
     subscription: Subscription,
     protocols: Protocols,
 ) -> MemberMetadata:
-    known = MemberMetadata() if change.before is None else change.before
+    previous = MemberMetadata() if change.before is None else change.before
     # Version 0 has no rebalance timeout: the session timeout replaces it.
     timeout_ms = request.rebalance_timeout_ms if context.api_version >= 1 else request.session_timeout_ms
     return MemberMetadata(
-        instance_id=known.instance_id if request.group_instance_id is None else request.group_instance_id,
-        rack_id=known.rack_id if subscription.rack_id is None else subscription.rack_id,
+        instance_id=previous.instance_id if request.group_instance_id is None else request.group_instance_id,
+        rack_id=previous.rack_id if subscription.rack_id is None else subscription.rack_id,
         client_id=context.client_id,
         client_host=context.client_host,
         rebalance_timeout_ms=timeout_ms,
         names=change.group.shard.consumer.names(subscription.topics),
-        server_assignor=known.server_assignor,
+        server_assignor=previous.server_assignor,
         classic=ClassicMetadata(request.session_timeout_ms, protocols),
     )
 

@@ -62,7 +62,7 @@ def delete_topic(shard: GroupShard, topic: str, topic_id: bytes) -> Iterator[Out
 def _partitions(shard: GroupShard, group_id: str, topic: str, topic_id: bytes) -> list[int]:
     """Returns the partitions of a group whose offset, materialised or pending, may belong to the topic."""
     offsets = shard.offsets
-    found = {
+    affected = {
         partition: None
         for partition, offset in offsets.topics(group_id).get(topic, NO_PARTITIONS).items()
         if offset.belongs_to(topic_id)
@@ -71,5 +71,5 @@ def _partitions(shard: GroupShard, group_id: str, topic: str, topic_id: bytes) -
         for producer_id in producers:
             pending = offsets.pending(producer_id, group_id, topic, partition)
             if pending is not None and pending.belongs_to(topic_id):
-                found[partition] = None
-    return list(found)
+                affected[partition] = None
+    return list(affected)

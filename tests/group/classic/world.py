@@ -230,7 +230,7 @@ class World:
         self.context.records()
 
 
-# ---- whole answers and records
+# ---- whole responses and records
 
 
 def join_refused(code: ErrorCode, member_id: str, version: int = 9) -> JoinGroupResponse:
