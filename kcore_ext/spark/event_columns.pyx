@@ -108,8 +108,9 @@ cdef class EventColumns:
         return self._put_facts(header, offset, timestamp_ms, False)
 
     cdef int _put_headers(self, RecordView* record) except -1:
-        """Appends the headers of a record, which the reader has checked. Invalid UTF-8 in names is replaced as in
-        Java.
+        """Appends the headers of a record, which the reader has checked.
+
+        Invalid UTF-8 in names is replaced as in Java.
         """
         cdef Column* column = &self.headers.column
         cdef Column* items = column.children[0]

@@ -43,9 +43,7 @@ class RecordColumns:
         """
 
     def take_heads(self) -> tuple[Finished, Finished, Finished, Finished]:
-        """Returns status (int8), number of the record type's name, record type, and value version (int32, maybe
-        null).
-        """
+        """Returns status (int8), number of the type's name, record type, and value version (int32, nullable)."""
 
     def take(self, name: str) -> Finished | None:
         """Returns a type's column: structs {key, value}, null in other rows; None if the batch lacks the type."""

@@ -1,4 +1,4 @@
-"""What the tests of the data pipeline share: the logs of a real broker, and one Spark session."""
+"""Shared fixtures of the Spark tests: the logs of a real broker, and one Spark session."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tests.spark import oracle
 
 @pytest.fixture(scope="session")
 def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MOMENT/TOPIC-PARTITION/BASEOFFSET.log, as a real broker wrote them."""
+    """The logs of a real broker: MOMENT/TOPIC-PARTITION/BASEOFFSET.log."""
     return oracle.unpack(tmp_path_factory.mktemp("kafka-logs"))
 
 
 @pytest.fixture(scope="session")
 def kafka_oracle() -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """moment -> kind -> what the broker's APIs said."""
+    """The responses of the broker's APIs: moment -> kind -> lines."""
     return oracle.load()
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One local session for all tests, small enough for a small machine."""
+    """One local session for all tests, sized for a small machine."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a Java runtime, and there is no `java` here")
     # Workers are processes of their own: this interpreter, and this tree, which need not be installed.

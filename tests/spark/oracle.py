@@ -1,4 +1,4 @@
-"""What a real Kafka broker said, in the shape of the rebuild's tables: the log sets of `tests/data/kafka-logs`."""
+"""The responses of a real Kafka broker as rows of the rebuild's tables, for the logs in `tests/data/kafka-logs`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def unpack(folder: Path) -> Path:
 
 
 def load() -> dict[str, dict[str, list[Facts]]]:
-    """moment -> kind -> lines."""
+    """Reads the responses: moment -> kind -> lines."""
     found: dict[str, dict[str, list[Facts]]] = defaultdict(lambda: defaultdict(list))
     with lzma.open(DATA / "oracle.jsonl.xz", "rt") as lines:
         for line in lines:
@@ -38,7 +38,7 @@ def load() -> dict[str, dict[str, list[Facts]]]:
 
 
 def expected(oracle: Mapping[str, list[Facts]]) -> Facts:
-    """What a moment's oracle says, by what it is about; see `rebuilt` for the same of tables."""
+    """Returns the responses of a moment by subject; `rebuilt` does the same for tables."""
     facts: Facts = {}
     for one in oracle["listed"]:
         facts["listed", one["group_id"]] = (one["group_type"], one["group_state"], one["protocol_type"])
@@ -113,7 +113,7 @@ def _expected_rest(oracle: Mapping[str, list[Facts]], facts: Facts) -> None:
 
 
 def _merged(batches: list[Facts]) -> list[Facts]:
-    """Neighbours in one state as one: a broker merges them when it happens to touch them."""
+    """Merges neighbouring batches of one state: a broker merges them only when it touches them."""
     merged: list[Facts] = []
     for batch in batches:
         last = merged[-1] if merged else None
@@ -151,7 +151,7 @@ def _topology(topology: Facts) -> Any:
 
 
 def rebuilt(tables: Tables, topics: Iterable[Facts]) -> Facts:
-    """What tables say, as an API would show it: partitions of topics that are gone are left out."""
+    """Returns the content of tables as an API would report it, without partitions of deleted topics."""
     alive = {topic["topic_id"] for topic in topics}
     sizes = {topic["name"]: topic["partitions"] for topic in topics}
     facts: Facts = {}
@@ -187,7 +187,7 @@ def rebuilt(tables: Tables, topics: Iterable[Facts]) -> Facts:
 
 
 def _size_changelogs(subtopologies: list[Facts], sizes: Mapping[str, int]) -> None:
-    """The log has 0 where an API shows what follows from the source topics."""
+    """Removes values that an API derives from the source topics, for which the log has 0."""
     for one in subtopologies:
         for changelog in one["state_changelog_topics"]:
             changelog["partitions"] = changelog["partitions"] or max(sizes[name] for name in one["source_topics"])
@@ -205,16 +205,16 @@ def _member(kind: str, member: Facts, assigned: Mapping[str, dict[Any, list[int]
     current = {where: parts for where, parts in assigned.get("current", {}).items() if parts or kind == "streams"}
     target = {where: parts for where, parts in assigned.get("target", {}).items() if parts or kind == "streams"}
     names = sorted(member.get("subscribed_topic_names") or ())
-    who = (member["member_id"],)
+    member_key = (member["member_id"],)
     place = (member.get("rack_id"), member["member_epoch"], member["client_id"], member["client_host"])
     if kind == "share":
-        return (*who, *place, names, current)
-    who = (*who, member.get("group_instance_id"))
+        return (*member_key, *place, names, current)
+    member_key = (*member_key, member.get("group_instance_id"))
     if kind == "consumer":
-        return (*who, *place, names, member["subscribed_topic_regex"], member["is_classic"], current, target)
+        return (*member_key, *place, names, member["subscribed_topic_regex"], member["is_classic"], current, target)
     return (
-        *who, *place, member["topology_epoch"], member["process_id"], member["user_endpoint"], member["client_tags"],
-        current, target,
+        *member_key, *place, member["topology_epoch"], member["process_id"], member["user_endpoint"],
+        member["client_tags"], current, target,
     )  # fmt: skip
 
 
@@ -256,23 +256,23 @@ def _by(rows: Iterable[Facts], column: str) -> dict[Any, list[Facts]]:
     return found
 
 
-def differences(said: Facts, found: Facts) -> list[tuple[Any, Any, Any]]:
-    """(about what, the oracle's, the rebuild's), but for the differences that are legitimate.
+def differences(expected_facts: Facts, found: Facts) -> list[tuple[Any, Any, Any]]:
+    """Returns (subject, oracle's value, rebuild's value) of all differences that are not legitimate.
 
-    A classic group amidst a rebalance: joins are not written, so the log holds the generation before. One that lost its
-    last offset and never had a member may live on in a broker's memory until its next sweep.
+    The log has the previous generation of a classic group during a rebalance, because joins are not written. A group
+    without members that lost its last offset may stay in a broker's memory until its next sweep.
     """
     unlike = []
-    for about in said.keys() | found.keys():
-        one, other = said.get(about), found.get(about)
+    for about in expected_facts.keys() | found.keys():
+        one, other = expected_facts.get(about), found.get(about)
         if one == other:
             continue
         if about[0] in ("listed", "classic"):
-            listed = said.get(("listed", about[1]))
+            listed = expected_facts.get(("listed", about[1]))
             if listed is not None and listed[0] == "classic" and listed[1] in UNWRITTEN:
                 continue
             nothing_left = listed == ("classic", "Empty", "") and other is None
-            if nothing_left and not any(key[:2] == ("offset", about[1]) for key in said):
+            if nothing_left and not any(key[:2] == ("offset", about[1]) for key in expected_facts):
                 continue
         if about[0] == "streams" and one is not None and other is not None and one[0] == "NotReady":
             one, other = one[1:], other[1:]

@@ -1,4 +1,4 @@
-"""Random records of every type and version, whole and damaged; and what the engine's own codec says of a record."""
+"""Random records of every type and version, intact and damaged, and the engine's own codec as their oracle."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _leaf(kind: int) -> st.SearchStrategy[Any]:
 
 
 def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
-    """Objects of a class with random values in the fields that a version has, or with some of them."""
+    """Returns objects of a class with random values in all or some fields of a version."""
     fields = {}
     for spec in cls.FIELDS:
         if not spec.versions[0] <= version <= spec.versions[1]:
@@ -64,7 +64,7 @@ def structs(cls: type[Struct], version: int) -> st.SearchStrategy[Any]:
 
 @st.composite
 def whole_records(draw: st.DrawFn, cls: type[RecordKey]) -> Record:
-    """A record of a type as its writer would write it."""
+    """Returns a record of a type, encoded as by its writer."""
     version = draw(st.integers(cls.VALUE.MIN_VERSION, cls.VALUE.MAX_VERSION))
     key = draw(structs(cls, 0)).encode_key()
     return cls.TOPIC, key, draw(st.none() | structs(cls.VALUE, version).map(lambda value: value.encode_value(version)))
@@ -72,7 +72,7 @@ def whole_records(draw: st.DrawFn, cls: type[RecordKey]) -> Record:
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes) -> bytes:
-    """Bytes cut short, longer than they should be, with changed bytes, or none of these."""
+    """Returns bytes that are cut, extended, changed, or unchanged."""
     what = draw(st.sampled_from(["whole", "cut", "more", "changed", "tags", "version"]))
     if what == "cut":
         return data[: draw(st.integers(0, len(data)))]
@@ -95,7 +95,7 @@ def damaged(draw: st.DrawFn, data: bytes) -> bytes:
 
 @st.composite
 def records(draw: st.DrawFn) -> Record:
-    """A record that may be anything: of any type, damaged anywhere, or nothing but noise."""
+    """Returns a record of any type, possibly damaged, or random bytes."""
     if draw(st.integers(0, 9)) == 0:
         noise = st.none() | st.binary(max_size=30)
         return draw(st.sampled_from([*TOPICS, "orders", None])), draw(noise), draw(noise)
@@ -106,7 +106,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 def by_codec(topic: str | None, key: bytes | None, value: bytes | None) -> tuple[tuple[Any, ...], Any]:
-    """Head and body of a record, as the codec of the engine reads it."""
+    """Returns head and body of a record, decoded by the engine's codec."""
     if topic not in TOPICS:
         return ("other_topic", None, None, None, None), None
     if key is None:
@@ -132,7 +132,7 @@ def by_codec(topic: str | None, key: bytes | None, value: bytes | None) -> tuple
 
 
 def to_builtins(value: Any) -> Any:
-    """A struct as dicts and lists; bytes stay bytes."""
+    """Converts a struct to dicts and lists; bytes stay bytes."""
     if isinstance(value, Struct):
         return {spec.name: to_builtins(getattr(value, spec.name)) for spec in type(value).FIELDS}
     if isinstance(value, list | tuple):

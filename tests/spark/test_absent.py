@@ -1,4 +1,4 @@
-"""Partitions that are not there: which they are, as far as numbers, ids and people can say."""
+"""Detection of missing partitions by partition numbers, ids and given counts."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from kcore_ext.util.java_hash import partition_for
 
 
 def ids(count: int, names: int, there: set[int]) -> list[PlacedId]:
-    """Groups of a topic of so many partitions, those of the partitions that are there."""
+    """Returns groups of a topic with this partition count, in its present partitions."""
     placed = [PlacedId(CONSUMER_OFFSETS, partition_for(f"group-{n}", count), f"group-{n}") for n in range(names)]
     return [one for one in placed if one.partition in there]
 
 
 def test_numbers_alone_show_holes() -> None:
-    """What lies beyond the highest number shows nowhere; a topic of which there is nothing may not exist."""
+    """Partitions above the highest number are not detected, and a topic without partitions may not exist."""
     present = {CONSUMER_OFFSETS: {0, 3}, TRANSACTION_STATE: {0, 1}, SHARE_GROUP_STATE: set[int]()}
     assert absent_partitions(present) == [Absent(CONSUMER_OFFSETS, 4, True, (1, 2))]
 
 
 def test_ids_show_that_there_are_more() -> None:
-    """Those of two of seven partitions fit no smaller number."""
+    """The ids of two of seven partitions exclude smaller counts."""
     there = {1, 3}
     assert absent_partitions({CONSUMER_OFFSETS: there}, ids(7, 200, there)) == [
         Absent(CONSUMER_OFFSETS, 7, True, (0, 2, 4, 5, 6))
@@ -39,8 +39,8 @@ def test_ids_show_that_there_are_more() -> None:
     assert absent_partitions({CONSUMER_OFFSETS: everywhere}, ids(7, 200, everywhere)) == []
 
 
-def test_few_ids_never_say_too_many() -> None:
-    """Whatever fits is a number that the topic has at least: none is called absent that does not exist."""
+def test_few_ids_never_imply_too_many() -> None:
+    """The inferred count is a lower bound: no partition is reported that does not exist."""
     for count in range(1, 60):
         for name in range(20):
             (one,) = ids(count, name + 1, set(range(count)))[-1:]
@@ -48,12 +48,12 @@ def test_few_ids_never_say_too_many() -> None:
                 assert absent.partition_count <= count
 
 
-def test_ids_that_are_at_home_nowhere_say_nothing() -> None:
+def test_unplaceable_ids_are_ignored() -> None:
     wrong = [PlacedId(CONSUMER_OFFSETS, (partition_for("g", 2) + 1) % 2, "g")]
     assert absent_partitions({CONSUMER_OFFSETS: {0, 1}}, [*wrong, *ids(2, 50, {0, 1})]) == []
 
 
-def test_who_knows_how_many_there_are_is_believed_or_refused() -> None:
+def test_given_count_is_used_or_refused() -> None:
     given = {CONSUMER_OFFSETS: 3, SHARE_GROUP_STATE: 2}
     (first, second) = absent_partitions({CONSUMER_OFFSETS: {0, 2}}, ids(7, 50, {0, 2}), given)
     assert first == Absent(CONSUMER_OFFSETS, 3, False, (1,))
@@ -64,8 +64,8 @@ def test_who_knows_how_many_there_are_is_believed_or_refused() -> None:
 
 
 @pytest.mark.spark
-def test_a_rebuild_names_what_is_not_there(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Two of a real broker's five partitions, of which one lacks a segment; and a topic that somebody knows of."""
+def test_rebuild_reports_missing_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """Covers two of a real broker's five partitions, one without a segment, and a topic with a given count."""
     for name in ("__consumer_offsets-0", "__consumer_offsets-1"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)
     counts = rebuild_job.rebuild(spark, tmp_path / "logs", tmp_path / "out")

@@ -1,4 +1,4 @@
-"""The rebuild from record batches equals the rebuild from rows, whatever stands in the log and wherever it is cut."""
+"""The rebuild from record batches equals the rebuild from rows, for any log and any cut."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def offset_value(chance: random.Random) -> bytes:
 
 
 def damaged(chance: random.Random, data: bytes) -> bytes:
-    """Cut, longer, of another version or type, or with a byte that is no UTF-8."""
+    """Returns damaged bytes: cut, extended, of another version or type, or with invalid UTF-8."""
     at = chance.randrange(len(data))
     return chance.choice([data[:at], data + b"\0", b"\x00\x07" + data[2:], data[:at] + b"\xff" + data[at + 1 :]])
 
 
 def record(chance: random.Random, topic: str, width: int) -> tuple[bytes | None, bytes | None]:
-    """Key and value of a record that may be anything, and mostly is a committed offset of so many groups."""
+    """Returns key and value of a record of any kind, mostly a committed offset of one of these groups."""
     kind = chance.random()
     if topic == TRANSACTION_STATE or kind < 0.03:
         key: Any = TransactionLogKey(transactional_id=f"tx{chance.randrange(3)}")
@@ -82,7 +82,9 @@ def record(chance: random.Random, topic: str, width: int) -> tuple[bytes | None,
 
 
 def random_log(chance: random.Random, topic: str) -> list[EventRow]:
-    """Records, transactions, markers, batches of nothing; gaps, offsets that come again; times that go back."""
+    """Returns a random log with transactions, markers, empty batches, gaps, repeated offsets, and decreasing
+    timestamps.
+    """
     rows: list[EventRow] = []
     offset = chance.choice([0, 0, 7])
     width = chance.choice([1, 2, 4])
@@ -108,7 +110,7 @@ def random_log(chance: random.Random, topic: str) -> list[EventRow]:
 
 
 def in_batches(chance: random.Random, rows: list[EventRow]) -> Iterator[pa.RecordBatch]:
-    """Rows as batches of any size, some of them parts of larger ones."""
+    """Splits rows into batches of any size, some of them slices of larger ones."""
     at = 0
     while at < len(rows):
         size = chance.choice([1, 7, 50, 1_000])
@@ -119,7 +121,7 @@ def in_batches(chance: random.Random, rows: list[EventRow]) -> Iterator[pa.Recor
 
 
 def all_of(result: Rebuilt) -> tuple[Any, ...]:
-    """Everything that a rebuild says, in its order."""
+    """Returns the whole result of a rebuild in order."""
     state, completeness = result.state, result.state.completeness
     facts = (state.first_offset, state.next_offset, state.last_timestamp_ms, state.records, state.unknown)
     offsets = state.groups.offsets.offset_count, state.groups.offsets.topics("g0")
@@ -129,7 +131,7 @@ def all_of(result: Rebuilt) -> tuple[Any, ...]:
 
 
 def in_columns(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
-    """The tables as tasks make them."""
+    """Returns the tables as tasks write them."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for table, batch in state_tables(result.state, result.cut):
         assert batch.schema == table_schema(table)
@@ -138,7 +140,7 @@ def in_columns(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
 
 
 def in_rows(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
-    """The tables' rows, with all their columns."""
+    """Returns the tables' rows with all columns."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for table, row in table_rows(result.state, result.cut):
         named = {name: row.get(name) for name in table_schema(table).names}
@@ -150,7 +152,7 @@ def in_rows(result: Rebuilt) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.seeded
 @pytest.mark.parametrize("topic", [CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE])
 def test_batches_and_rows_give_the_same(topic: str) -> None:
-    """Random logs with everything that there is in them, whole and cut by offset or time."""
+    """Compares random logs of all events, complete and cut by offset or time."""
     seed = SEED
     print("seed", seed)
     chance = random.Random(seed)
@@ -172,7 +174,7 @@ def test_batches_and_rows_give_the_same(topic: str) -> None:
 @pytest.mark.seeded
 @pytest.mark.parametrize("moment", oracle.MOMENTS)
 def test_the_logs_of_a_real_broker(kafka_logs: Path, moment: str) -> None:
-    """At their ends, and at random earlier offsets."""
+    """Compares them at their ends and at random earlier offsets."""
     seed = SEED
     print("seed", seed)
     chance = random.Random(seed)
@@ -185,8 +187,8 @@ def test_the_logs_of_a_real_broker(kafka_logs: Path, moment: str) -> None:
             assert in_columns(found).get("offsets") == in_rows(expected).get("offsets")
 
 
-def test_columns_that_a_frame_lacks_say_nothing() -> None:
-    """Spark's own Kafka source has no facts of batches, and may have larger types."""
+def test_missing_columns_have_defaults() -> None:
+    """Spark's own Kafka source has no batch header fields, and may use larger types."""
     chance = random.Random(5)
     rows = [row for row in random_log(chance, CONSUMER_OFFSETS) if row.producer_id < 0]
     assert rows
@@ -205,7 +207,7 @@ def test_an_event_without_an_offset_is_refused() -> None:
 
 
 def test_rows_of_a_batch_come_back_as_they_were() -> None:
-    """What the logs above are made of survives its way through Arrow, but for times that Arrow does not have."""
+    """The test's rows survive the conversion to Arrow, except timestamps that Arrow cannot represent."""
     rows = random_log(random.Random(9), CONSUMER_OFFSETS)
     batch = to_batch(rows)
     assert batch.schema == EVENT_SCHEMA

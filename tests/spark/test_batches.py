@@ -1,4 +1,4 @@
-"""Record batches as rows: by the extension and in plain Python, compressed in every way, whole and damaged."""
+"""Record batches as rows, by the extension and in pure Python: all codecs, intact and damaged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODECS = list(CompressionType)
 def batch_of(
     records: list[tuple[int, bytes | None, bytes | None, Any]], base_offset: int = 0, codec: int = 0, **more: Any
 ) -> bytes:
-    """One batch of (timestamp, key, value, headers)."""
+    """Returns one batch of (timestamp, key, value, headers)."""
     builder = BatchBuilder(1 << 24, base_timestamp_ms=1_000, compression=codec, compress=compress, **more)
     for record in records:
         assert builder.append(*record)
@@ -33,28 +33,28 @@ def batch_of(
 
 
 def sealed(batch: bytes) -> bytes:
-    """The batch with a CRC that is right for its bytes."""
+    """Returns the batch with a corrected CRC."""
     return batch[:17] + crc32c(batch[21:]).to_bytes(4, "big") + batch[21:]
 
 
 def gathered(backend: Any, batch: bytes) -> tuple[list[EventRow], str]:
-    """What is gathered of a batch as Arrow, as rows, and what is said of the rest."""
+    """Returns the rows gathered from a batch as Arrow, and the fault."""
     into = backend("t", 1)
-    said = ""
+    fault = ""
     try:
         into.add(memoryview(batch), 0, None)
     except batches.BatchError as error:
-        said = f"{error.kind} {error.offset} {error.size_bytes}: {error}"
+        fault = f"{error.kind} {error.offset} {error.size_bytes}: {error}"
     if not len(into):
-        return [], said
+        return [], fault
     found = into.take()
     found.validate(full=True)
     assert len(into) == 0
-    return list(from_batch(found)), said
+    return list(from_batch(found)), fault
 
 
 def read(backend: Any, batch: bytes) -> tuple[list[EventRow], str]:
-    """The rows that come out of a batch, and what is said of the rest."""
+    """Returns the rows of a batch, and the fault."""
     rows = []
     try:
         for row in backend("t", 1, batch):
@@ -70,7 +70,7 @@ BYTES = st.none() | st.binary(max_size=200)
 
 
 def in_arrow(timestamp_ms: int) -> int:
-    """A time as Arrow has it: none for what is too early or too late for microseconds."""
+    """Returns a time as Arrow represents it: None outside of the range of microseconds."""
     return timestamp_ms if 0 <= timestamp_ms <= LARGEST_MS else -1
 
 
@@ -79,10 +79,10 @@ RECORDS = st.lists(st.tuples(st.integers(-5, 1 << 40), BYTES, BYTES, HEADERS), m
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), RECORDS, st.sampled_from(CODECS), st.integers(0, 1 << 50), st.booleans())
-def test_both_readers_say_the_same(
+def test_readers_agree(
     data: st.DataObject, records: list[Any], codec: CompressionType, base: int, append_time: bool
 ) -> None:
-    """Of whole batches, and of such that are damaged although their CRC is right."""
+    """Compares intact batches, and damaged ones with a correct CRC."""
     more = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 2**31 - 3, "transactional": True}
     whole = batch_of(records, base, codec, log_append_time=append_time, **more)
     rows, fault = read(batches.rows_pure, whole)
@@ -94,23 +94,23 @@ def test_both_readers_say_the_same(
         at = data.draw(st.sampled_from([21, 22, *range(57, len(whole))]))
         damaged[at] = data.draw(st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFF, damaged[at] ^ 1]))
     for batch in (whole, sealed(bytes(damaged))):
-        said = read(batches.rows_pure, batch)
-        assert read(batches.rows_compiled, batch) == said
-        usual = [row._replace(timestamp_ms=in_arrow(row.timestamp_ms)) for row in said[0] if row.offset >= 0]
-        assert gathered(batches.CompiledGatherer, batch) == (usual, said[1])
+        expected = read(batches.rows_pure, batch)
+        assert read(batches.rows_compiled, batch) == expected
+        in_range = [row._replace(timestamp_ms=in_arrow(row.timestamp_ms)) for row in expected[0] if row.offset >= 0]
+        assert gathered(batches.CompiledGatherer, batch) == (in_range, expected[1])
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60), st.integers(-2, 4))
-def test_both_readers_say_the_same_of_noise(noise: bytes, count: int) -> None:
-    """Bytes that are no records at all, behind a header that says they are."""
+def test_readers_agree_on_random_bytes(noise: bytes, count: int) -> None:
+    """Compares random bytes behind a valid header."""
     batch = bytearray(batch_of([(0, None, None, ())])[:61]) + noise
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[57:61] = count.to_bytes(4, "big", signed=True)
-    said = read(batches.rows_pure, sealed(bytes(batch)))
-    assert read(batches.rows_compiled, sealed(bytes(batch))) == said
-    usual = [row._replace(timestamp_ms=in_arrow(row.timestamp_ms)) for row in said[0] if row.offset >= 0]
-    assert gathered(batches.CompiledGatherer, sealed(bytes(batch))) == (usual, said[1])
+    expected = read(batches.rows_pure, sealed(bytes(batch)))
+    assert read(batches.rows_compiled, sealed(bytes(batch))) == expected
+    in_range = [row._replace(timestamp_ms=in_arrow(row.timestamp_ms)) for row in expected[0] if row.offset >= 0]
+    assert gathered(batches.CompiledGatherer, sealed(bytes(batch))) == (in_range, expected[1])
 
 
 def test_control_batches_and_batches_without_records() -> None:
@@ -119,10 +119,10 @@ def test_control_batches_and_batches_without_records() -> None:
         20, last_offset_delta=5
     )
     for batch in (marker, empty):
-        said = read(batches.rows_pure, batch)
-        assert read(batches.rows_compiled, batch) == said
+        expected = read(batches.rows_pure, batch)
+        assert read(batches.rows_compiled, batch) == expected
         for backend in (batches.CompiledGatherer, batches.RowGatherer):
-            assert gathered(backend, batch) == said
+            assert gathered(backend, batch) == expected
     (row,) = batches.rows_of("t", 1, empty)
     assert row == EventRow(None, None, "t", 1, 25, row.timestamp_ms, 0, (), 7, 1, 9, False, False, True)
 
@@ -134,8 +134,8 @@ def test_the_checksum_without_its_package(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
-def test_segments_are_read_whatever_their_codec(tmp_path: Path, codec: CompressionType) -> None:
-    """And a block that its codec refuses is a fault: what stands before and behind it is read."""
+def test_segments_of_all_codecs_are_read(tmp_path: Path, codec: CompressionType) -> None:
+    """A block that its codec cannot decompress is a fault; the batches around it are read."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     found = [
@@ -160,7 +160,7 @@ def test_segments_are_read_whatever_their_codec(tmp_path: Path, codec: Compressi
 
 
 @pytest.mark.parametrize(
-    ("at", "flip", "said"),
+    ("at", "flip", "expected"),
     [
         (2, 0x80, "claims offset 140737488355338, where 10 was next"),
         (6, 0x10, "claims offset 4106, where 10 was next"),
@@ -171,8 +171,8 @@ def test_segments_are_read_whatever_their_codec(tmp_path: Path, codec: Compressi
         (70, 0x01, "the CRC of the batch at position"),
     ],
 )
-def test_one_bit_costs_one_batch(tmp_path: Path, at: int, flip: int, said: str) -> None:
-    """Offset, length and magic stand outside of a batch's CRC; what lies behind the damage is read all the same."""
+def test_one_bit_costs_one_batch(tmp_path: Path, at: int, flip: int, expected: str) -> None:
+    """The CRC does not cover offset, length and magic. The batches behind the damage are read nevertheless."""
     folder = tmp_path / "orders-0"
     folder.mkdir()
     whole = [batch_of([(1_000, b"key", b"value %d" % n, ())] * 10, n * 10) for n in range(4)]
@@ -189,18 +189,18 @@ def test_one_bit_costs_one_batch(tmp_path: Path, at: int, flip: int, said: str) 
     ((_, _, offset, kind, detail),) = faults
     assert kind in {"corrupt", "truncated"}
     assert offset >= 10
-    assert said in detail
+    assert expected in detail
 
 
 def test_a_damaged_batch_of_an_answer_is_passed_over() -> None:
-    """Of a fetch's answer: the batches around it are read, and what was cut off is asked for again."""
+    """The batches around the damage in a Fetch response are read, and the cut-off rest is fetched again."""
     first, second, third = (batch_of([(0, b"%d" % at, None, ())], at) for at in range(3))
     faults: list[LogFault] = []
-    answer = first + second[:-1] + b"\xff" + third + third[:-1]
+    response = first + second[:-1] + b"\xff" + third + third[:-1]
     ends = []
 
     def rows() -> Iterator[EventRow]:
-        ends.append((yield from answer_rows(Part("t", 1), memoryview(answer), 0, None, faults.append)))
+        ends.append((yield from answer_rows(Part("t", 1), memoryview(response), 0, None, faults.append)))
 
     assert [row.offset for row in rows()] == [0, 2]
     assert ends == [3]

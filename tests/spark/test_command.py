@@ -1,4 +1,4 @@
-"""`kcore spark`: the workers of a local session are those of the command's own environment."""
+"""`kcore spark`: workers of a local session use the command's own environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kcore.cli import ma
 
 @pytest.mark.spark
 def test_local_workers_have_the_interpreter_and_the_modules_of_the_command(kafka_logs: Path, tmp_path: Path) -> None:
-    """Whatever `python3` is on the path, wherever the command stands, and though nothing in PYTHONPATH says so."""
+    """The workers do not depend on the first `python3` on the path, the working directory, or PYTHONPATH."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a Java runtime, and there is no `java` here")
     with open_source(kafka_logs / "moment-1" / "__transaction_state-0") as source:

@@ -1,4 +1,4 @@
-"""The records that a state is made of give that state again; a data folder of them is what a server starts from."""
+"""The live records of a state give the same state again, also as a data folder that a server starts from."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from tests.transaction.world import World
 Shown = list[tuple[str, str]]
 
 MOVED = ("record_offset",)
-"""Offsets of the log itself: those of a new folder are others."""
+"""Columns with log offsets, which differ in a new folder."""
 
 
 def facts(result: Rebuilt) -> Shown:
-    """A state's tables, without where its records stand."""
+    """Returns a state's tables without the log offsets of records."""
     found = []
     for table, row in table_rows(result.state):
         if table in ("partitions", "faults"):
@@ -58,7 +58,7 @@ def facts(result: Rebuilt) -> Shown:
 
 
 def renumbered(rows: Iterable[EventRow]) -> Iterator[EventRow]:
-    """Rows at the offsets that they get when they are appended to an empty log."""
+    """Returns rows with the offsets that they get in an empty log."""
     for offset, row in enumerate(rows):
         yield row._replace(offset=offset)
 
@@ -70,8 +70,8 @@ def kept(topic: str, partition: int, rows: Iterable[EventRow], as_of: AsOf) -> t
 
 
 @pytest.mark.parametrize("moment", oracle.MOMENTS)
-def test_what_lives_in_a_real_log_gives_its_state_again(kafka_logs: Path, moment: str) -> None:
-    """Every kind of group and of coordinator, at the end of each log and in its middle."""
+def test_live_records_of_a_real_log_give_its_state(kafka_logs: Path, moment: str) -> None:
+    """Covers every kind of group and coordinator, at the end and in the middle of each log."""
     compared = 0
     for part in find_partitions(kafka_logs / moment):
         rows = list(read_rows(part))
@@ -85,8 +85,8 @@ def test_what_lives_in_a_real_log_gives_its_state_again(kafka_logs: Path, moment
 
 
 @pytest.mark.seeded
-def test_what_lives_in_kcores_log_gives_its_state_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At random offsets of random traffic, with transactions open, and dead records forgotten often."""
+def test_live_records_of_kcores_log_give_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Covers random offsets of random traffic, with open transactions and frequent cleanup of dead records."""
     monkeypatch.setattr(live_records, "SLACK", 20)
     seed = SEED
     print("seed", seed)
@@ -115,7 +115,7 @@ def test_what_lives_in_kcores_log_gives_its_state_again(monkeypatch: pytest.Monk
 
 
 def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
-    """A real broker's coordinators, opened by kcore's engine: its log, rebuilt again, says the same."""
+    """kcore's engine opens the coordinators of a real broker; a rebuild of its log gives the same state."""
     results, living, counts = {}, [], {"__consumer_offsets": 1}
     for part in find_partitions(kafka_logs / "moment-2"):
         if part.topic != "__share_group_state":
@@ -133,8 +133,8 @@ def test_a_folder_has_the_state(kafka_logs: Path, tmp_path: Path) -> None:
             assert facts(again) == facts(result)
 
 
-def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    """A folder that has something in it, a group in a partition that is not its own, a partition too many."""
+def test_invalid_input_is_refused(tmp_path: Path) -> None:
+    """Refuses a non-empty folder, a group in a wrong partition, and a partition beyond the count."""
     key = OffsetCommitKey(group="g", topic="t", partition=0)
     row = EventRow(key.encode_key(), b"\x00\x04" + bytes(40), "__consumer_offsets", 0, 0, 0)
     (tmp_path / "full").mkdir()
@@ -162,7 +162,7 @@ LONG_MS = 1_800_000
 
 
 def answers(connection: Connection) -> dict[str, Any]:
-    """What a server says of its coordinators."""
+    """Returns the state that a server's APIs report."""
     groups = [(group.group_id, group.group_type, group.group_state) for group in list_groups(connection)]
     modern = [group_id for group_id, kind, _ in groups if kind == "consumer"]
     found: dict[str, Any] = {"groups": groups}
@@ -181,8 +181,8 @@ def answers(connection: Connection) -> dict[str, Any]:
     found["classic"] = sorted(map(repr, connection.send(DescribeGroupsRequest(groups=ids)).groups))
     for stable in (False, True):
         topics = [OffsetFetchRequestTopics(name="t", partition_indexes=[0, 1, 2, 3])]
-        asked = [OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id, _, _ in groups]
-        request = OffsetFetchRequest(groups=asked, require_stable=stable)
+        requested = [OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id, _, _ in groups]
+        request = OffsetFetchRequest(groups=requested, require_stable=stable)
         found[f"offsets, stable {stable}"] = sorted(map(repr, connection.send(request, kit.OFFSETS_VERSION).groups))
     ids = [one.transactional_id for one in list_transactions(connection)]
     found["transactions"] = sorted(map(repr, describe_transactions(connection, ids)))
@@ -192,7 +192,7 @@ def answers(connection: Connection) -> dict[str, Any]:
 @pytest.mark.spark
 @pytest.mark.clients
 def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_path: Path) -> None:
-    """Groups of both protocols with members, offsets, and transactions open and over; then they go on."""
+    """Covers groups of both protocols, offsets, and open and finished transactions, which then continue."""
     with ServerProcess(tmp_path / "data", SETTINGS) as server, Connection.to(server.bootstrap) as connection:
         common = {"bootstrap.servers": server.bootstrap, "log_level": 0}
         kit.make_topic(connection, "t", 4)

@@ -1,4 +1,4 @@
-"""Decoding: every record of a real broker's logs, and rows for everything that is none."""
+"""Decoding of every record of a real broker's logs, and of undecodable rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUE = OffsetCommitValue(offset=7, metadata="m", commit_timestamp=9)
 
 
 def test_every_record_of_a_broker_is_decoded(kafka_logs: Path) -> None:
-    """No row is lost, none is malformed or unknown, and all of the three topics' families are there."""
+    """No row is lost, malformed or unknown, and the record types of all three topics occur."""
     names = tuple(record_types())
     statuses: Counter[str] = Counter()
     types: Counter[str] = Counter()
@@ -46,8 +46,8 @@ def test_all_versions_of_a_value_are_read() -> None:
         assert (body["value"]["offset"], body["value"]["metadata"], body["value"]["leader_epoch"]) == (7, "m", -1)
 
 
-def test_what_cannot_be_read_says_so() -> None:
-    """Unknown types and versions, broken bytes and foreign topics: rows with a status and all of their bytes."""
+def test_unreadable_rows_have_a_status() -> None:
+    """Unknown types and versions, malformed bytes and other topics give rows with a status and all bytes."""
     key = KEY.encode_key()
     cases = [
         ("__consumer_offsets", b"\x03\xe7abc", b"x", "unknown_type"),
@@ -73,8 +73,8 @@ def test_what_cannot_be_read_says_so() -> None:
     assert decoded.column("value").to_pylist() == [row.value for row in rows]
 
 
-def test_the_fast_reader_of_offsets_gives_what_the_codec_gives(kafka_logs: Path) -> None:
-    """Row by row, field by field, for every record of a partition."""
+def test_fast_offset_reader_agrees_with_the_codec(kafka_logs: Path) -> None:
+    """Compares every record of a partition field by field."""
     (part,) = [one for one in find_partitions(kafka_logs / "moment-1") if one[:2] == ("__consumer_offsets", 3)]
     (batch,) = to_batches(read_rows(part), 1_000_000)
     decoded = decode_batch(batch, ("OffsetCommit",))

@@ -1,4 +1,4 @@
-"""The compiled decoder, its twin in plain Python and the engine's codec say the same of every record, whole or not."""
+"""The compiled decoder, the pure-Python decoder and the engine's codec agree on every record, intact or not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = TransactionLogKey(transactional_id="t").encode_key()
 
 
 def frame(found: list[Record], **more: list[Any]) -> pa.RecordBatch:
-    """Records as the data sources deliver them."""
+    """Returns records as the data sources yield them."""
     topics, keys, values = zip(*found, strict=True) if found else ((), (), ())
     size = len(found)
     columns = {
@@ -42,7 +42,7 @@ def frame(found: list[Record], **more: list[Any]) -> pa.RecordBatch:
 
 
 def expected(found: list[Record], names: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
-    """What the codec says of the rows."""
+    """Returns the codec's result for the rows."""
     rows = []
     for head, body in (known.by_codec(*record) for record in found):
         rows.append(dict(zip(HEADS, head, strict=True)) | {n: body if n == head[3] else None for n in names})
@@ -50,7 +50,7 @@ def expected(found: list[Record], names: tuple[str, ...] = ALL) -> list[dict[str
 
 
 def rows_of(batch: pa.RecordBatch, using: Any, names: tuple[str, ...] = ALL) -> list[dict[str, Any]]:
-    """What a decoder says of them; every one of its arrays is laid out as Arrow wants it."""
+    """Returns a decoder's result after validating the layout of its arrays."""
     decoded = decode_batch(batch, names, using)
     for column in decoded.columns:
         column.validate(full=True)
@@ -61,7 +61,7 @@ def rows_of(batch: pa.RecordBatch, using: Any, names: tuple[str, ...] = ALL) -> 
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_whole_records_of_every_type_and_version(cls: type[RecordKey], data: st.DataObject) -> None:
-    """Field by field, and nothing of them malformed."""
+    """Compares field by field; no record is malformed."""
     found = data.draw(st.lists(known.whole_records(cls), min_size=1, max_size=8))
     for using in (CompiledDecoder(ALL), PureDecoder(ALL)):
         rows = rows_of(frame(found), using)
@@ -72,9 +72,9 @@ def test_whole_records_of_every_type_and_version(cls: type[RecordKey], data: st.
 @settings(max_examples=150, deadline=None)
 @given(st.lists(known.records(), max_size=12), st.lists(st.sampled_from(ALL), unique=True, max_size=4))
 def test_records_that_may_be_anything(found: list[Record], names: list[str]) -> None:
-    """Damage, noise, unknown types, versions and tags: the same status, words and fields, whichever types are wanted.
+    """Damage, random bytes, unknown types, versions and tags give the same status, detail and fields.
 
-    A decoder is used for two batches: nothing of the first is left for the second.
+    Each decoder decodes two batches: no state of the first one may leak into the second.
     """
     for wanted in (ALL, tuple(names)):
         rows = expected(found, wanted)
@@ -84,7 +84,7 @@ def test_records_that_may_be_anything(found: list[Record], names: list[str]) -> 
 
 
 def test_slices_and_larger_types_are_read_as_they_are() -> None:
-    """Rows of a longer batch, and Arrow's large types, which Spark may be set to hand over."""
+    """Covers slices of longer batches, and Arrow's large types, which Spark may pass."""
     found: list[Record] = [
         ("orders", b"k", b"v"),
         (None, None, None),
@@ -107,7 +107,7 @@ def test_slices_and_larger_types_are_read_as_they_are() -> None:
 
 
 def test_of_a_tag_that_comes_twice_the_last_one_counts() -> None:
-    """And a row that is refused behind it leaves nothing in its columns."""
+    """A malformed row behind it leaves no value in the columns."""
     whole = TransactionLogValue(producer_id=7).encode_value(1)
     twice = whole[:-1] + b"\x03" + b"\x00\x08" + bytes(8) + b"\x00\x08" + bytes(7) + b"\x05" + b"\x63\x01x"
     half = whole[:-1] + b"\x02" + b"\x00\x08" + bytes(8) + b"\x01\x07" + bytes(8)
@@ -152,7 +152,7 @@ TEXT = b"\x00\x00\x01\x01\x01\x01\x01\x00"
     ],
 )  # fmt: skip
 def test_rare_bytes(topic: str, key: bytes, value: bytes | None, status: str) -> None:
-    """Limits and refusals that random records seldom meet."""
+    """Covers limits and errors that random records rarely reach."""
     rows = expected([(topic, key, value)] * 2)
     assert rows[0]["status"] == status
     for using in (CompiledDecoder(ALL), PureDecoder(ALL)):
@@ -160,7 +160,7 @@ def test_rare_bytes(topic: str, key: bytes, value: bytes | None, status: str) ->
 
 
 def test_one_record_alone() -> None:
-    """The function for a single record says what decoders say."""
+    """The function for a single record agrees with the decoders."""
     value = TransactionLogValue(producer_id=7).encode_value(0)
     for record in (("__transaction_state", KEY, value), ("__transaction_state", KEY, value[:-1]), ("orders", b"", b"")):
         assert decode_record(*record) == known.by_codec(*record)
@@ -197,7 +197,7 @@ sys.meta_path.insert(0, Missing())
 
 
 def without_extension(program: str, *arguments: str) -> str:
-    """Runs a program in a process that has no kcore_ext; gives what it prints."""
+    """Runs a program in a process without kcore_ext; returns its output."""
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_EXTENSION + program, *arguments],
         capture_output=True,
@@ -233,9 +233,10 @@ assert not any(name.startswith("kcore_ext") for name in sys.modules)
 
 
 def test_everything_an_executor_does_is_done_without_the_extension(kafka_logs: Path, tmp_path: Path) -> None:
-    """Segments and exports of a real broker's topics, read as Spark reads them, and decoded: the same rows as with it.
+    """Reads segments and exports of a real broker's topics through Spark and decodes them, with the same rows as with
+    it.
 
-    A data folder is refused in a sentence.
+    A data folder is refused with an error message.
     """
     from kcore.spark.events.sources import SegmentSource
     from kcore.spark.export.exporter import export
@@ -247,8 +248,8 @@ def test_everything_an_executor_does_is_done_without_the_extension(kafka_logs: P
         (folder / name).symlink_to(kafka_logs / "moment-1" / name)
     source = SegmentSource(folder)
     export(source, events)
-    said = without_extension(DECODING, str(folder), str(events), str(data))
-    assert said == f"{data} is a data folder: without kcore's extension only its export can be read\n"
+    output = without_extension(DECODING, str(folder), str(events), str(data))
+    assert output == f"{data} is a data folder: without kcore's extension only its export can be read\n"
     own = [decode_batch(batch, ALL) for part in source.parts() for batch in source.batches(part)]
     expected = [row for batch in own for row in batch.to_pylist()]
     assert len(expected) > 2_000

@@ -1,6 +1,6 @@
 """The rebuild of kcore's own logs equals the engine's own state, at the end and at random earlier offsets.
 
-How large the log is follows from `KCORE_SPARK_EVENTS`, in events; see docs/spark.md.
+`KCORE_SPARK_EVENTS` sets the number of events in the log (see docs/spark.md, "Proof").
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ EVERY_KIND = {
     "ConsumerGroupRegularExpressionKey",
     "TransactionLogKey",
 }
-"""What a log of all traffic has, and tombstones of."""
+"""The record kinds of a log of all traffic, and the kinds with tombstones."""
 
 
 def real_clients(folder: Path) -> None:
-    """librdkafka in the same log: consumers of both protocols, and a transaction with offsets in it."""
+    """Runs librdkafka on the same log: consumers of both protocols, and a transaction with offsets."""
     settings = {name: str(value) for name, value in SETTINGS.items()}
     with ServerProcess(folder, settings) as server:
         common = {"bootstrap.servers": server.bootstrap, "log_level": 0}
@@ -103,7 +103,7 @@ def real_clients(folder: Path) -> None:
 
 
 def counted(rows: dict[Any, list[EventRow]]) -> tuple[Counter[str], Counter[str]]:
-    """How many records there are of each kind, and how many tombstones."""
+    """Returns the number of records of each kind, and of tombstones."""
     kinds: Counter[str] = Counter()
     tombstones: Counter[str] = Counter()
     for (topic, _), of_partition in rows.items():
@@ -123,7 +123,7 @@ def counted(rows: dict[Any, list[EventRow]]) -> tuple[Counter[str], Counter[str]
 
 
 def difference(found: Rows, expected: Rows) -> list[tuple[str, str]]:
-    """The first few rows that are on one side only."""
+    """Returns the first rows that exist on one side only."""
     return sorted(set(found) ^ set(expected))[:6]
 
 
@@ -131,7 +131,7 @@ def difference(found: Rows, expected: Rows) -> list[tuple[str, str]]:
 @pytest.mark.clients
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: Path) -> None:
-    """Field by field, at 20 offsets at which the engine stood while the traffic ran, and at its end."""
+    """Compares field by field, at 20 offsets recorded during the traffic and at the end."""
     seed = SEED
     print("seed", seed)
     chance = random.Random(seed)

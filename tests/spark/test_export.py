@@ -1,4 +1,4 @@
-"""Export: everything, once, whatever happens in between; and `verify` notices whatever is not so."""
+"""Exports contain every row once despite interruptions, and `verify` finds every deviation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.seeds import SEED
 
 
 def everything(source: Source) -> dict[tuple[str, int], list[EventRow]]:
-    """Every row of a source."""
+    """Returns every row of a source."""
     return {part[:2]: list(source.rows(part)) for part in source.parts()}
 
 
@@ -38,12 +38,16 @@ def small(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
-def test_an_export_holds_what_the_log_holds(small: Path, tmp_path: Path, form: str) -> None:
+def test_export_equals_the_log(small: Path, tmp_path: Path, form: str) -> None:
     source = SegmentSource(small)
-    told: list[str] = []
-    report = export(source, tmp_path, form=form, rows_per_file=1_000, on_file=lambda written: told.append(written.path))
+    written_paths: list[str] = []
+    report = export(
+        source, tmp_path, form=form, rows_per_file=1_000, on_file=lambda written: written_paths.append(written.path)
+    )
     assert report.faults == []
-    assert sorted(told) == [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.glob("topic=*/*/*"))]
+    assert sorted(written_paths) == [
+        path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.glob("topic=*/*/*"))
+    ]
     assert verify(tmp_path) == []
     found = everything(open_source(tmp_path))
     assert found == everything(source)
@@ -56,7 +60,7 @@ def test_an_export_holds_what_the_log_holds(small: Path, tmp_path: Path, form: s
 @pytest.mark.parametrize("start", [0, 1_000])
 @pytest.mark.parametrize("stop", [None, 5_000])
 def test_rows_and_arrow_of_segments_are_the_same(kafka_logs: Path, start: int, stop: int | None) -> None:
-    """Every partition of a real broker, by the extension and by rows, in ranges too."""
+    """Covers every partition of a real broker, with the extension and by rows, and ranges."""
     source = SegmentSource(kafka_logs / "moment-1")
     for part in source.parts():
         rows = list(source.rows(part, start, stop))
@@ -68,11 +72,11 @@ def test_rows_and_arrow_of_segments_are_the_same(kafka_logs: Path, start: int, s
 
 
 class StoppedError(Exception):
-    """The process was killed here."""
+    """Raised in place of a killed process."""
 
 
 class StoppingSource(SegmentSource):
-    """Stops after so many rows."""
+    """A source that stops after a number of rows."""
 
     left = 0
 
@@ -107,7 +111,7 @@ def test_an_export_that_was_stopped_anywhere_goes_on(small: Path, tmp_path: Path
     assert everything(ExportSource(tmp_path)) == everything(SegmentSource(small))
 
 
-def test_verify_names_what_was_changed(small: Path, tmp_path: Path) -> None:
+def test_verify_finds_changed_files(small: Path, tmp_path: Path) -> None:
     export(SegmentSource(small), tmp_path, rows_per_file=500)
     first, second, third, *_ = sorted(tmp_path.glob("topic=__consumer_offsets/*/*"))
     first.unlink()
@@ -130,7 +134,7 @@ def test_verify_names_what_was_changed(small: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_verify_looks_at_counts_and_offsets_too(small: Path, tmp_path: Path, form: str) -> None:
-    """A manifest that somebody edited is found out though every file is as it was written."""
+    """Detects an edited manifest even if all files are unchanged."""
     export(SegmentSource(small), tmp_path, form=form, wanted=lambda topic: topic == "__share_group_state")
     path = tmp_path / "manifest.json"
     document = json.loads(path.read_text())
@@ -140,12 +144,12 @@ def test_verify_looks_at_counts_and_offsets_too(small: Path, tmp_path: Path, for
     file["last_offset"], file["count"], part["next_offset"] = last + 5, 3, last + 6
     path.write_text(json.dumps(document))
     held = f"has {count} rows of offsets {file['first_offset']} to {last}"
-    said = f"the manifest says 3 of {file['first_offset']} to {last + 5}"
-    assert verify(tmp_path) == [f"{file['path']}: {held}, and {said}"]
+    message = f"the manifest says 3 of {file['first_offset']} to {last + 5}"
+    assert verify(tmp_path) == [f"{file['path']}: {held}, and {message}"]
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "value", "said"),
+    ("where", "name", "value", "message"),
     [
         ("part", "next_offset", "soon", "next_offset is 'soon', and should be int"),
         ("part", "cleaned_to", [], r"cleaned_to is \[\], and should be int | None"),
@@ -158,9 +162,9 @@ def test_verify_looks_at_counts_and_offsets_too(small: Path, tmp_path: Path, for
     ],
 )
 def test_a_manifest_that_cannot_be_is_an_error(
-    small: Path, tmp_path: Path, where: str, name: str, value: object, said: str
+    small: Path, tmp_path: Path, where: str, name: str, value: object, message: str
 ) -> None:
-    """Whoever reads it: no file outside of the export is opened, and nothing is exported behind it."""
+    """All readers refuse it: no file outside of the export is opened, and nothing is appended to the export."""
     export(SegmentSource(small), tmp_path)
     path = tmp_path / "manifest.json"
     document = json.loads(path.read_text())
@@ -168,7 +172,7 @@ def test_a_manifest_that_cannot_be_is_an_error(
     {"all": document, "part": part, "file": part["files"][0]}[where][name] = value
     path.write_text(json.dumps(document))
     for read in (verify, ExportSource, lambda folder: export(SegmentSource(small), folder)):
-        with pytest.raises(KcoreError, match=said):
+        with pytest.raises(KcoreError, match=message):
             read(tmp_path)
 
 
@@ -185,7 +189,7 @@ HEADERS = (("trace", b"1"), ("none", None), ("trace", b"2"), ("größe", b""))
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_headers_times_and_facts_come_back(tmp_path: Path, form: str) -> None:
-    """Whatever a row has, an export of it has: null and empty keys, headers of one name, times before all others."""
+    """Covers null and empty keys, repeated header names, and the earliest timestamps."""
     rows = [
         EventRow(b"k", b"v", "orders", 0, 0, 1_000, 0, HEADERS, 7, 1, 5, True),
         EventRow(None, None, "orders", 0, 3, -1, 0, ()),
@@ -201,7 +205,7 @@ def test_headers_times_and_facts_come_back(tmp_path: Path, form: str) -> None:
 
 
 class FixedSource(Source):
-    """Rows of one partition."""
+    """Returns rows of one partition."""
 
     def __init__(self, rows: list[EventRow]) -> None:
         self._rows = rows
@@ -215,7 +219,7 @@ class FixedSource(Source):
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_damaged_exports_are_read_as_far_as_they_go(small: Path, tmp_path: Path, form: str) -> None:
-    """A file that was cut, one that is missing, copies beside them: what is whole is read, the rest is said."""
+    """Intact parts of truncated, missing and extra files are read; the rest is reported."""
     export(SegmentSource(small / "__consumer_offsets-0"), tmp_path, form=form, rows_per_file=500)
     whole = everything(ExportSource(tmp_path))["__consumer_offsets", 0]
     first, second, third, *_ = sorted(tmp_path.glob("topic=__consumer_offsets/*/*"))
@@ -235,8 +239,8 @@ def test_damaged_exports_are_read_as_far_as_they_go(small: Path, tmp_path: Path,
     assert lost == 1_000 if form == "parquet" else 500 < lost < 1_000, "of JSON the lines before the cut are whole"
 
 
-def test_a_running_server_gives_what_its_folder_holds(tmp_path: Path) -> None:
-    """Through Fetch while it runs, and from the folder once it is closed: the same rows."""
+def test_running_server_gives_the_rows_of_its_folder(tmp_path: Path) -> None:
+    """Fetch from the running server and the closed folder give the same rows."""
     with kcore.open(tmp_path / "data", config=kit.QUICK) as engine:
         kit.make_topic(engine, "orders", 2)
         for group in range(20):
@@ -253,7 +257,7 @@ def test_a_running_server_gives_what_its_folder_holds(tmp_path: Path) -> None:
 
 
 def test_damaged_copies_of_segments_are_read_as_far_as_they_go(kafka_logs: Path, tmp_path: Path) -> None:
-    """Half-written tails, records that come twice, and a damaged batch: the rest is there, and nothing comes twice."""
+    """Half-written tails, duplicates and a damaged batch: all other rows are read once."""
     source = kafka_logs / "moment-1" / "__consumer_offsets-0"
     (whole,) = everything(SegmentSource(source)).values()
     folder = tmp_path / "__consumer_offsets-0"
@@ -280,7 +284,7 @@ def test_damaged_copies_of_segments_are_read_as_far_as_they_go(kafka_logs: Path,
 
 
 def damaged_copy(kafka_logs: Path, folder: Path) -> Path:
-    """A partition with a damaged batch, two batches that stand there twice, and an end that is half written."""
+    """Writes a partition with a damaged batch, two duplicate batches, and a half-written end."""
     source = kafka_logs / "moment-1" / "__consumer_offsets-0"
     target = folder / "logs" / source.name
     target.mkdir(parents=True)
@@ -295,7 +299,7 @@ def damaged_copy(kafka_logs: Path, folder: Path) -> Path:
 
 
 def told_by(source: Source) -> list[tuple[int, LogFault]]:
-    """What a source cannot read, each with how many rows came before it."""
+    """Returns a source's faults, each with the number of rows before it."""
     found: list[tuple[int, LogFault]] = []
     rows: list[EventRow] = []
     (part,) = source.parts()
@@ -304,8 +308,8 @@ def told_by(source: Source) -> list[tuple[int, LogFault]]:
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
-def test_what_could_not_be_exported_stays_known(kafka_logs: Path, tmp_path: Path, form: str) -> None:
-    """By all who read the export, where it stood, in every range once; and `verify` tells of it."""
+def test_faults_stay_recorded(kafka_logs: Path, tmp_path: Path, form: str) -> None:
+    """Readers get the faults at their positions, once in every range, and `verify` reports them."""
     logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
     expected = told_by(SegmentSource(logs))
     assert [fault.kind for _, fault in expected] == ["corrupt", "truncated", "duplicate", "truncated"]
@@ -328,7 +332,7 @@ def test_what_could_not_be_exported_stays_known(kafka_logs: Path, tmp_path: Path
 
 
 def test_an_end_that_is_half_written_no_longer_is_forgotten(kafka_logs: Path, tmp_path: Path) -> None:
-    """Also by a process that exports again and again; what was damaged in front of it stays."""
+    """Holds for a process that exports repeatedly too; earlier damage stays recorded."""
     logs, events = damaged_copy(kafka_logs, tmp_path), tmp_path / "events"
     held = open_export(events, "parquet")
     report = export(SegmentSource(logs), events, rows_per_file=700, manifest=held)
@@ -348,7 +352,7 @@ def test_an_end_that_is_half_written_no_longer_is_forgotten(kafka_logs: Path, tm
 def test_a_manifest_is_not_written_anew_for_each_file(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files are noted in a journal, which is read behind it, half a line at its end or not, until it is taken in."""
+    """New files are added to a journal, which is read after the manifest, even if its last line is incomplete."""
     monkeypatch.setattr("kcore.spark.export.manifest.MOST_NOTED", 5)
     saved: list[int] = []
     save = Manifest.save
@@ -375,8 +379,8 @@ def test_a_manifest_is_not_written_anew_for_each_file(
     assert everything(ExportSource(tmp_path)) == whole
 
 
-def test_a_journal_that_was_taken_in_already_says_nothing_new(small: Path, tmp_path: Path) -> None:
-    """The process was stopped between the two: the manifest was there, and the journal not gone yet."""
+def test_journal_is_applied_once(small: Path, tmp_path: Path) -> None:
+    """Covers a process that stopped after writing the manifest and before removing the journal."""
     held = open_export(tmp_path, "parquet")
     for stop in (100, 200, 300):
         export(SegmentSource(small), tmp_path, stop=stop, manifest=held)

@@ -1,4 +1,4 @@
-"""The rebuild of a real broker's logs equals what the broker said, at every moment."""
+"""The rebuild of a real broker's logs equals the broker's API responses at every moment."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def tables_of(results: list[Rebuilt]) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("moment", oracle.MOMENTS)
-def test_each_moment_is_what_the_broker_said(kafka_logs: Path, kafka_oracle: Oracle, moment: str) -> None:
-    """Every group, member, offset, transaction, producer and share partition, field by field."""
-    said = kafka_oracle[moment]
+def test_each_moment_equals_the_brokers_responses(kafka_logs: Path, kafka_oracle: Oracle, moment: str) -> None:
+    """Compares every group, member, offset, transaction, producer and share partition field by field."""
+    responses = kafka_oracle[moment]
     tables = tables_of([rebuilt(part) for part in find_partitions(kafka_logs / moment)])
-    expected = oracle.expected(said)
+    expected = oracle.expected(responses)
     assert len(expected) > 4_000
-    assert oracle.differences(expected, oracle.rebuilt(tables, said["topic"])) == []
+    assert oracle.differences(expected, oracle.rebuilt(tables, responses["topic"])) == []
     assert tables["faults"] == []
     assert all(row["complete"] for row in tables["partitions"])
 
 
 def true_completeness(kafka_oracle: Oracle, earlier: str, later: str) -> dict[tuple[str, int], bool]:
-    """By partition: whether the broker's own checkpoint says that an earlier state can be had of a later copy."""
+    """Returns, by partition, True if the broker's checkpoint allows an earlier state from a later copy."""
     cleaned = {(one["topic"], one["partition"]): one for one in kafka_oracle[later]["partition"]}
     return {
         (one["topic"], one["partition"]): cleaned[one["topic"], one["partition"]]["cleaned_to"]
@@ -56,13 +56,11 @@ def true_completeness(kafka_oracle: Oracle, earlier: str, later: str) -> dict[tu
 
 
 @pytest.mark.parametrize("earlier", oracle.MOMENTS[:3])
-def test_a_later_log_gives_the_earlier_state_or_says_that_it_cannot(
-    kafka_logs: Path, kafka_oracle: Oracle, earlier: str
-) -> None:
-    """Cut at an earlier moment: partitions that are called complete are as they were; none is called so wrongly."""
-    said = kafka_oracle[earlier]
-    ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in said["partition"]}
-    expected = oracle.expected(said)
+def test_later_log_gives_earlier_state_or_reports_loss(kafka_logs: Path, kafka_oracle: Oracle, earlier: str) -> None:
+    """Partitions reported complete at an earlier moment have their state of that moment; none is reported wrongly."""
+    responses = kafka_oracle[earlier]
+    ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in responses["partition"]}
+    expected = oracle.expected(responses)
     then = {part[:2]: rebuilt(part) for part in find_partitions(kafka_logs / earlier)}
     answered = 0
     for later in {oracle.MOMENTS[oracle.MOMENTS.index(earlier) + 1], oracle.MOMENTS[-1]}:
@@ -85,10 +83,10 @@ def test_a_later_log_gives_the_earlier_state_or_says_that_it_cannot(
 
 
 def test_a_cut_by_time_is_the_cut_by_offset(kafka_logs: Path, kafka_oracle: Oracle) -> None:
-    """What was written up to a moment lies below its end, what came later does not."""
-    said = kafka_oracle["moment-3"]
-    ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in said["partition"]}
-    (moment,) = said["moment"]
+    """All records up to a moment lie below its end offset, all later ones above."""
+    responses = kafka_oracle["moment-3"]
+    ends = {(one["topic"], one["partition"]): one["log_end_offset"] for one in responses["partition"]}
+    (moment,) = responses["moment"]
     for part in find_partitions(kafka_logs / "moment-4"):
         at_time, at_offset = AsOf(timestamp_ms=moment["started_ms"]), AsOf(offset=ends[part[:2]])
         first_beyond = [next(row.offset for row in read_rows(part) if a.excludes(row)) for a in (at_time, at_offset)]
@@ -96,7 +94,7 @@ def test_a_cut_by_time_is_the_cut_by_offset(kafka_logs: Path, kafka_oracle: Orac
 
 
 def test_compaction_is_found_in_the_log_itself(kafka_logs: Path, kafka_oracle: Oracle) -> None:
-    """Where compaction had come to, read from the keys: never below the broker's checkpoint, and seldom far above."""
+    """The bound inferred from keys is never below the broker's checkpoint, and seldom far above it."""
     for moment in ("moment-1", "moment-4"):
         checkpoints = {(one["topic"], one["partition"]): one for one in kafka_oracle[moment]["partition"]}
         for part in find_partitions(kafka_logs / moment):

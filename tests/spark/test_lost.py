@@ -1,4 +1,4 @@
-"""Logs that are not whole: a rebuild says so wherever that can be known, and only there."""
+"""A rebuild reports incomplete logs wherever that is detectable, and only there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Place = tuple[str, int]
 
 
 def incomplete(folder: Path, as_of: AsOf = END) -> set[Place]:
-    """The partitions whose state is not sure, by rows and by columns."""
+    """Returns the partitions with an uncertain state, by rows and by columns."""
     found: dict[bool, set[Place]] = {True: set(), False: set()}
     with open_source(folder) as source:
         for part in (part for part in source.parts() if part.topic in COORDINATOR_TOPICS):
@@ -39,7 +39,7 @@ def incomplete(folder: Path, as_of: AsOf = END) -> set[Place]:
 
 @pytest.fixture
 def logs(kafka_logs: Path, tmp_path: Path) -> Path:
-    """A copy of a compacted log that was not compacted in its newer half, and of two that never were."""
+    """Copies a log compacted in its older half, and two logs that were never compacted."""
     for name in ("__consumer_offsets-3", "__transaction_state-0", "__share_group_state-0"):
         shutil.copytree(kafka_logs / "moment-4" / name, tmp_path / "logs" / name)
     (tmp_path / "whole").symlink_to(kafka_logs / "moment-4" / "__consumer_offsets-0")
@@ -50,19 +50,19 @@ OFFSETS, TRANSACTIONS, SHARES = ("__consumer_offsets", 3), ("__transaction_state
 
 
 def segment(logs: Path, place: Place, number: int) -> Path:
-    """A segment file by its place in the log."""
+    """Returns a segment file by its index in the log."""
     return sorted((logs / f"{place[0]}-{place[1]}").iterdir())[number]
 
 
 def damage(path: Path, share: float) -> None:
-    """Changes a bit somewhere."""
+    """Flips a bit."""
     data = bytearray(path.read_bytes())
     data[int(len(data) * share)] ^= 1
     path.write_bytes(data)
 
 
 def cut_out(path: Path) -> None:
-    """Takes the batches in the middle out of a segment."""
+    """Removes the batches in the middle of a segment."""
     data = memoryview(path.read_bytes())
     starts = [0]
     while starts[-1] < len(data):
@@ -72,25 +72,25 @@ def cut_out(path: Path) -> None:
 
 
 def findings(folder: Path, severity: str) -> list[tuple[str, str]]:
-    """Kinds and sentences of what audits of its partitions find."""
+    """Returns kinds and sentences of the findings of partition audits."""
     with open_source(folder) as source:
-        said = [one for part in source.parts() for one in said_of_part(source, part)]
-    return [(one.kind, one.sentence) for one in said if isinstance(one, Finding) and one.severity == severity]
+        sentence = [one for part in source.parts() for one in said_of_part(source, part)]
+    return [(one.kind, one.sentence) for one in sentence if isinstance(one, Finding) and one.severity == severity]
 
 
 def errors(folder: Path) -> list[str]:
-    """The kinds of errors among them."""
+    """Returns the kinds of the errors among the findings."""
     return [kind for kind, _ in findings(folder, ERROR)]
 
 
 def faults(folder: Path) -> dict[Place, list[tuple[int, str, str]]]:
-    """What a rebuild could not read or apply, where there is any."""
+    """Returns the faults of a rebuild by partition."""
     with open_source(folder) as source:
         states = {part[:2]: rebuilt_of(source, part, END, False).state for part in source.parts()}
     return {place: [one[2:] for one in state.faults] for place, state in states.items() if state.faults}
 
 
-def test_what_compaction_left_is_complete_at_the_end(logs: Path, tmp_path: Path) -> None:
+def test_compacted_log_is_complete_at_its_end(logs: Path, tmp_path: Path) -> None:
     assert incomplete(logs) == set()
     with open_source(logs) as source:
         export(source, tmp_path / "events")
@@ -98,14 +98,14 @@ def test_what_compaction_left_is_complete_at_the_end(logs: Path, tmp_path: Path)
 
 
 def test_a_front_that_is_missing(logs: Path, tmp_path: Path) -> None:
-    """A state of shares begins anew with each snapshot: there it is legal."""
+    """A share state restarts with each snapshot, so a missing front is legal there."""
     segment(logs, OFFSETS, 0).unlink()
     shares = segment(logs, SHARES, 0)
     shares.rename(shares.with_name(f"{3:020d}.log"))
     assert incomplete(logs) == {OFFSETS}
-    said = "the log begins at offset 9590: earlier records are missing"
-    assert faults(logs) == {OFFSETS: [(9_590, "front", said)]}
-    assert findings(logs, WARNING) == [("log-front-missing", f"__consumer_offsets-3: {said}.")]
+    sentence = "the log begins at offset 9590: earlier records are missing"
+    assert faults(logs) == {OFFSETS: [(9_590, "front", sentence)]}
+    assert findings(logs, WARNING) == [("log-front-missing", f"__consumer_offsets-3: {sentence}.")]
     with open_source(logs) as source:
         export(source, tmp_path / "events")
     assert faults(tmp_path / "events") == faults(logs)
@@ -113,15 +113,15 @@ def test_a_front_that_is_missing(logs: Path, tmp_path: Path) -> None:
 
 
 def test_an_export_that_was_begun_late(logs: Path, tmp_path: Path) -> None:
-    """It stays so when it is resumed; there is nothing legal in it, not even for a state that begins anew."""
+    """It remains reported after a resumed run, even for a state that restarts."""
     for start in (30, 30, 0):
         with open_source(logs) as source:
             report = export(source, tmp_path / "events", start=start)
         assert report.begun_late == ([] if start else [(*place, 30) for place in (OFFSETS, SHARES, TRANSACTIONS)])
         assert incomplete(tmp_path / "events") == {OFFSETS, SHARES, TRANSACTIONS}
-    said = "the log begins at offset 30, as requested: earlier records are missing"
+    sentence = "the log begins at offset 30, as requested: earlier records are missing"
     places = (OFFSETS, SHARES, TRANSACTIONS)
-    assert faults(tmp_path / "events") == {place: [(30, "front", said)] for place in places}
+    assert faults(tmp_path / "events") == {place: [(30, "front", sentence)] for place in places}
     assert {kind for kind, _ in findings(tmp_path / "events", WARNING)} == {"log-front-missing"}
     with open_source(tmp_path / "events") as source:
         export(source, tmp_path / "again")
@@ -129,7 +129,7 @@ def test_an_export_that_was_begun_late(logs: Path, tmp_path: Path) -> None:
 
 
 def test_a_segment_that_is_missing_amidst_others(logs: Path, tmp_path: Path) -> None:
-    """Where compaction had come to, nothing shows but an index of it; files that a broker is deleting are none."""
+    """In the compacted part only an index shows the loss; segments that a broker is deleting do not count."""
     place = ("__consumer_offsets", 0)
     shutil.copytree(logs.parent / "whole", logs / "__consumer_offsets-0")
     missing = segment(logs, place, 1)
@@ -142,9 +142,9 @@ def test_a_segment_that_is_missing_amidst_others(logs: Path, tmp_path: Path) -> 
     assert state.completeness.holes_to == 41_117
     missing.with_suffix(".log.deleted").unlink()
     assert incomplete(logs) == {place}
-    said = f"{31_001:020d}.log is missing, but {31_001:020d}.index exists"
-    assert faults(logs) == {place: [(31_001, "missing", said)]}
-    assert findings(logs, ERROR) == [("segment-missing", f"__consumer_offsets-0: {said}.")]
+    sentence = f"{31_001:020d}.log is missing, but {31_001:020d}.index exists"
+    assert faults(logs) == {place: [(31_001, "missing", sentence)]}
+    assert findings(logs, ERROR) == [("segment-missing", f"__consumer_offsets-0: {sentence}.")]
     with open_source(logs) as source:
         (part,) = (part for part in source.parts() if part[:2] == place)
         for start, stop, expected in [(0, 31_001, 0), (0, 31_002, 1), (41_116, None, 1), (41_117, None, 0)]:
@@ -156,8 +156,11 @@ def test_a_segment_that_is_missing_amidst_others(logs: Path, tmp_path: Path) -> 
     assert incomplete(tmp_path / "events") == {place}
 
 
-def test_what_a_broker_was_writing_or_deleting_is_named(logs: Path) -> None:
-    """It is not read. Only what a cleaner had made in a segment's place is missed: it is the log by then."""
+def test_leftover_files_are_reported(logs: Path) -> None:
+    """These files are not read.
+
+    Only a cleaner's output in place of a segment counts as missing, because it is the log.
+    """
     middle = segment(logs, OFFSETS, 1)
     shutil.copy(middle, middle.with_suffix(".log.swap"))
     for number in range(5):
@@ -165,8 +168,8 @@ def test_what_a_broker_was_writing_or_deleting_is_named(logs: Path) -> None:
     middle.with_suffix(".log.cleaned").touch()
     names = [f"{9_590 + number:020d}.log.deleted" for number in range(5)]
     names[:1] = [middle.with_suffix(suffix).name for suffix in (".log.cleaned", ".log.deleted", ".log.swap")]
-    said = f"__consumer_offsets-3: not read: {', '.join(names[:5])} and 2 more."
-    assert ("leftover-files", said) in findings(logs, INFO)
+    sentence = f"__consumer_offsets-3: not read: {', '.join(names[:5])} and 2 more."
+    assert ("leftover-files", sentence) in findings(logs, INFO)
     assert (incomplete(logs), faults(logs)) == (set(), {})
     middle.unlink()
     missed = f"{middle.name} is missing, but {middle.name}.swap exists"
@@ -186,7 +189,10 @@ def test_a_gap_where_compaction_had_not_come(logs: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("checkpoint", [0, 9_590, 10**9])
 def test_a_checkpoint_is_no_proof(logs: Path, tmp_path: Path, checkpoint: int) -> None:
-    """It may lag behind a cleaner that was at work, or be newer than the files: the log is asked, by audits too."""
+    """A checkpoint may lag behind a running cleaner or be newer than the files.
+
+    Rebuild and audit infer it from the log.
+    """
     as_of = AsOf(offset=9_000)
     assert incomplete(logs, as_of) == {OFFSETS}
     (logs / "cleaner-offset-checkpoint").write_text(f"0\n1\n__consumer_offsets 3 {checkpoint}\n")
@@ -201,7 +207,7 @@ def test_a_checkpoint_is_no_proof(logs: Path, tmp_path: Path, checkpoint: int) -
 
 
 def test_a_data_folder_that_lacks_a_batch(tmp_path: Path) -> None:
-    """Its mark is exact: what is missing beyond it no compaction took, whatever keys there are."""
+    """A folder's recorded offset is exact: records missing beyond it were not removed by compaction."""
     with kcore.open(tmp_path, config={**kit.QUICK, "offsets.topic.num.partitions": "1"}) as engine:
         kit.make_topic(engine, "orders", 2)
         for group in range(6):
@@ -226,7 +232,7 @@ def test_damage_behind_the_moment_is_none(logs: Path) -> None:
 
 
 def test_only_the_newest_segment_may_end_half_written(logs: Path) -> None:
-    """With a half batch, or with zeros."""
+    """Covers a half-written batch, and trailing zeros."""
     newest = segment(logs, OFFSETS, -1)
     newest.write_bytes(newest.read_bytes()[:-7])
     reserved = segment(logs, TRANSACTIONS, 0)

@@ -1,4 +1,4 @@
-"""What cannot be opened is told in a sentence: folders of folders, and options of the data source that say nothing."""
+"""Error messages for sources that cannot be opened, and for invalid options of the data source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests import kit
 
 
 def test_a_folder_of_log_folders_names_them(kafka_logs: Path, tmp_path: Path) -> None:
-    """A broker's several log folders side by side; exports and data folders, too."""
+    """Covers a broker's several log folders, and folders of exports and data folders."""
     brokers = tmp_path / "several"
     for name in ("disk-1", "disk-2"):
         (brokers / name).mkdir(parents=True)
@@ -37,7 +37,7 @@ def test_a_folder_of_log_folders_names_them(kafka_logs: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
+    ("option", "value", "message"),
     [
         ("startingOffset", "early", "option startingOffset: 'early' is not an integer"),
         ("startingOffset", "-1", "option startingOffset: -1 is less than 0"),
@@ -55,10 +55,10 @@ def test_a_folder_of_log_folders_names_them(kafka_logs: Path, tmp_path: Path) ->
         ("path", "", "the data source kcore needs the option path"),
     ],
 )
-def test_options_that_say_nothing(option: str, value: str, said: str) -> None:
-    """Of the reader and of the stream's, whichever looks at them."""
+def test_invalid_options(option: str, value: str, message: str) -> None:
+    """Covers options of the reader and of the stream reader."""
     source: Any = KcoreDataSource({"path": "events", option: value})
     make = source.streamReader if option == "maxOffsetsPerTrigger" else source.reader
     with pytest.raises(ConfigError) as refused:
         make(None)
-    assert str(refused.value) == said
+    assert str(refused.value) == message

@@ -1,4 +1,4 @@
-"""Committed offsets as of a moment, out of real logs, and the whole way back into a running server."""
+"""Restores committed offsets as of a moment from real logs to a running server."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def place(one: Any) -> tuple[str, str, int]:
 
 
 @pytest.mark.parametrize(("earlier", "later"), [("moment-1", "moment-1"), ("moment-1", "moment-4")])
-def test_a_later_log_gives_the_earlier_offsets_or_says_that_it_cannot(
+def test_later_log_gives_earlier_offsets_or_reports_loss(
     spark: Any, kafka_logs: Path, kafka_oracle: Oracle, earlier: str, later: str
 ) -> None:
-    """Of a real broker's log: each offset that is found is what the broker said then, and what is missing is gone."""
-    said = kafka_oracle[earlier]
+    """Offsets found in a real broker's log equal the broker's responses then; missing ones were deleted."""
+    responses = kafka_oracle[earlier]
     ends = {
         (one["topic"], one["partition"]): one["log_end_offset"]
-        for one in said["partition"]
+        for one in responses["partition"]
         if one["topic"] == CONSUMER_OFFSETS
     }
     then, compacted = committed_then(spark, kafka_logs / later, offsets=ends)
     found = {(one.group, *one.place): one for one in then}
     still = {place(one) for one in kafka_oracle[later]["offset"]}
-    expected = {place(one): one for one in said["offset"] if one["offset"] is not None}
+    expected = {place(one): one for one in responses["offset"] if one["offset"] is not None}
     assert len(expected) > 1_000
     lost = 0
     for key, one in expected.items():
@@ -71,7 +71,7 @@ def test_a_later_log_gives_the_earlier_offsets_or_says_that_it_cannot(
 
 
 def test_damage_is_not_called_compaction(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Of five partitions one is damaged in front of the moment, one compacted beyond it, three are not there."""
+    """Of five partitions, one is damaged before the moment, one is compacted beyond it, and three are missing."""
     for number in (0, 1):
         shutil.copytree(
             kafka_logs / "moment-1" / f"{CONSUMER_OFFSETS}-{number}", tmp_path / f"{CONSUMER_OFFSETS}-{number}"
@@ -91,7 +91,7 @@ def test_damage_is_not_called_compaction(spark: Any, kafka_logs: Path, tmp_path:
 
 
 def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> None:
-    """Offsets are committed, exported, overwritten, planned, applied and read back; some groups have nothing to do."""
+    """Offsets are committed, exported, overwritten, planned, applied and read back; some groups have no change."""
     settings = {"offsets.topic.num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
     with (
         ServerProcess(tmp_path / "data", settings) as server,
@@ -131,5 +131,5 @@ def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> N
 
 
 def test_the_job_is_found_by_its_name() -> None:
-    """`restore-plan` is `restore_plan.py`."""
+    """The module of `restore-plan` is `restore_plan`."""
     assert job("restore-plan").__name__ == "kcore.spark.jobs.restore_plan"

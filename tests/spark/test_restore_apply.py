@@ -1,6 +1,6 @@
-"""Plans against a running server with real clients in its groups: every refusal, and what is written.
+"""Plans against a running server with real clients in its groups: all refusals, and the written offsets.
 
-`KCORE_TEST_BOOTSTRAP=HOST:PORT` runs them against another server, Apache Kafka for one, instead of `kcore serve`.
+`KCORE_TEST_BOOTSTRAP=HOST:PORT` runs the tests against another server instead of `kcore serve`, such as Apache Kafka.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RECORDS = 20
 
 @pytest.fixture(scope="module")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server that runs."""
+    """A running server."""
     given = os.environ.get("KCORE_TEST_BOOTSTRAP")
     if given:
         yield given
@@ -55,14 +55,14 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def cluster(bootstrap: str) -> Iterator[Cluster]:
-    """A connection to it."""
+    """A connection to the server."""
     with Cluster(bootstrap) as opened:
         yield opened
 
 
 @pytest.fixture
 def admin(bootstrap: str) -> AdminClient:
-    """For what a test needs around its subject."""
+    """A client for the setup of tests."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
@@ -71,7 +71,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def name() -> str:
-    """A name that nothing else on the server has."""
+    """Returns a name that is unique on the server."""
     return f"r{uuid.uuid4().hex[:8]}-{next(_numbers)}"
 
 
@@ -88,7 +88,7 @@ def topic(bootstrap: str, admin: AdminClient, name: str) -> str:
 
 
 def coordinator(cluster: Cluster, group: str) -> Any:
-    """A group's coordinator, once it is ready."""
+    """Returns a group's coordinator once it is available."""
 
     def ready() -> Any:
         try:
@@ -103,8 +103,8 @@ def set_offsets(cluster: Cluster, group: str, offsets: dict[tuple[str, int], int
     """Commits offsets without a member."""
 
     def done() -> bool:
-        answer = coordinator(cluster, group).send(commit(group, offsets, metadata=metadata), COMMIT_VERSION)
-        return {part.error_code for topic in answer.topics for part in topic.partitions} == {0}
+        response = coordinator(cluster, group).send(commit(group, offsets, metadata=metadata), COMMIT_VERSION)
+        return {part.error_code for topic in response.topics for part in topic.partitions} == {0}
 
     wait_until(done, "the offsets are committed")
 
@@ -121,8 +121,8 @@ def brief(plan: Plan) -> list[tuple[Any, ...]]:
     return [(row.partition, row.from_offset, row.to_offset, row.action, row.why) for row in plan.rows]
 
 
-def test_a_plan_is_carried_out_and_a_second_time_changes_nothing(cluster: Cluster, topic: str, name: str) -> None:
-    """Back, forward and onto nothing; what a consumer of another library reads next is what the plan says."""
+def test_plan_is_applied_once(cluster: Cluster, topic: str, name: str) -> None:
+    """Offsets move back, forward and from none; a consumer of another library then reads from the planned offset."""
     group = f"{name}-g"
     set_offsets(cluster, group, {(topic, 0): 15})
     then = [CommittedAsOf(group, topic, 0, 4, "then"), CommittedAsOf(group, topic, 1, 7)]
@@ -145,7 +145,7 @@ def test_a_plan_is_carried_out_and_a_second_time_changes_nothing(cluster: Cluste
 
 
 def test_offsets_are_clipped_to_the_log(cluster: Cluster, admin: AdminClient, topic: str, name: str) -> None:
-    """One lies before what was deleted, one behind the end."""
+    """One offset is below the deleted front, one is above the end."""
     group = f"{name}-g"
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
     plan = plan_restore([CommittedAsOf(group, topic, 0, 3), CommittedAsOf(group, topic, 1, 99)], cluster, "here")
@@ -158,7 +158,7 @@ def test_offsets_are_clipped_to_the_log(cluster: Cluster, admin: AdminClient, to
 
 
 def test_topics_and_partitions_that_are_gone_are_refused(cluster: Cluster, topic: str, name: str) -> None:
-    """A topic, a partition, and a topic whose name another one has now."""
+    """Covers a deleted topic, a missing partition, and a recreated topic."""
     group = f"{name}-g"
     then = [
         CommittedAsOf(group, f"{topic}-gone", 0, 3),
@@ -179,14 +179,14 @@ def test_topics_and_partitions_that_are_gone_are_refused(cluster: Cluster, topic
 
 
 def classic_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
-    """A member of kafka-python; returns how to end it."""
+    """Starts a member of kafka-python; returns a function that ends it."""
     consumer = KafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
     wait_until(lambda: consumer.poll(timeout_ms=500) or consumer.assignment(), "it has partitions")
     return consumer.close
 
 
 def new_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
-    """A member of confluent-kafka that speaks the new protocol (KIP-848); returns how to end it."""
+    """Starts a member of confluent-kafka with the new protocol (KIP-848); returns a function that ends it."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -205,7 +205,7 @@ def new_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
 def test_groups_with_members_are_left_alone(
     bootstrap: str, cluster: Cluster, topic: str, name: str, join: Callable[..., Callable[[], Any]]
 ) -> None:
-    """They are refused in a plan, at its application, and by the coordinator where they join in between."""
+    """The plan refuses them, so does its application, and the coordinator refuses members that join in between."""
     group = f"{name}-g"
     then = [CommittedAsOf(group, topic, 0, 4)]
     leave = join(bootstrap, group, topic)
@@ -235,7 +235,7 @@ def test_groups_with_members_are_left_alone(
 
 
 class Meddled(Cluster):
-    """A cluster in which something happens just before a group's offsets are committed."""
+    """A cluster that runs an action right before a group's offsets are committed."""
 
     def __init__(self, bootstrap: str, group: str, meddle: Callable[[], Any]) -> None:
         super().__init__(bootstrap)
@@ -252,7 +252,7 @@ class Meddled(Cluster):
 
 
 class Before:
-    """A connection that tells what it is about to send."""
+    """A connection that reports each request before sending it."""
 
     def __init__(self, connection: Target, cluster: Meddled) -> None:
         self._connection = connection
@@ -266,7 +266,7 @@ class Before:
 def test_open_transactions_are_refused_and_their_offsets_kept(
     bootstrap: str, cluster: Cluster, topic: str, name: str
 ) -> None:
-    """An offset that a transaction holds in the target is decided by its end, not by a plan."""
+    """The end of a transaction in the target decides its offset, not a plan."""
     group = f"{name}-g"
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"{name}-tx", "log_level": 0})
     producer.init_transactions(30)
@@ -286,7 +286,7 @@ def test_open_transactions_are_refused_and_their_offsets_kept(
 
 
 def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(cluster: Cluster, topic: str, name: str) -> None:
-    """An offset that moved since the plan: nothing is written, or with `partial` all but that one."""
+    """An offset moved since the plan: nothing is written, or with `partial` all other rows."""
     group = f"{name}-g"
     set_offsets(cluster, group, {(topic, 0): 15, (topic, 1): 15})
     plan = plan_restore([CommittedAsOf(group, topic, 0, 4), CommittedAsOf(group, topic, 1, 5)], cluster, "here")
@@ -302,7 +302,7 @@ def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(cluster: Cluster
 def test_a_topic_that_changed_is_refused(
     bootstrap: str, cluster: Cluster, admin: AdminClient, topic: str, name: str
 ) -> None:
-    """Its log's start moved over the offset, and then it was deleted and made again."""
+    """The log start moved above the offset; later the topic was deleted and recreated."""
     group = f"{name}-g"
     plan = plan_restore([CommittedAsOf(group, topic, 0, 4)], cluster, "here")
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
@@ -326,8 +326,8 @@ def test_a_topic_that_changed_is_refused(
     assert offsets_of(cluster, group) == {}
 
 
-def test_what_the_server_refuses_is_said_of_its_row(cluster: Cluster, topic: str, name: str) -> None:
-    """A remark that is too long for the server fails alone; the row beside it is set."""
+def test_refusal_of_the_server_fails_its_row(cluster: Cluster, topic: str, name: str) -> None:
+    """Metadata that exceeds the server's limit fails only its own row; other rows are set."""
     group = f"{name}-g"
     plan = plan_restore(
         [CommittedAsOf(group, topic, 0, 4, "x" * 5_000), CommittedAsOf(group, topic, 1, 5)], cluster, "here"
@@ -339,7 +339,7 @@ def test_what_the_server_refuses_is_said_of_its_row(cluster: Cluster, topic: str
 
 
 def test_plans_for_another_cluster_or_for_none_are_refused(cluster: Cluster, topic: str, name: str) -> None:
-    """A plan says what it was checked against; one that was not checked cannot be applied."""
+    """A plan records its target; a plan without a target cannot be applied."""
     group = f"{name}-g"
     then = [CommittedAsOf(group, topic, 0, 4)]
     elsewhere = replace(plan_restore(then, cluster, "here"), target=Checked("there", "another"))
@@ -353,7 +353,7 @@ def test_plans_for_another_cluster_or_for_none_are_refused(cluster: Cluster, top
 def test_the_command(
     bootstrap: str, cluster: Cluster, topic: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its output has every row; its status says whether all is as the plan wants it."""
+    """The output contains every row; the exit status reflects the results."""
     group = f"{name}-g"
     path = tmp_path / "plan.csv"
     plan_restore([CommittedAsOf(group, topic, 0, 4)], cluster, bootstrap).save(path)
@@ -372,7 +372,7 @@ def test_the_command(
 
 
 def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same of a data folder that no server has open."""
+    """Repeats it for a data folder that no server has open."""
     import kcore
     from kcore.spark.restore.target import OneEngine
     from tests.kit import batch, make_topic, produce
@@ -398,7 +398,7 @@ def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 def test_rows_of_several_groups_go_in_requests_of_their_own(cluster: Cluster, topic: str, name: str) -> None:
-    """Twenty groups, each set and read back by itself."""
+    """Twenty groups are each set and read back separately."""
     then = [CommittedAsOf(f"{name}-{number:02}", topic, part, number) for number in range(20) for part in (0, 1)]
     plan = plan_restore(then, cluster, "here")
     assert {one.result for one in apply(plan, cluster)} == {"set"}

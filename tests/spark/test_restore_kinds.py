@@ -1,4 +1,4 @@
-"""Groups of kinds that kcore's coordinator does not run, in a plan: share groups, and streams groups with members."""
+"""Plans with groups that kcore's coordinator does not run: share groups, and streams groups with members."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WALL_MS = 1_700_000_000_000
 
 
 def log() -> list[EventRow]:
-    """A share group; a streams group with a member, and the offsets that it committed."""
+    """Yields records of a share group, and of a streams group with a member and committed offsets."""
     pairs: list[tuple[bytes, bytes]] = [
         (ShareGroupMetadataKey(group_id="queue").encode_key(), ShareGroupMetadataValue(epoch=3).encode_value(0)),
         (StreamsGroupMetadataKey(group_id="app").encode_key(), StreamsGroupMetadataValue(epoch=2).encode_value(0)),
@@ -56,7 +56,7 @@ def log() -> list[EventRow]:
 
 
 class Written(Source):
-    """That log."""
+    """Writes the records to a log."""
 
     def parts(self) -> list[Part]:
         return [Part(CONSUMER_OFFSETS, 0, 0, len(log()))]
@@ -66,27 +66,27 @@ class Written(Source):
 
 
 class OfAllKinds:
-    """An engine beside which a broker of Apache Kafka's would also have a share group and a streams group."""
+    """An engine that also reports a share group and a streams group, as an Apache Kafka broker would."""
 
     def __init__(self, engine: Target, members: Sequence[str]) -> None:
         self._engine = engine
         self.members = members
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """Describes the streams group, lists both groups, and leaves the rest to the engine."""
+        """Describes the streams group, lists both groups, and passes other requests to the engine."""
         if isinstance(request, StreamsGroupDescribeRequest):
             assert request.group_ids == ["app"]
             members = [Member(member_id=name) for name in self.members]
             state = "Stable" if members else "Empty"
             described = DescribedGroup(group_id="app", group_state=state, members=members)
             return StreamsGroupDescribeResponse(groups=[described])
-        answer = self._engine.send(request, version)
+        response = self._engine.send(request, version)
         if isinstance(request, ListGroupsRequest):
             kinds = {"queue": "Share", "app": "Streams"}
-            kept = [group for group in answer.groups if group.group_id not in kinds]
+            kept = [group for group in response.groups if group.group_id not in kinds]
             more = [ListedGroup(group_id=name, group_type=kind) for name, kind in kinds.items()]
             return ListGroupsResponse(groups=[*kept, *more])
-        return answer
+        return response
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def target(tmp_path: Path) -> Iterator[tuple[OneEngine, OfAllKinds]]:
 def test_share_groups_and_streams_groups_with_members_are_refused(
     spark: Any, tmp_path: Path, target: tuple[OneEngine, OfAllKinds]
 ) -> None:
-    """Of a log with both: only the streams group has offsets, and they are set once it has no members any more."""
+    """Only the streams group has offsets; they are set once it has no members."""
     brokers, kinds = target
     export(Written(), tmp_path / "events")
     then, compacted = committed_then(spark, tmp_path / "events")

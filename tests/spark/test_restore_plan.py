@@ -1,4 +1,4 @@
-"""The file of a restore plan, and the rows that come of what was committed then and what a target has now."""
+"""The file of a restore plan, and the rows from committed offsets and a target."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ plans = st.builds(
 @settings(max_examples=60)
 @given(plan=plans, form=st.sampled_from(["json", "csv"]))
 def test_a_plan_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFactory, plan: Plan, form: str) -> None:
-    """Whatever groups and remarks are called, in both forms; and the same plan is the same bytes."""
+    """Any group name and metadata survive both formats; the same plan gives the same bytes."""
     path = tmp_path_factory.mktemp("plan") / f"plan.{form}"
     plan.save(path)
     first = path.read_bytes()
@@ -63,7 +63,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path_factory: pytest.TempPathFactor
 
 
 def test_how_a_plan_looks(tmp_path: Path) -> None:
-    """A row a line, in the order of group, topic and partition, whatever order they came in."""
+    """One row per line, ordered by group, topic and partition, independent of the input order."""
     later = PlanRow("h", "t", 1, None, None, "refuse", "the topic was deleted", 4)
     plan = Plan("events", 1_000, (("__consumer_offsets", 3, 70),), (), (4,), Checked("here:9092", "c1"), (later, ROW))
     plan.save(tmp_path / "plan.json")
@@ -113,7 +113,7 @@ def edited(change: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "cannot be read as a restore plan"),
         ("[]", "cannot be read as a restore plan"),
@@ -127,10 +127,10 @@ def edited(change: Any) -> str:
         (edited(lambda plan: plan["rows"][0].update(partition=True)), "row 1: partition cannot be True"),
     ],
 )
-def test_what_is_no_plan_is_said(tmp_path: Path, text: str, said: str) -> None:
-    """A plan may be edited by hand: whatever is wrong with it then has a message that says so."""
+def test_invalid_plan_is_refused_with_a_message(tmp_path: Path, text: str, message: str) -> None:
+    """People may edit a plan; every error has a message that names the fault."""
     (tmp_path / "plan.json").write_text(text)
-    with pytest.raises(KcoreError, match=said):
+    with pytest.raises(KcoreError, match=message):
         load(tmp_path / "plan.json")
 
 
@@ -140,7 +140,7 @@ def test_plans_from_before_damage_had_a_word_are_read(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_neither_form(tmp_path: Path) -> None:
-    """The name decides; there is no third form, and what is not there cannot be read."""
+    """The file name selects the format; other suffixes and missing files are errors."""
     with pytest.raises(KcoreError, match=r"a plan is a \.json or a \.csv file"):
         Plan("events").save(tmp_path / "plan.txt")
     with pytest.raises(KcoreError, match="cannot be read"):
@@ -197,10 +197,10 @@ def then(offset: int | None = 10, **changes: Any) -> CommittedAsOf:
         (then(None, history=COMPACTED), None, None, "refuse", LOST),
     ],
 )  # fmt: skip
-def test_what_becomes_of_an_offset(
+def test_row_of_an_offset(
     one: CommittedAsOf, target: TargetState | None, to: int | None, action: str, why: str
 ) -> None:
-    """A line each: what was committed then, what the target has, and the row's offset, action and reason."""
+    """Each case has the committed offset, the target, and the row's offset, action and reason."""
     (row,) = make_rows([one], target)
     assert (row.to_offset, row.action, row.why) == (to, action, why)
     assert (row.then, row.history, row.metadata) == (one.offset, one.history, one.metadata)
@@ -210,13 +210,13 @@ def test_what_becomes_of_an_offset(
 
 
 def test_offsets_that_are_right_can_be_committed_again() -> None:
-    """For their retention; otherwise they are skipped."""
+    """Committing again renews the retention; otherwise the rows are skipped."""
     (row,) = make_rows([then(30)], state(), include_same=True)
     assert (row.from_offset, row.to_offset, row.action, row.why) == (30, 30, "set", "the same offset, committed again")
 
 
-def test_what_was_not_committed_then_stays_and_is_said() -> None:
-    """An offset of one of the groups that the moment did not have: a row of its own, in its place."""
+def test_offset_not_committed_then_is_skipped() -> None:
+    """An offset that a group has now but did not have at the moment gets a row of its own."""
     target = state(committed={"g": {("t", 0): Committed(30, "note"), ("s", 7): Committed(3, "")}})
     first, second = make_rows([then()], target)
     assert first == PlanRow("g", "s", 7, 3, None, "skip", NOT_THEN)

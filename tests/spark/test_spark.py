@@ -1,4 +1,4 @@
-"""Spark: the data source and the rebuild, against the same without Spark and against a real broker."""
+"""The Spark data source and rebuild, compared with the same without Spark and with a real broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def exported(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def test_segments_and_exports_are_found_without_registration(spark: Any, kafka_logs: Path, exported: Path) -> None:
-    """The same rows whichever way they come, and those that the reader without Spark gives."""
+    """All sources give the same rows as the reader without Spark."""
     expected = [
         (row.key, row.value, row.topic, row.partition, row.offset, row.producer_id, row.control)
         for part in find_partitions(kafka_logs / "moment-1")
@@ -44,7 +44,7 @@ def test_segments_and_exports_are_found_without_registration(spark: Any, kafka_l
 
 
 def test_ranges_are_pushed_down(spark: Any, kafka_logs: Path) -> None:
-    """Filters on topics, partitions and offsets give the rows that they would give afterwards."""
+    """Pushed filters on topics, partitions and offsets give the same rows as filters applied afterwards."""
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     frame = spark.read.format("kcore").option("pushFilters", "true").load(str(kafka_logs / "moment-1"))
     some = frame.where("topic = '__transaction_state' and partition in (1, 2) and offset >= 100 and offset < 105")
@@ -52,26 +52,26 @@ def test_ranges_are_pushed_down(spark: Any, kafka_logs: Path) -> None:
     assert found == [(partition, offset) for partition in (1, 2) for offset in range(100, 105)]
 
 
-def test_where_nothing_is_wanted_there_are_no_rows(spark: Any, exported: Path) -> None:
-    """A topic that is not there, and a range that ends before it begins."""
+def test_empty_range_gives_no_rows(spark: Any, exported: Path) -> None:
+    """Covers a missing topic, and a range that ends before it begins."""
     for options in ({"topic": "nope"}, {"startingOffset": "200", "endingOffset": "100"}):
         assert spark.read.format("kcore").options(**options).load(str(exported)).collect() == []
 
 
-def test_the_job_gives_what_the_broker_said(spark: Any, exported: Path, tmp_path: Path) -> None:
-    """Raw logs, exported, rebuilt by Spark into Parquet, equal the broker's own answers."""
-    said = oracle.load()["moment-1"]
+def test_job_equals_the_brokers_responses(spark: Any, exported: Path, tmp_path: Path) -> None:
+    """Raw logs, exported and rebuilt by Spark to Parquet, equal the broker's own responses."""
+    responses = oracle.load()["moment-1"]
     counts = rebuild_job.rebuild(spark, exported, tmp_path)
 
     tables = {}
     for name in TABLES:
         tables[name] = [plain(row.asDict(recursive=True)) for row in spark.read.parquet(str(tmp_path / name)).collect()]
         assert len(tables[name]) == counts[name]
-    assert oracle.differences(oracle.expected(said), oracle.rebuilt(tables, said["topic"])) == []
+    assert oracle.differences(oracle.expected(responses), oracle.rebuilt(tables, responses["topic"])) == []
 
 
 def plain(value: Any) -> Any:
-    """Spark's values as Python's own."""
+    """Converts Spark's values to Python values."""
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -79,7 +79,7 @@ def plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray) else value
 
 
-def test_a_cut_by_offset_is_told_apart_by_partition(spark: Any, kafka_logs: Path) -> None:
+def test_cut_by_offset_applies_per_partition(spark: Any, kafka_logs: Path) -> None:
     events = spark.read.format("kcore").option("topic", "__transaction_state").load(str(kafka_logs / "moment-1"))
     state = rebuild_state(events, offsets={("__transaction_state", 2): 500})
     log = {row["coordinator_partition"]: row for row in table_of(state, "partitions").collect()}
@@ -93,8 +93,8 @@ def test_a_cut_by_offset_is_told_apart_by_partition(spark: Any, kafka_logs: Path
     assert all(row["complete"] for row in log.values())
 
 
-def test_a_stream_of_what_is_there_now_takes_all_of_it(spark: Any, exported: Path, tmp_path: Path) -> None:
-    """In as many micro-batches as the limit makes of it, and nothing twice."""
+def test_stream_of_available_rows_reads_all(spark: Any, exported: Path, tmp_path: Path) -> None:
+    """Reads in as many micro-batches as the limit requires, each row once."""
     frame = spark.readStream.format("kcore").option("topic", "__transaction_state").option("maxOffsetsPerTrigger", 700)
     query = (
         frame.load(str(exported))
@@ -112,14 +112,14 @@ def test_a_stream_of_what_is_there_now_takes_all_of_it(spark: Any, exported: Pat
 
 
 def test_an_offset_of_a_log_that_is_not_there_is_an_error(exported: Path, tmp_path: Path, spark: Any) -> None:
-    """A slip of the pen would else give the state at the end, and call it complete."""
+    """Otherwise a typing error would give the state at the end and report it as complete."""
     for place in (("__consumer_offsets", 77), ("__consumer_offset", 0)):
         with pytest.raises(KcoreError, match=f"holds no {place[0]}-{place[1]}, whose"):
             rebuild_job.rebuild(spark, exported, tmp_path / "state", offsets={place: 5})
 
 
-def test_a_stream_reads_what_an_export_grows_by(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Stopped and started again on a growing export, a query sees every row once."""
+def test_stream_reads_new_rows_of_an_export(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """A query that is stopped and restarted on a growing export sees every row once."""
     source = SegmentSource(kafka_logs / "moment-1" / "__share_group_state-3")
     for stop in (100, 250):
         export(source, tmp_path / "events", stop=stop)

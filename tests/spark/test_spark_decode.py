@@ -1,4 +1,4 @@
-"""Decoding in Spark: frames of Spark's own Kafka source, what a read gives beside key and value, and spark-submit."""
+"""Decoding in Spark: frames of Spark's own Kafka source, further columns of a read, and spark-submit."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ KAFKA_DDL = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key:string,value:binary>>"
 )
-"""What Spark's source `kafka` delivers (with `includeHeaders`): nothing of batches, null for no headers."""
+"""The columns of Spark's source `kafka` (with `includeHeaders`): no batch fields, null for no headers."""
 
 
 @pytest.mark.seeded
 def test_frames_of_spark_s_own_kafka_source(spark: Any, kafka_logs: Path) -> None:
-    """Decoded, and rebuilt from, in whatever order and however often its rows come."""
+    """They are decoded and rebuilt from, with rows in any order and repeated."""
     (part,) = find_partitions(kafka_logs / "moment-1" / "__share_group_state-3")
     rows = [row for row in read_rows(part) if not row.control]
     noise = [EventRow(b"k", None, "orders", 0, 1, 0), EventRow(None, b"v", "__share_group_state", 9, 0, 0)]
@@ -66,7 +66,7 @@ def test_frames_of_spark_s_own_kafka_source(spark: Any, kafka_logs: Path) -> Non
 
 
 def test_headers_and_times_of_an_export(spark: Any, tmp_path: Path) -> None:
-    """Headers come back through Spark; times choose rows; a row without a time is older than any."""
+    """Headers survive Spark; timestamps select rows; a row without a timestamp counts as the oldest."""
     rows = [
         EventRow(b"a", b"1", "orders", 0, 0, -1),
         EventRow(b"b", b"2", "orders", 0, 1, 1_000, 0, (("trace", b"x"), ("none", None))),
@@ -84,7 +84,7 @@ def test_headers_and_times_of_an_export(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)  # it starts a Java runtime of its own
 def test_the_jobs_run_by_spark_submit(kafka_logs: Path, tmp_path: Path) -> None:
-    """As on a cluster: a script and its arguments, the master named by spark-submit alone."""
+    """The script runs as on a cluster, with the master set by spark-submit."""
     submit = shutil.which("spark-submit", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if submit is None or shutil.which("java") is None:
         pytest.skip("spark-submit or its Java runtime is not here")
@@ -94,7 +94,7 @@ def test_the_jobs_run_by_spark_submit(kafka_logs: Path, tmp_path: Path) -> None:
     local = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     settings = [word for name, value in (small | local).items() for word in ("--conf", f"{name}={value}")]
     script = str(ROOT / "kcore" / "spark" / "jobs" / "submit.py")
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a short run is over before optimised code pays
+    fast_start = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a short run is over before optimised code pays
     command = [
         submit,
         "--master",
@@ -102,7 +102,7 @@ def test_the_jobs_run_by_spark_submit(kafka_logs: Path, tmp_path: Path) -> None:
         "--driver-memory",
         "512m",
         "--driver-java-options",
-        quick,
+        fast_start,
         *settings,
         script,
     ]

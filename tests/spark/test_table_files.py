@@ -1,4 +1,4 @@
-"""Tables of a rebuild as files: what is named is there, and nothing else is."""
+"""The files of a rebuild's tables: exactly the files that tasks returned."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kcore.spark.frames.transforms import LogFacts, replay_batches
 from kcore.spark.state.batch_replay import rebuild_batches
 from kcore.spark.state.rebuild import END, Rebuilt
 from kcore.spark.state.table_batches import TableBatch, all_tables, rows_batch, table_schema
-from kcore.spark.state.table_files import Written, put_tables, staging_folder, write_tables
+from kcore.spark.state.table_files import WrittenFile, put_tables, staging_folder, write_tables
 from kcore.spark.state.table_schemas import TABLES
 
 
-def written(folder: Path, *groups: str) -> list[Written]:
+def written(folder: Path, *groups: str) -> list[WrittenFile]:
     batches = [("groups", rows_batch("groups", [{"group_id": group, "member_count": 2}])) for group in groups]
     return list(write_tables(batches, folder))
 
@@ -27,8 +27,8 @@ def rows_of(target: Path, table: str) -> list[str]:
     return sorted(row["group_id"] for row in pq.read_table(target / table).to_pylist())
 
 
-def test_what_no_task_named_is_thrown_away(tmp_path: Path) -> None:
-    """A task that was run twice has left two files; one of them counts."""
+def test_unnamed_files_are_removed(tmp_path: Path) -> None:
+    """A task that ran twice left two files; one of them counts."""
     staging = staging_folder(tmp_path)
     counted = [*written(staging, "a", "b"), *written(staging, "c")]
     written(staging, "a", "b")
@@ -38,7 +38,7 @@ def test_what_no_task_named_is_thrown_away(tmp_path: Path) -> None:
 
 
 def test_a_run_replaces_the_tables_of_the_one_before(tmp_path: Path) -> None:
-    """Those that are empty now, too: they have a file with their columns, and no rows."""
+    """Empty tables are replaced too: their file has the columns and no rows."""
     for groups in (("a", "b"), ()):
         staging = staging_folder(tmp_path)
         put_tables(written(staging, *groups), staging, tmp_path)
@@ -48,7 +48,7 @@ def test_a_run_replaces_the_tables_of_the_one_before(tmp_path: Path) -> None:
         assert pq.read_schema(path).equals(table_schema(table))
 
 
-def test_what_a_stopped_run_has_left_goes(tmp_path: Path) -> None:
+def test_files_of_an_interrupted_run_are_removed(tmp_path: Path) -> None:
     first = staging_folder(tmp_path)
     written(first, "a")
     assert staging_folder(tmp_path) != first
@@ -64,8 +64,8 @@ def test_a_file_of_a_task_that_fails_is_not_named(tmp_path: Path) -> None:
         list(write_tables(failing(), tmp_path))
 
 
-def test_partitions_of_one_frame_are_told_apart(kafka_logs: Path) -> None:
-    """Rows that stand behind one another in one batch, and batches that hold several partitions."""
+def test_partitions_of_one_frame_are_separated(kafka_logs: Path) -> None:
+    """Covers adjacent rows of two partitions in one batch, and batches of several partitions."""
     parts = [part for part in find_partitions(kafka_logs / "moment-2") if part.topic != "__share_group_state"]
     batches = [batch for part in parts for batch in read_batches(part)]
 

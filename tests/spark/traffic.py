@@ -1,4 +1,4 @@
-"""Traffic of all kinds through a real engine, at random, and the engine's own state to compare a rebuild with."""
+"""Random traffic of all kinds through a real engine, and the engine's own state to compare a rebuild with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.transaction.world import Identity, World
 
 STATE_TABLES = {"groups", "members", "assignments", "regexes", "offsets", "transactions"}
 HISTORY = {"kcore.snapshot.min.bytes": 2**60, "log.cleaner.backoff.ms": 2**60}
-"""The whole history stays: no compaction."""
+"""Settings that keep the whole history, without compaction."""
 QUICK_ENDS = {
     "offsets.retention.minutes": 600,
     "transactional.id.expiration.ms": 7_200_000,
@@ -45,7 +45,7 @@ class Stand(NamedTuple):
     Attributes:
         end: its end offset.
         rows: the engine's state.
-        unwritten: classic groups amidst a rebalance: joins are not written, so that the log has the generation before.
+        unwritten: classic groups during a rebalance: joins are not written, so the log has the previous generation.
     """
 
     end: int
@@ -62,9 +62,9 @@ class FolderWorld(World):
 
     Args:
         folder: the data folder.
-        wall_ms: what time it is: not before what was written there.
+        wall_ms: the time, not before the newest timestamp in the folder.
         settings: by Kafka's names.
-        topics: topics to make, name -> partitions.
+        topics: topics to create, name -> partition count.
     """
 
     def __init__(self, folder: Path, wall_ms: int, settings: dict[str, Any], topics: dict[str, int]) -> None:
@@ -79,7 +79,7 @@ class FolderWorld(World):
 
 
 class Sender:
-    """The engine of a world, for whoever sends requests."""
+    """The engine of a world, as a target of requests."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -94,7 +94,7 @@ class Sender:
 
 
 def shown(rows: Any, unwritten: Collection[str] = ()) -> Rows:
-    """Rows in an order and a form that can be compared; without groups that the log cannot say all of, and members."""
+    """Returns rows in a comparable order and form, without groups and members that the log cannot fully describe."""
     found = []
     for table, row in rows:
         if table in STATE_TABLES and not (table in ("groups", "members") and row["group_id"] in unwritten):
@@ -104,7 +104,7 @@ def shown(rows: Any, unwritten: Collection[str] = ()) -> Rows:
 
 
 def live(world: World) -> Moment:
-    """Every coordinator partition, out of the engine's own machines."""
+    """Returns every coordinator partition from the engine's own machines."""
     engine = world.engine
     ends = {part[:2]: part.end or 0 for part in ServerSource(Sender(world)).parts()}
     found = {}
@@ -124,7 +124,7 @@ def live(world: World) -> Moment:
 
 
 class ConsumerMember:
-    """A member of a consumer group (KIP-848) that says back what it was told."""
+    """A member of a consumer group (KIP-848) that acknowledges its assignment."""
 
     def __init__(self, group: str, member_id: str, instance_id: str | None, body: dict[str, Any]) -> None:
         self.group = group
@@ -135,7 +135,7 @@ class ConsumerMember:
         self.owned: list[TopicPartitions] = []
 
     def beat(self, sender: Sender, epoch: int | None = None) -> bool:
-        """A heartbeat; False: the group does not know it any more."""
+        """Sends a heartbeat; returns False if the group does not know the member any more."""
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -144,26 +144,26 @@ class ConsumerMember:
             topic_partitions=self.owned,
             **(self.body if self.epoch == 0 and epoch is None else {}),
         )
-        answer = sender.send(request)
-        if answer.error_code:
+        response = sender.send(request)
+        if response.error_code:
             return False
-        self.epoch = answer.member_epoch
-        if answer.assignment is not None:
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
             self.owned = [
                 TopicPartitions(topic_id=topic.topic_id, partitions=list(topic.partitions))
-                for topic in answer.assignment.topic_partitions
+                for topic in response.assignment.topic_partitions
             ]
         return True
 
 
 class Traffic:
-    """Commits, deletions, groups of both protocols and moves between them, transactions, expiries.
+    """Generates commits, deletions, groups of both protocols, migrations, transactions and expiries.
 
     Args:
-        world: the node; it must have the topics of `TOPICS`.
-        chance: what happens next.
-        groups: how many groups commit.
-        burst: how many partitions a commit has at most.
+        world: the node, which must have the topics of `TOPICS`.
+        chance: the source of randomness.
+        groups: the number of groups that commit.
+        burst: the maximum number of partitions in a commit.
     """
 
     TOPICS = {"t": 50, "u": 20}  # noqa: RUF012
@@ -195,7 +195,7 @@ class Traffic:
         }
 
     def everything(self) -> None:
-        """Each kind of thing happens a few times, and time goes by until all of it expires."""
+        """Runs each kind of action a few times, then advances the time until all state expires."""
         for step in [*self._steps] * 4:
             self._world.advance(10)
             step()
@@ -207,7 +207,7 @@ class Traffic:
         self._members.clear()
 
     def step(self) -> None:
-        """One thing happens."""
+        """Runs one action."""
         self._world.advance(self._chance.randrange(1, 50))
         self._chance.choices(list(self._steps), list(self._steps.values()))[0]()
 
@@ -235,19 +235,19 @@ class Traffic:
         kit.stable_alone(self._sender, self._new("work"), session_ms=session_ms)
 
     def _classic(self) -> None:
-        """Two members, of which one leaves; the other may commit."""
+        """Runs two members, of which one leaves; the other may commit."""
         group = self._new("pair")
         first, generation = kit.stable_alone(self._sender, group, session_ms=600_000)
         second = kit.new_member(self._sender, group, session_ms=600_000)
         world = self._world
-        joining = [world.start(kit.join(group, who, session_ms=600_000), 9) for who in (second, first)]
+        joining = [world.start(kit.join(group, member_id, session_ms=600_000), 9) for member_id in (second, first)]
         world.settle()
-        answers = [pending.response if isinstance(pending, Pending) else pending for pending in joining]
-        assert [answer.error_code for answer in answers] == [0, 0]
-        generation = answers[1].generation_id
+        responses = [pending.response if isinstance(pending, Pending) else pending for pending in joining]
+        assert [response.error_code for response in responses] == [0, 0]
+        generation = responses[1].generation_id
         syncs = [
-            world.start(kit.sync(group, who, generation, given), 5)
-            for who, given in ((second, None), (first, {first: b"some", second: b"others"}))
+            world.start(kit.sync(group, member_id, generation, given), 5)
+            for member_id, given in ((second, None), (first, {first: b"some", second: b"others"}))
         ]
         world.settle()
         assert [(s.response if isinstance(s, Pending) else s).error_code for s in syncs] == [0, 0]
@@ -288,7 +288,7 @@ class Traffic:
             member.beat(self._sender, -2 if away else -1)
 
     def _move(self) -> None:
-        """A classic group of consumers that a member of the new protocol joins (KIP-848), and leaves again."""
+        """Runs a classic group of consumers that a member of the new protocol (KIP-848) joins and leaves."""
         group = self._new("moved")
         subscription = ConsumerProtocolSubscription(topics=["t"]).encode_versioned(1)
         options = {"protocol_type": PROTOCOL_TYPE, "protocol": "range", "metadata": subscription}
@@ -350,6 +350,6 @@ class Traffic:
         self._world.delete_topic(topic)
 
     def _time(self) -> None:
-        """Members, transactions, offsets and ids expire, at times."""
+        """Sometimes advances the time, so that members, transactions, offsets and ids expire."""
         self._world.advance(self._chance.choice([10_000, 120_000, 4 * 3_600_000]))
         self._world.settle()

@@ -249,7 +249,7 @@ class _Producer:
             yield from self._orphan(place, fact)
             return
         name = f"{place[0]}-{place[1]}"
-        who, since = owner.transactional_id, f"the transaction of producer {self._producer_id} in {name}"
+        owner_id, since = owner.transactional_id, f"the transaction of producer {self._producer_id} in {name}"
         under_way = owner.state in PREPARED or (
             owner.state == NAMES[ONGOING] and owner.producer_epoch <= fact.producer_epoch
         )
@@ -258,10 +258,10 @@ class _Producer:
         if under_way:
             txn_log = logs.spans.get((owner.topic, owner.partition))
             if txn_log is not None and fact.timestamp_ms < txn_log.newest_ms:
-                sentence = f"{since} is open, and {name} is not part of the transaction of {who}."
+                sentence = f"{since} is open, and {name} is not part of the transaction of {owner_id}."
                 yield self._of_open("data-outside-transaction", place, fact, owner, sentence)
         elif self._is_behind(place, owner.timestamp_ms):
-            sentence = f"{since} is open, and {who} is in {owner.state}: it is over."
+            sentence = f"{since} is open, and {owner_id} is in {owner.state}: it is over."
             yield self._of_open("data-without-marker", place, fact, owner, sentence)
 
     def _orphan(self, place: Place, fact: Fact) -> Iterator[Finding]:

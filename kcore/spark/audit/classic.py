@@ -25,11 +25,11 @@ class Generations(Check):
         self._last: dict[str, Last] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
-        """See Check."""
+        """Implements `Check.handlers`."""
         return {GroupMetadataKey: self._see}
 
     def forget(self) -> None:
-        """See Check."""
+        """Implements `Check.forget`."""
         self._last.clear()
 
     def _see(self, row: EventRow, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:
@@ -54,7 +54,7 @@ class ClassicOwners(Check):
     __slots__ = ()
 
     def handlers(self) -> Mapping[type, Handler]:
-        """See Check."""
+        """Implements `Check.handlers`."""
         return {GroupMetadataKey: self._see}
 
     def _see(self, row: EventRow, key: GroupMetadataKey, value: GroupMetadataValue | None) -> None:

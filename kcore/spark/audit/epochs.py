@@ -37,11 +37,11 @@ class GroupEpochs(Check):
         self._groups: dict[tuple[str, str], Last] = {}  # (kind, group) -> the group epoch
 
     def handlers(self) -> Mapping[type, Handler]:
-        """See Check."""
+        """Implements `Check.handlers`."""
         return {cls: self._handler(kind, part) for cls, (kind, part) in parts_of().items() if part in _PARTS}
 
     def forget(self) -> None:
-        """See Check."""
+        """Implements `Check.forget`."""
         self._last.clear()
         self._groups.clear()
 

@@ -9,8 +9,10 @@ WARNING: Final = "warning"
 INFO: Final = "info"
 
 SEVERITIES: Final = (ERROR, WARNING, INFO)
-"""Severities, worst first. An error must not occur in a log. A warning may have a harmless cause outside the log. An
-info is legal but worth knowing.
+"""Severities, worst first.
+
+An error must not occur in a log. A warning may have a harmless cause outside the log. An info is legal but worth
+knowing.
 """
 
 

@@ -35,8 +35,9 @@ def of_part(part: Part) -> Iterator[Finding]:
 
 
 class LogOrder(Check):
-    """Reports gaps, duplicates and unreadable parts. `PartitionAudit` calls its methods, because it tracks the
-    offsets.
+    """Reports gaps, duplicates and unreadable parts.
+
+    `PartitionAudit` calls its methods, because it tracks the offsets.
     """
 
     __slots__ = ("_again", "_last")
@@ -94,9 +95,9 @@ class LogOrder(Check):
         self.log.found("undecodable-record", [self.log.here(row)], sentence)
 
     def forget(self) -> None:
-        """See Check."""
+        """Implements `Check.forget`."""
         self._last = None
 
     def end(self) -> None:
-        """See Check."""
+        """Implements `Check.end`."""
         self._twice()

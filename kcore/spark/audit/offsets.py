@@ -37,11 +37,11 @@ class OffsetsWentBack(Check):
         self._pending: dict[int, dict[Place, int]] = {}  # producer id -> timestamps of its transaction's offsets
 
     def handlers(self) -> Mapping[type, Handler]:
-        """See Check."""
+        """Implements `Check.handlers`."""
         return {CommitKey: self._see, OffsetCommitKey: self._see, LegacyOffsetCommitKey: self._see}
 
     def forget(self) -> None:
-        """See Check."""
+        """Implements `Check.forget`."""
         self._pending.clear()
 
     def replaced(self, groups: GroupShard) -> None:

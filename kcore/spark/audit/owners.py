@@ -52,14 +52,14 @@ class Owners(Check):
         self._groups: dict[tuple[type, str], _Group] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
-        """See Check."""
+        """Implements `Check.handlers`."""
         return {
             ConsumerGroupCurrentMemberAssignmentKey: self._handler(_partitions),
             StreamsGroupCurrentMemberAssignmentKey: self._handler(_active_tasks),
         }
 
     def forget(self) -> None:
-        """See Check."""
+        """Implements `Check.forget`."""
         self._groups.clear()
 
     def _handler(self, owned: Callable[[Any], Iterator[Place]]) -> Handler:

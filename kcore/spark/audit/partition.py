@@ -44,8 +44,10 @@ CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
     TRANSACTION_STATE: (Transitions,),
     SHARE_GROUP_STATE: (ShareEpochs,),
 }
-"""Topic -> the checks of its records. Every topic has the checks of producers and of log order. `OffsetsWentBack`
-runs with the replay of `__consumer_offsets`.
+"""Topic -> the checks of its records.
+
+Every topic has the checks of producers and of log order. `OffsetsWentBack` runs with the replay of
+`__consumer_offsets`.
 """
 
 
@@ -59,9 +61,9 @@ class PartitionAudit:
     """
 
     def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:
-        self._said: list[Finding | Fact] = []
+        self._results: list[Finding | Fact] = []
         self._history = History(topic, cleaned_to)
-        self._log = Log(topic, partition, self._history, self._said.append)
+        self._log = Log(topic, partition, self._history, self._results.append)
         self._order = LogOrder(self._log)
         self._producers = ProducerEpochs(self._log)
         self._checks: list[Check] = [self._order, self._producers, *(cls(self._log) for cls in CHECKS.get(topic, ()))]
@@ -81,11 +83,11 @@ class PartitionAudit:
 
     def take(self) -> list[Finding | Fact]:
         """Returns the findings and observations since the last call."""
-        if not self._said:
+        if not self._results:
             return NOTHING
-        said = list(self._said)
-        self._said.clear()
-        return said
+        results = list(self._results)
+        self._results.clear()
+        return results
 
     def see(self, row: Row) -> None:
         """Audits the next row, or a fault in its place."""
@@ -150,7 +152,7 @@ class PartitionAudit:
                 typed = self._decode(topic, row.key, row.value)
             except (DecodeError, ValueError) as error:
                 self._order.undecodable(row, error)
-        said = self._log.said
+        findings_before = self._log.said
         if row.producer_id >= 0:
             self._producers.producer_row(row, None if typed is None else getattr(typed[0], "group", None))
         if typed is None:
@@ -159,7 +161,7 @@ class PartitionAudit:
         for handler in self._handlers.get(type(key), ()):
             handler(row, key, value)
         if self._groups is not None and type(key) in REPLAY:
-            self._replay(self._groups, row, key, value, said)
+            self._replay(self._groups, row, key, value, findings_before)
 
     def _decode(self, topic: str, key: bytes, value: bytes | None) -> tuple[Any, Any] | None:
         """Decodes a record to typed key and value; returns None for an unknown type, which Kafka skips too."""
@@ -174,12 +176,12 @@ class PartitionAudit:
             return typed, None if value is None else of_value(TransactionLogValue.decode_value(value))
         return typed, decode_value(typed, value)
 
-    def _replay(self, groups: GroupShard, row: EventRow, key: Any, value: Any, said: int) -> None:
+    def _replay(self, groups: GroupShard, row: EventRow, key: Any, value: Any, findings_before: int) -> None:
         """Replays a record. Reports a refused record unless a check has reported its cause already."""
         try:
             groups.replay(row.offset, row.producer_id if row.transactional else -1, key, value)
         except (ValueError, AssertionError) as error:
-            if self._log.said == said:
+            if self._log.said == findings_before:
                 self._log.found(
                     "unreplayable-record",
                     [self._log.here(row)],

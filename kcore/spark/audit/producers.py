@@ -33,9 +33,7 @@ class _Producer:
 
 
 class ProducerEpochs(Check):
-    """Checks producer epochs of data and markers, and coordinator epochs of markers; lists transactions open at the
-    end.
-    """
+    """Checks producer epochs of data and markers, and coordinator epochs of markers; lists open transactions."""
 
     __slots__ = ("_producers", "_until_sweep")
 
@@ -45,11 +43,11 @@ class ProducerEpochs(Check):
         self._until_sweep = SWEEP_ROWS
 
     def forget(self) -> None:
-        """See Check."""
+        """Implements `Check.forget`."""
         self._producers.clear()
 
     def producer_row(self, row: EventRow, group_id: str | None) -> None:
-        """See Check."""
+        """Implements `Check.producer_row`."""
         here = self.log.here(row)
         marker = marker_of(row) if row.control and not row.batch_only else None
         if row.control and marker is None and not row.batch_only:
@@ -120,7 +118,7 @@ class ProducerEpochs(Check):
             del self._producers[producer_id]
 
     def end(self) -> None:
-        """See Check."""
+        """Implements `Check.end`."""
         topic, partition = self.log.topic, self.log.partition
         for producer_id, producer in self._producers.items():
             first = producer.first

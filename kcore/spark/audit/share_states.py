@@ -34,11 +34,11 @@ class ShareEpochs(Check):
         self._last: dict[tuple[str, str, int], _Epochs] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
-        """See Check."""
+        """Implements `Check.handlers`."""
         return {ShareSnapshotKey: self._snapshot, ShareUpdateKey: self._update}
 
     def forget(self) -> None:
-        """See Check."""
+        """Implements `Check.forget`."""
         self._last.clear()
 
     def _snapshot(self, row: EventRow, key: ShareSnapshotKey, value: ShareSnapshotValue | None) -> None:

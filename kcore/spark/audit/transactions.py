@@ -43,7 +43,7 @@ class Transitions(Check):
         self._ids: dict[str, _Id] = {}
 
     def handlers(self) -> Mapping[type, Handler]:
-        """See Check."""
+        """Implements `Check.handlers`."""
         return {TransactionLogKey: self._see}
 
     def forget(self) -> None:
@@ -54,7 +54,7 @@ class Transitions(Check):
         self._ids.clear()
 
     def end(self) -> None:
-        """See Check."""
+        """Implements `Check.end`."""
         for transactional_id, known in self._ids.items():
             if known.prepared is not None:
                 self._decided(transactional_id, known.prepared, None)

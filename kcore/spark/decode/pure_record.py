@@ -1,5 +1,4 @@
-"""Decodes records of internal topics in pure Python: the equivalent of the compiled codec, for executors without a
-build.
+"""Decodes records of internal topics in pure Python: replaces the compiled codec on executors without a build.
 
 It reads the schemas of `kcore.protocol.records`. Errors for malformed bytes have the codec's exact texts. For each
 class and version it builds one function, `read(data, at, end) -> (value, at)`; a struct's value is a dict by field

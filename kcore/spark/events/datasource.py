@@ -255,8 +255,9 @@ class PushingReader(KcoreReader):
     """A reader with filter pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Applies filters on topics, partitions and offsets to the range. Spark applies only the filters yielded
-        back.
+        """Applies filters on topics, partitions and offsets to the range.
+
+        Spark applies only the filters yielded back.
         """
         for pushed in filters:
             narrowed = self._wanted.narrowed(pushed)

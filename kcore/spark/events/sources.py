@@ -115,8 +115,9 @@ class Source(ABC):
         on_fault: OnFault = ignore,
         columns: Collection[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Yields the rows as record batches of `kcore.spark.events.arrow.EVENT_SCHEMA`. The arguments are those of
-        `Span`.
+        """Yields the rows as record batches of `kcore.spark.events.arrow.EVENT_SCHEMA`.
+
+        The arguments are those of `Span`.
         """
         return self.read_batches(Span(part, start, stop, on_fault, columns))
 
@@ -147,7 +148,7 @@ class SegmentSource(Source):
         self._parts = {part[:2]: part for part in segments.find_partitions(path)}
 
     def parts(self) -> list[Part]:
-        """See Source."""
+        """Implements `Source.parts`."""
         return [
             Part(
                 part.topic,
@@ -161,11 +162,11 @@ class SegmentSource(Source):
         ]
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """See Source."""
+        """Implements `Source.read_rows`."""
         return segments.read_rows(self._parts[span.part[:2]], span.start, span.stop, span.on_fault)
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """See Source."""
+        """Implements `Source.read_batches`."""
         return segments.read_batches(self._parts[span.part[:2]], span.start, span.stop, span.on_fault)
 
 
@@ -189,7 +190,7 @@ class FolderSource(Source):
         }
 
     def parts(self) -> list[Part]:
-        """See Source."""
+        """Implements `Source.parts`."""
         found = []
         for (topic, partition), key in sorted(self._keys.items()):
             log = self._engine.open(key)
@@ -198,7 +199,7 @@ class FolderSource(Source):
         return found
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """See Source."""
+        """Implements `Source.read_rows`."""
         from kcore.spark.events.batches import BatchError, rows_of  # noqa: PLC0415
 
         for first, batch in self._stored(span):
@@ -210,7 +211,7 @@ class FolderSource(Source):
                 span.lacks(fault.offset, fault.kind, str(fault))
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """See Source."""
+        """Implements `Source.read_batches`."""
         from kcore.spark.events.arrow import BATCH_ROWS  # noqa: PLC0415
         from kcore.spark.events.batches import BatchError, gatherer  # noqa: PLC0415
 
@@ -242,7 +243,7 @@ class FolderSource(Source):
                 yield first, batch
 
     def close(self) -> None:
-        """See Source."""
+        """Implements `Source.close`."""
         self._engine.close()
 
 
@@ -287,7 +288,7 @@ class ServerSource(Source):
         self._topics = topics
 
     def parts(self) -> list[Part]:
-        """See Source. KcoreError if a partition's leader refuses."""
+        """Implements `Source.parts`. KcoreError if a partition's leader refuses."""
         from kcore.inspect.groups import EARLIEST, LATEST, list_offset  # noqa: PLC0415
         from kcore.protocol.messages.metadata import MetadataRequest  # noqa: PLC0415
 
@@ -308,7 +309,7 @@ class ServerSource(Source):
         return self._server.leader(topic, partition) if hasattr(self._server, "leader") else self._server
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """See Source. KcoreError if the partition's leader refuses."""
+        """Implements `Source.read_rows`. KcoreError if the partition's leader refuses."""
         part = span.part
         position = max(span.start, part.start)
         end = part.end if span.stop is None or part.end is None else min(part.end, span.stop)

@@ -264,7 +264,7 @@ class ExportSource(Source):
         self._manifest = Manifest.load(self._folder)
 
     def parts(self) -> list[Part]:
-        """See Source."""
+        """Implements `Source.parts`."""
         return [
             Part(
                 *place,
@@ -280,7 +280,7 @@ class ExportSource(Source):
         ]
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """See Source."""
+        """Implements `Source.read_rows`."""
         for batch in self.read_batches(span):
             yield from from_batch(batch)
 
@@ -409,8 +409,8 @@ def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:
             yield f"cannot be read: {error}"
             return
         if (count, first, last) != (one.count, one.first_offset, one.last_offset):
-            said = f"{one.count} of {one.first_offset} to {one.last_offset}"
-            yield f"has {count} rows of offsets {first} to {last}, and the manifest says {said}"
+            expected = f"{one.count} of {one.first_offset} to {one.last_offset}"
+            yield f"has {count} rows of offsets {first} to {last}, and the manifest says {expected}"
 
 
 def _held(path: Path) -> tuple[int, int, int]:

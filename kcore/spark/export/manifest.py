@@ -17,8 +17,10 @@ from kcore.errors import KcoreError
 
 MANIFEST = "manifest.json"
 JOURNAL = "manifest.jsonl"
-"""The lines added since the manifest was written, one per file. Rewriting the manifest for each file would take ever
-longer. The manifest is rewritten, and this file removed, once it is longer than the manifest.
+"""The lines added since the manifest was written, one per file.
+
+Rewriting the manifest for each file would take ever longer. The manifest is rewritten, and this file removed, once it
+is longer than the manifest.
 """
 MOST_NOTED = 1_000
 MAX_FAULTS = 1_000

@@ -187,9 +187,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the job in its own session; returns 1 if the state of a partition is incomplete or a record was not
-    applied.
-    """
+    """Runs the job in its own session; returns 1 if a partition is incomplete or a record was not applied."""
     offsets = parse_offsets(options.as_of_offset)
     given = parse_partitions(options.topic_partitions)
     written: WrittenFolder | None = None

@@ -73,8 +73,9 @@ def committed_then(
 def _offsets(
     state: DataFrame, groups: Collection[str], histories: Mapping[int, str] | None = None
 ) -> tuple[dict[Key, CommittedAsOf], dict[int, str], set[PlacedId]]:
-    """Returns the offsets of a state (None for those of open transactions), the histories of incomplete partitions,
-    and the partition of each group.
+    """Returns offsets, the histories of incomplete partitions, and the partition of each group.
+
+    Offsets that exist only in open transactions are None.
 
     Args:
         state: the result of `folder_state`.

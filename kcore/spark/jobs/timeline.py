@@ -139,7 +139,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=defaults.storm_window_ms,
         metavar="MS",
-        help="if they begin within this time (%(default)s)",
+        help="the time within which the rebalances of a storm begin (%(default)s)",
     )
     parser.add_argument(
         "--session-timeout-ms",

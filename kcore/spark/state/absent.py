@@ -1,7 +1,7 @@
 """Detects missing partitions of internal topics; their contents are absent from any rebuilt state.
 
 No log contains the partition count of its topic. Two rules give a lower bound. A partition exists only together with
-all those of lower numbers. Every id is in the partition that its hash implies, so the topic has at least the smallest
+all those of lower numbers. Every id is in the partition that its hash implies. The lower bound is the smallest
 partition count that puts all known ids where they are.
 """
 

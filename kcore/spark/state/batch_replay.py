@@ -102,8 +102,9 @@ def rebuild_batches(
     active_offset: int | None = None,
     log_start: int = 0,
 ) -> Rebuilt:
-    """Returns the state of one partition as of a moment from record batches. The other arguments are those of
-    `rebuild`.
+    """Returns the state of one partition as of a moment from record batches.
+
+    The other arguments are those of `rebuild`.
     """
     replay = BatchReplay(topic, partition, as_of, cleaned_to)
     for batch in batches:

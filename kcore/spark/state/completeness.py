@@ -71,9 +71,7 @@ class Completeness:
                 self._keys.add(row.key)
 
     def was_seen(self, first_offset: int, gaps: bool, last_gap: int, repeated_at: int | None) -> None:
-        """Takes over the results of another reader that saw every row: first offset, gaps, and the first repeated
-        key.
-        """
+        """Takes over the results of another reader of the log: first offset, gaps, and the first repeated key."""
         self.first_offset, self.gaps, self.last_gap = first_offset, gaps, last_gap
         if self.cleaned_to is None:
             self.cleaned_to = repeated_at

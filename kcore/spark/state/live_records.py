@@ -19,8 +19,10 @@ SLACK: Final = 10_000
 """The number of possibly dead records that are held before a cleanup."""
 
 TOMBSTONES: Final = 1_000
-"""The number of newest tombstones to keep. A moment may lie between the records of one decision: a member that loses
-its assignment with one record and its membership with a later one has no assignment in between.
+"""The number of newest tombstones to keep.
+
+A moment may lie between the records of one decision: a member that loses its assignment with one record and its
+membership with a later one has no assignment in between.
 """
 
 SHARE_SNAPSHOT: Final = b"\x00\x00"

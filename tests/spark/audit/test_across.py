@@ -1,4 +1,4 @@
-"""Planted faults between logs: what the transactions' log says against what stands in partitions."""
+"""Planted faults between logs: `__transaction_state` against the other partitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG_MS = 100_000
 
 
 class Node:
-    """A node's logs: of transactions, of groups, and one of data."""
+    """A node's logs: one of transactions, one of groups, one of data."""
 
     def __init__(self) -> None:
         self.ids = transaction_log()
@@ -52,7 +52,7 @@ class Node:
         return self.ids.transaction("x", COMPLETE_COMMIT if commit else COMPLETE_ABORT, producer)
 
     def whole(self, producer: tuple[int, int] = ME, commit: bool = True, epoch_after: int | None = None) -> None:
-        """A transaction from its beginning to its end; `epoch_after` is the marker's epoch (KIP-890)."""
+        """Writes a complete transaction; `epoch_after` is the marker's epoch (KIP-890)."""
         after = producer if epoch_after is None else (producer[0], epoch_after)
         self.begin(producer)
         self.write(producer)
@@ -61,7 +61,7 @@ class Node:
         self.complete(after, commit)
 
     def go_on(self) -> None:
-        """Time passes, and things happen elsewhere."""
+        """Advances the time by other events."""
         self.ids.wait(LONG_MS)
         self.offsets.commit("other", 1)
         self.data.raw(None, b"v")
@@ -125,7 +125,7 @@ def test_a_decided_transaction_that_is_never_completed(node: Node) -> None:
 
 
 def test_a_decided_transaction_that_waits_for_a_marker(node: Node) -> None:
-    """Within its timeout that may happen: a partition is without a leader. Afterwards it is an error."""
+    """That is legal within its timeout, while a partition has no leader. After the timeout it is an error."""
     node.begin(ME, ("elsewhere", 3))
     here = node.decide(ME, True, ("elsewhere", 3))
     node.go_on()
@@ -141,7 +141,7 @@ def test_a_decided_transaction_that_waits_for_a_marker(node: Node) -> None:
 
 
 def test_a_marker_that_is_missing(node: Node) -> None:
-    """The partition's data is open too; that is one fault, said once."""
+    """The partition's data is open too; that is one fault, reported once."""
     node.begin()
     node.write()
     here = node.decide()
@@ -160,7 +160,7 @@ def test_a_marker_that_is_missing(node: Node) -> None:
 
 
 def test_one_marker_of_many_with_the_same_epoch_is_missing(node: Node) -> None:
-    """Before KIP-890 all transactions of a producer had one epoch."""
+    """Before KIP-890, all transactions of a producer had the same epoch."""
     node.whole()
     node.begin()
     node.write()
@@ -184,7 +184,7 @@ def test_a_marker_without_a_transaction(node: Node) -> None:
             about=DATA,
         )
     ]
-    assert found(node.data, node.offsets) == []  # without the transactions' log nobody knows
+    assert found(node.data, node.offsets) == []  # unknown without `__transaction_state`
 
 
 def test_a_marker_in_a_partition_that_was_not_part_of_the_transaction(node: Node) -> None:
@@ -197,7 +197,7 @@ def test_a_marker_in_a_partition_that_was_not_part_of_the_transaction(node: Node
     assert (one.kind, one.evidence, one.producer_id) == ("marker-without-transaction", (here,), 7)
 
 
-def test_a_marker_that_says_the_opposite(node: Node) -> None:
+def test_marker_contradicts_decision(node: Node) -> None:
     node.begin()
     node.write()
     decision = node.decide((7, 1), False)
@@ -217,7 +217,7 @@ def test_a_marker_that_says_the_opposite(node: Node) -> None:
 
 
 def test_data_of_a_transaction_that_is_over(node: Node) -> None:
-    """Somebody wrote on in an old epoch, after the marker (KIP-890 is about this)."""
+    """A producer continued in an old epoch after the marker, the case that KIP-890 fixes."""
     late = node.write()
     owner = node.ids.transaction("x", EMPTY, (7, 1))
     node.go_on()
@@ -234,7 +234,7 @@ def test_data_of_a_transaction_that_is_over(node: Node) -> None:
 
 
 def test_offsets_that_a_transaction_left_behind(node: Node) -> None:
-    """Pending offsets without an end say whose they are."""
+    """Pending offsets without an end name their group."""
     late = node.offsets.commit("g", 5, producer=ME)
     owner = node.ids.transaction("x", EMPTY, (7, 1))
     node.go_on()
@@ -259,7 +259,7 @@ def test_data_outside_of_the_transaction(node: Node) -> None:
     ]
 
 
-def test_data_of_a_producer_that_nobody_is(node: Node) -> None:
+def test_data_of_unknown_producer(node: Node) -> None:
     here = node.write((99, 0))
     node.go_on()
     assert found(*node.logs) == [
@@ -324,7 +324,7 @@ def test_a_topic_that_was_made_again_has_no_markers_of_the_old_one(node: Node) -
 
 
 def test_decisions_that_were_compacted_away_are_not_missed(node: Node) -> None:
-    """Of the id only its newest record is left."""
+    """Only the newest record of the id is left."""
     node.whole()
     node.whole((7, 0), True, 1)
     log = transaction_log(node.ids)
@@ -334,9 +334,9 @@ def test_decisions_that_were_compacted_away_are_not_missed(node: Node) -> None:
 
 
 def test_transactions_logs_must_be_there_all_of_them(node: Node) -> None:
-    """A partition that is missing may hold any id; hashes of those that are there say how many there must be."""
-    said = examine("__transaction_state", 0, node.ids.rows)
-    (fact,) = [one for one in said if isinstance(one, Fact) and one.fact == "log"]
+    """A missing partition may contain any id; the hashes of known ids imply the partition count."""
+    results = examine("__transaction_state", 0, node.ids.rows)
+    (fact,) = [one for one in results if isinstance(one, Fact) and one.fact == "log"]
     assert Logs.of([fact]).decisions_since_ms == -1
     assert Logs.of([fact], [Part("__transaction_state", 0)]).decisions_since_ms == -1
     others = [Part("__transaction_state", index) for index in range(3)]

@@ -1,4 +1,4 @@
-"""The job `audit`: through Spark it finds what the audit without Spark does, in exports, segments and data folders."""
+"""The job `audit` finds the same through Spark as the audit without Spark, in all kinds of sources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.spark
 
 
 class Rows(Source):
-    """Written logs, to be exported."""
+    """Written logs as a source of an export."""
 
     def __init__(self, *logs: Written) -> None:
         self._logs = {(log.topic, log.partition): log for log in logs}
@@ -75,7 +75,7 @@ def planted() -> list[Written]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """The order in which the job writes them."""
+    """Returns findings in the order of the job's table."""
     return sorted(findings, key=lambda one: (rank(one.severity), one.kind, one.topic, one.partition, one.offset))
 
 
@@ -84,8 +84,8 @@ def table(spark: Any, out: Path) -> list[Finding]:
     return [finding_of(row.asDict(recursive=True)) for row in rows]
 
 
-def test_spark_finds_what_is_found_without_it(spark: Any, tmp_path: Path) -> None:
-    """Within partitions and across them; a second run gives the same in the place of the first."""
+def test_spark_finds_the_same_as_without_spark(spark: Any, tmp_path: Path) -> None:
+    """Covers findings within and across partitions; a second run replaces the output of the first."""
     logs = planted()
     export(Rows(*logs), tmp_path / "events")
     expected = worst_first(found(*logs))
@@ -118,8 +118,8 @@ def test_one_topic_alone(spark: Any, tmp_path: Path) -> None:
     assert worst_first(table(spark, tmp_path / "out")) == expected
 
 
-def test_a_frame_of_events_says_what_a_folder_says(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """In whatever order its rows come, duplicates and damage among them."""
+def test_frame_gives_the_same_as_folder(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """The order of its rows does not matter, including duplicates and damage."""
     name = "__transaction_state-0"
     (tmp_path / name).mkdir()
     for path in (kafka_logs / "moment-1" / name).glob("*.log"):
@@ -131,7 +131,7 @@ def test_a_frame_of_events_says_what_a_folder_says(spark: Any, kafka_logs: Path,
     frame = events.load(str(tmp_path))
     with open_source(tmp_path) as source:
         direct = said_of_folder(spark, tmp_path, source.parts())
-    assert said(said_of_partitions(frame.orderBy(frame["offset"].desc()), tasks=1)) == said(direct)
+    assert sorted_results(said_of_partitions(frame.orderBy(frame["offset"].desc()), tasks=1)) == sorted_results(direct)
     kinds = [row["kind"] for row in direct.where("finding is not null").select("finding.kind").collect()]
     assert kinds == ["corrupt-batch"]
     twice = frame.where("fault is null").unionByName(frame.where("offset between 10 and 20"))
@@ -139,7 +139,7 @@ def test_a_frame_of_events_says_what_a_folder_says(spark: Any, kafka_logs: Path,
     assert [one["offset"] for one in again["finding"]["evidence"]] == [10, 20]
 
 
-def said(frame: Any) -> list[str]:
+def sorted_results(frame: Any) -> list[str]:
     return sorted(repr(row) for row in frame.collect())
 
 
@@ -150,7 +150,7 @@ def test_a_folder_without_logs_is_no_healthy_one(spark: Any, tmp_path: Path) -> 
 
 
 def test_a_real_brokers_segments_with_a_wrong_crc(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
-    """Nothing is found but the damage, and what members did that is worth knowing."""
+    """Only the damage and some legal events are found."""
     folder = tmp_path / "logs"
     folder.mkdir()
     for name in ("__consumer_offsets-3", "__transaction_state-0"):
@@ -162,17 +162,17 @@ def test_a_real_brokers_segments_with_a_wrong_crc(spark: Any, kafka_logs: Path, 
                 data[len(data) - 20] ^= 1
             (folder / name / path.name).write_bytes(data)
     audited = audit_job.audit(spark, folder, tmp_path / "out")
-    told = table(spark, tmp_path / "out")
-    assert {(one.topic, one.partition) for one in told if one.kind == "partition-missing"} == {
+    findings = table(spark, tmp_path / "out")
+    assert {(one.topic, one.partition) for one in findings if one.kind == "partition-missing"} == {
         (CONSUMER_OFFSETS, partition) for partition in range(3)
     }
-    (bad,) = [one for one in told if one.severity != "info"]
+    (bad,) = [one for one in findings if one.severity != "info"]
     assert (bad.kind, bad.topic, bad.partition, bad.offset) == ("corrupt-batch", TRANSACTION_STATE, 0, 1155)
     assert audited.at_least("warning") == 1
 
 
 def rows_around(folder: Path) -> tuple[list[int], list[tuple[str, int, str]]]:
-    """The offsets that a data folder gives, and its faults."""
+    """Returns the offsets read from a data folder, and its faults."""
     with FolderSource(folder) as source:
         source._keys["t", 0] = key()  # no topic's name is in this folder
         faults: list[LogFault] = []
@@ -181,7 +181,7 @@ def rows_around(folder: Path) -> tuple[list[int], list[tuple[str, int, str]]]:
 
 
 def data_folder(folder: Path) -> list[tuple[int, bytes]]:
-    """A folder with five batches of two records; its batches."""
+    """Writes a folder with five batches of two records; returns its batches."""
     engine = LmdbLogEngine(folder, "os")
     log = engine.open(key())
     for number in range(5):
@@ -197,7 +197,7 @@ def data_folder(folder: Path) -> list[tuple[int, bytes]]:
 
 @pytest.mark.parametrize("at", [100, 16])
 def test_a_data_folder_with_a_damaged_batch(tmp_path: Path, at: int) -> None:
-    """Whether its CRC is wrong or its header: it is said, and what stands behind it is read."""
+    """Damage of the CRC and of the header is reported, and the batches behind it are read."""
     stored = data_folder(tmp_path)
     data = (tmp_path / "data.mdb").read_bytes()
     position = data.index(stored[2][1]) + at
@@ -208,14 +208,14 @@ def test_a_data_folder_with_a_damaged_batch(tmp_path: Path, at: int) -> None:
 
 
 def test_a_data_folder_that_lacks_a_batch(tmp_path: Path) -> None:
-    """That is a gap like any other; whoever sees the offsets says so."""
+    """The gap is reported like any other."""
     data_folder(tmp_path)
     with lmdb.open(str(tmp_path), max_dbs=8) as env, env.begin(write=True, db=env.open_db(b"log")) as txn:
         assert txn.delete(LOG_KEY.pack(0, 4))
     assert rows_around(tmp_path) == ([0, 1, 2, 3, 6, 7, 8, 9], [])
 
 
-# ---- how it is told
+# ---- output
 
 
 def test_findings_are_shown_worst_first_and_the_rest_is_counted() -> None:
@@ -236,7 +236,7 @@ def test_findings_are_shown_worst_first_and_the_rest_is_counted() -> None:
     assert summary({}) == ["Nothing was found."]
 
 
-def test_the_status_says_whether_anything_is_bad_enough() -> None:
+def test_status_reflects_severity() -> None:
     parser = argparse.ArgumentParser()
     audit_job.add_arguments(parser)
     assert parser.parse_args(["f", "--out", "o"]).fail_on == "warning"
@@ -247,8 +247,8 @@ def test_the_status_says_whether_anything_is_bad_enough() -> None:
     assert stopped.value.code == 2
 
 
-def test_a_finding_is_one_line_whatever_clients_call_their_groups() -> None:
-    """What steers a terminal is shown as a code; an id of 30,000 letters does not hide all others."""
+def test_finding_is_one_line_for_any_group_name() -> None:
+    """Control characters are shown as codes, and an id of 30,000 letters does not hide other findings."""
     rough = "Group new\nline\x1b[2J " + "b" * 30_000 + " went back."
     finding = Finding("kind", "error", "__consumer_offsets", 0, 1, -1, "", None, None, None, None, None, (), rough)
     _, line = lines([finding], 1)

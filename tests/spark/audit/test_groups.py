@@ -1,4 +1,4 @@
-"""Planted faults in the records of groups: each is found once, with its evidence, and nothing else is."""
+"""Planted faults in the records of groups: each is found once, with its evidence, and no other finding."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_two_members_of_a_generation_have_one_partition(log: Written) -> None:
 
 
 def test_assignments_of_other_protocols_are_not_looked_at(log: Written) -> None:
-    """The bytes may say anything: even what would be an assignment twice, or nothing at all."""
+    """Opaque bytes are ignored, even if they look like duplicate assignments."""
     twice = Assignment(assigned_partitions=[]).encode_versioned(0)
     members = [MemberMetadata(member_id=name, assignment=twice) for name in "ab"]
     log.put(GroupMetadataKey(group="g"), GroupMetadataValue(protocol_type="connect", members=members), 3)
@@ -97,7 +97,7 @@ def consumer(log: Written, *members: str) -> None:
 
 
 def test_two_members_own_one_partition(log: Written) -> None:
-    """One was told to give it up, and did not say that it has, when the other got it."""
+    """One member must revoke it and had not confirmed that when the other one got it."""
     consumer(log, "a", "b")
     log.current("g", "a", 4, owned=[0, 1])
     before = log.current("g", "a", 4, owned=[0], revoking=[1])
@@ -182,7 +182,7 @@ def test_a_member_in_an_epoch_that_is_not_yet(log: Written) -> None:
 
 
 def test_epochs_begin_again_when_a_group_was_removed(log: Written) -> None:
-    """Also where a group goes from one protocol to the other."""
+    """Covers groups that migrate from one protocol to the other."""
     log.group_epoch("g", 5)
     assignment(log, 5)
     log.put(ConsumerGroupTargetAssignmentMetadataKey(group_id="g"))
@@ -195,7 +195,7 @@ def test_epochs_begin_again_when_a_group_was_removed(log: Written) -> None:
 
 
 def test_a_group_that_ends_before_its_members(log: Written) -> None:
-    """What the engine refuses to replay is a finding of its own."""
+    """A record that the engine refuses to replay is a finding of its own."""
     consumer(log, "a")
     here = log.put(ConsumerGroupMetadataKey(group_id="g"))
     (one,) = found(log)
@@ -208,7 +208,7 @@ def test_a_group_that_ends_before_its_members(log: Written) -> None:
 
 
 def test_two_members_have_one_active_task(log: Written) -> None:
-    """Standby tasks of it are no matter."""
+    """Standby tasks do not count."""
     tasks = [TaskIds(subtopology_id="0", partitions=[3])]
     value = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks)
     before = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="a"), value)
@@ -274,8 +274,8 @@ def test_share_partitions_go_on_and_are_initialised_again() -> None:
 # ---- what compaction leaves
 
 
-def test_what_is_left_of_a_compacted_log_is_compared_and_what_is_gone_is_not_missed(log: Written) -> None:
-    """The newest record of each key is true where it stands, and may be the first of its key there."""
+def test_compacted_log_is_compared_by_present_records(log: Written) -> None:
+    """The newest record of each key is valid where it stands, and may be the first one of its key in the log."""
     log.next_offset = 40
     log.current("g", "a", 9, owned=[0])  # its member, and its group's epoch then, were written again behind it
     log.next_offset = 50

@@ -1,4 +1,4 @@
-"""Nothing is found in healthy logs: a real broker's, and the engine's own, whole, compacted and cut."""
+"""Healthy logs have no errors: a real broker's and the engine's own, complete, compacted and cut."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ STEPS = 240
 def findings(
     logs: Mapping[Place, Iterable[EventRow]], cleaned_to: Mapping[Place, int] | None = None
 ) -> tuple[list[Finding], dict[str, int]]:
-    """What is worse than an information, and how many of each kind of information there are."""
+    """Returns findings above `info`, and the number of each kind of info."""
     known = cleaned_to or {}
-    said = [one for place, rows in logs.items() for one in examine(*place, rows, cleaned_to=known.get(place))]
-    facts = [one for one in said if isinstance(one, Fact)]
-    found = [one for one in said if isinstance(one, Finding)]
+    results = [one for place, rows in logs.items() for one in examine(*place, rows, cleaned_to=known.get(place))]
+    facts = [one for one in results if isinstance(one, Fact)]
+    found = [one for one in results if isinstance(one, Finding)]
     found += compare(sorted(facts, key=sort_key), Logs.of(facts))
     infos: dict[str, int] = {}
     for one in found:
@@ -49,7 +49,7 @@ def real_logs(folder: Path) -> dict[Place, list[EventRow]]:
 
 @pytest.mark.parametrize("moment", [*oracle.MOMENTS, "end"])
 def test_a_real_brokers_logs(kafka_logs: Path, moment: str) -> None:
-    """Members went back here and there, and transactions of deleted topics wait: that is worth knowing, and legal."""
+    """Some members sought back, and transactions of deleted topics wait, which is legal."""
     found, infos = findings(real_logs(kafka_logs / moment))
     assert found == []
     assert infos.keys() <= {"offset-went-back", "transaction-waits"}
@@ -58,7 +58,7 @@ def test_a_real_brokers_logs(kafka_logs: Path, moment: str) -> None:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_real_brokers_logs_without_their_fronts(kafka_logs: Path, seed: int) -> None:
-    """A log may begin anywhere, and each one elsewhere."""
+    """Each log may begin at any offset."""
     chance = random.Random(seed)
     logs = real_logs(kafka_logs / chance.choice(oracle.MOMENTS))
     cut = {place: rows[chance.choice([0, chance.randrange(len(rows))]) :] for place, rows in logs.items()}
@@ -76,7 +76,7 @@ def test_a_real_brokers_logs_as_they_were_at_any_time(kafka_logs: Path, seed: in
 
 
 def test_a_copy_that_was_made_while_the_cleaner_worked(kafka_logs: Path) -> None:
-    """The front was cleaned, by what stands behind it; the rest was not yet."""
+    """The cleaner had replaced the front according to the segments behind it, but not the rest."""
     earlier, later = real_logs(kafka_logs / "moment-2"), real_logs(kafka_logs / "moment-4")
     mixed = {}
     for place, rows in earlier.items():
@@ -90,7 +90,7 @@ def test_a_copy_that_was_made_while_the_cleaner_worked(kafka_logs: Path) -> None
 
 
 class Life(Traffic):
-    """Also data in transactions, ends by the newest protocol (KIP-890), and restarts."""
+    """Traffic with transactional data, ends by the newest protocol (KIP-890), and restarts."""
 
     def __init__(self, world: World, chance: random.Random) -> None:
         super().__init__(world, chance, groups=10, burst=5)
@@ -100,12 +100,12 @@ class Life(Traffic):
     def _write(self) -> None:
         if self._open:
             tid = self._chance.choice(sorted(self._open))
-            who, index = self._open[tid], self._chance.randrange(4)
-            self._world.add(tid, who, [("t", index)])
-            sequence = self._sequences.get((who, index), 0)
-            code, _ = self._world.produce(tid, who, sequence, b"v", index=index)
+            producer, index = self._open[tid], self._chance.randrange(4)
+            self._world.add(tid, producer, [("t", index)])
+            sequence = self._sequences.get((producer, index), 0)
+            code, _ = self._world.produce(tid, producer, sequence, b"v", index=index)
             if not code:
-                self._sequences[who, index] = sequence + 1
+                self._sequences[producer, index] = sequence + 1
 
     def _end_newest(self) -> None:
         if self._open:
@@ -117,7 +117,7 @@ class Life(Traffic):
 
 
 def compact(world: World, topic: str, partition: int) -> None:
-    """One pass over a partition; tombstones and markers that the pass before it came by go at once."""
+    """Runs one compaction pass; it removes the tombstones and markers of the previous pass at once."""
     target = world.engine.partitions.get(topic, partition)
     assert target is not None
     for _ in CompactionPass(target, CompactionRules(world.clock.wall_ms(), delete_retention_ms=0)).run():
@@ -126,7 +126,7 @@ def compact(world: World, topic: str, partition: int) -> None:
 
 
 def engine_logs(world: World) -> tuple[dict[Place, list[EventRow]], dict[Place, int]]:
-    """Every log of a node, and where compaction has come to in each."""
+    """Returns every log of a node, and the progress of compaction in each."""
     source = ServerSource(Sender(world))
     logs = {part[:2]: list(source.rows(part)) for part in source.parts()}
     cleaned = {}
@@ -139,7 +139,7 @@ def engine_logs(world: World) -> tuple[dict[Place, list[EventRow]], dict[Place, 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_the_engines_own_logs(seed: int) -> None:
-    """Groups of both protocols, transactions of both versions, restarts; whole, and then compacted again and again."""
+    """Covers groups of both protocols, transactions of both versions, restarts, and repeated compaction."""
     chance = random.Random(seed)
     world = World({**HISTORY, **QUICK_ENDS}, topics=Traffic.TOPICS)
     life = Life(world, chance)

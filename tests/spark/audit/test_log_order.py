@@ -1,4 +1,4 @@
-"""Planted faults in the log itself: gaps, duplicates, damage; and the gaps that compaction leaves, which are none."""
+"""Planted faults in the log itself (gaps, duplicates, damage), and legal gaps of compaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.spark.audit.written import Written, found
 
 @pytest.fixture
 def log() -> Written:
-    """A log in which keys come again: it cannot have been compacted."""
+    """Returns a log with repeated keys, which cannot have been compacted."""
     made = Written()
     for offset in range(10):
         made.commit("g", offset, partition=offset % 2)
@@ -39,8 +39,8 @@ def test_offsets_that_are_missing(log: Written) -> None:
     assert found(log) == [finding("offset-gap", [before, here], sentence)]
 
 
-def test_what_comes_behind_a_gap_is_compared_to_nothing_before_it() -> None:
-    """The group's end may stand in the gap: one fault is one finding."""
+def test_records_behind_a_gap_are_not_compared_with_earlier_ones() -> None:
+    """The group may have ended within the gap: one fault is one finding."""
     log = Written()
     log.generation("g", 7, a=[0])
     before = log.generation("g", 8, a=[0])
@@ -51,7 +51,7 @@ def test_what_comes_behind_a_gap_is_compared_to_nothing_before_it() -> None:
 
 
 def test_gaps_below_where_compaction_has_come_to_are_none() -> None:
-    """Up to the checkpoint, if there is one; without one, up to the first key that comes again."""
+    """The bound is the checkpoint, or without one the first repeated key."""
     log = Written()
     log.next_offset = 5
     log.commit("g", 1, partition=0)
@@ -124,13 +124,13 @@ def test_records_of_unknown_types_and_records_without_a_key_are_none(log: Writte
 @pytest.mark.parametrize(
     ("fault", "kind"), [("corrupt", "corrupt-batch"), ("truncated", "truncated-log"), ("duplicate", "duplicate-offset")]
 )
-def test_what_a_reader_could_not_read(log: Written, fault: str, kind: str) -> None:
+def test_reader_faults(log: Written, fault: str, kind: str) -> None:
     log.rows.append(LogFault("__consumer_offsets", 0, 10, fault, "so it is"))
     here = Evidence("__consumer_offsets", 0, 10, -1)
     assert found(log) == [finding(kind, [here], "__consumer_offsets-0: so it is.")]
 
 
-def test_the_gap_that_damage_leaves_is_not_said_twice() -> None:
+def test_gap_of_damage_is_reported_once() -> None:
     log = Written()
     log.generation("g", 8, a=[0])
     log.rows.append(LogFault("__consumer_offsets", 0, 1, "corrupt", "so it is"))
@@ -158,7 +158,7 @@ def findings(folder: Path) -> list[Finding]:
 
 
 def batches(data: bytes) -> list[int]:
-    """Where batches begin, and the end."""
+    """Returns the start positions of batches, and the end."""
     starts = [0]
     while starts[-1] < len(data):
         starts.append(starts[-1] + 12 + int.from_bytes(data[starts[-1] + 8 : starts[-1] + 12], "big"))
@@ -167,7 +167,7 @@ def batches(data: bytes) -> list[int]:
 
 @pytest.fixture
 def segment(kafka_logs: Path, tmp_path: Path) -> Path:
-    """The newest segment of a partition, all by itself: a log that begins in the middle."""
+    """Copies the newest segment of a partition alone: a log that begins in the middle."""
     source = sorted((kafka_logs / "moment-1" / "__consumer_offsets-0").glob("*.log"))[-1]
     folder = tmp_path / "__consumer_offsets-0"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Planted faults in transactions, producers and committed offsets of one log: each is found once, and nothing else."""
+"""Planted faults in transactions, producers and committed offsets of one log: each is found once, and no other."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ T0 = [("t", 0)]
 
 @pytest.fixture
 def log() -> Written:
-    """A log of transactions in which there is one id already."""
+    """Returns a log of transactions with one id."""
     made = transaction_log()
     made.transaction("x", EMPTY, (1, 0))
     return made
 
 
 def illegal(transactional_id: str, sentence: str, *evidence: Evidence) -> Finding:
-    """An id came to a state that it cannot come to."""
+    """Returns the finding of an illegal transition."""
     return finding("illegal-transition", evidence, sentence, transactional_id=transactional_id)
 
 
 def of_y(kind: str, sentence: str, *evidence: Evidence, producer_id: int = 7, **more: Any) -> Finding:
-    """What is found about the id y and its producer."""
+    """Returns a finding on the id y and its producer."""
     return finding(kind, evidence, sentence, transactional_id="y", producer_id=producer_id, **more)
 
 
 def test_every_move_that_the_table_of_states_does_not_have() -> None:
-    """What the engine may do is silent, what it may not is found: all pairs of states that a log can hold."""
+    """Covers all pairs of states in a log: legal transitions give no finding, illegal ones do."""
     states = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT]
     ways: dict[TransactionStatus, list[TransactionStatus]] = {
         EMPTY: [],
@@ -110,7 +110,7 @@ def test_a_producer_id_that_changes_with_epochs_left(log: Written) -> None:
 
 
 def test_producer_ids_rotate_when_epochs_are_used_up(log: Written) -> None:
-    """By InitProducerId, and at the end of a transaction (KIP-890)."""
+    """They rotate by InitProducerId, and at the end of a transaction (KIP-890)."""
     log.transaction("y", EMPTY, (7, 32_766))
     log.transaction("y", EMPTY, (9, 0))
     log.transaction("z", EMPTY, (8, 32_766))
@@ -139,7 +139,7 @@ def test_a_transaction_gets_more_partitions_while_it_is_open(log: Written) -> No
 
 
 def test_an_offset_that_a_fenced_producer_committed() -> None:
-    """One finding for all that the old epoch wrote."""
+    """All writes of the old epoch give one finding."""
     log = Written()
     log.commit("g", 1, producer=(7, 0))
     log.mark((7, 0), True)
@@ -202,7 +202,7 @@ def test_a_coordinator_takes_over_and_marks_again() -> None:
 
 
 def from_10_to_3(before: Evidence, here: Evidence) -> Finding:
-    """Group g went back in its only partition."""
+    """Returns the finding that group g went back in its only partition."""
     sentence = "Group g went back from 10 to 3 in t-0, while it had members."
     return finding("offset-went-back", [before, here], sentence, group_id="g", about=("t", 0))
 
@@ -218,7 +218,7 @@ def test_an_offset_that_goes_back_in_a_group_with_members() -> None:
 
 
 def test_an_offset_that_goes_back_in_a_transaction() -> None:
-    """It counts where it stands, once it is committed; an aborted one never does."""
+    """A committed offset counts from its own position; an aborted one never counts."""
     log = Written()
     log.generation("g", 1, a=[0])
     before = log.commit("g", 10)
@@ -230,7 +230,7 @@ def test_an_offset_that_goes_back_in_a_transaction() -> None:
 
 
 def test_a_commit_that_was_overtaken_does_not_go_back() -> None:
-    """A transaction's offset that stands before a plain one is never the group's, whenever its marker comes."""
+    """A transactional offset before a non-transactional one never becomes the group's, whenever its marker comes."""
     log = Written()
     log.generation("g", 1, a=[0])
     log.commit("g", 3, producer=ME)
@@ -242,7 +242,7 @@ def test_a_commit_that_was_overtaken_does_not_go_back() -> None:
 def test_resets_expiries_and_topics_that_were_made_again() -> None:
     log = Written()
     log.commit("simple", 10)
-    log.commit("simple", 3)  # nobody is in the group: somebody reset its offsets
+    log.commit("simple", 3)  # an offset reset of an empty group
     log.generation("g", 1, a=[0])
     log.commit("g", 10)
     log.generation("g", 2)

@@ -1,4 +1,4 @@
-"""Logs written record by record, to plant one fault in."""
+"""Logs written record by record, to plant faults."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ TOPIC_ID = bytes(range(16))
 
 
 class Written:
-    """A log. Each record is a millisecond younger than the one before.
+    """A log. Each record is one millisecond younger than the previous one.
 
     Args:
         topic: its topic.
         partition: its number.
-        clock: a log that goes by the same clock; None: this one has a clock of its own.
+        clock: a log whose clock this one shares; None: a clock of its own.
     """
 
     def __init__(self, topic: str = CONSUMER_OFFSETS, partition: int = 0, clock: Written | None = None) -> None:
@@ -50,7 +50,7 @@ class Written:
     def put(
         self, key: Any, value: Any = None, version: int = 0, *, producer: tuple[int, int] | None = None
     ) -> Evidence:
-        """Writes a record, in a producer's transaction if there is one; where it stands."""
+        """Writes a record, in a producer's transaction if given; returns its position."""
         data = None if value is None else value if isinstance(value, bytes) else value.encode_value(version)
         return self.raw(key.encode_key(), data, producer=producer, transactional=producer is not None)
 
@@ -64,27 +64,27 @@ class Written:
         control: bool = False,
     ) -> Evidence:
         """Writes bytes."""
-        who = (-1, -1) if producer is None else producer
+        writer = (-1, -1) if producer is None else producer
         row = EventRow(
-            key, value, self.topic, self.partition, self.next_offset, self._time[0], producer_id=who[0],
-            producer_epoch=who[1], transactional=transactional, control=control,
+            key, value, self.topic, self.partition, self.next_offset, self._time[0], producer_id=writer[0],
+            producer_epoch=writer[1], transactional=transactional, control=control,
         )  # fmt: skip
         return self.row(row)
 
     def row(self, row: EventRow) -> Evidence:
-        """Writes a row as it is."""
+        """Writes a row unchanged."""
         self.rows.append(row)
         self.next_offset = row.offset + 1
         self._time[0] += 1
         return Evidence(row.topic, row.partition, row.offset, row.timestamp_ms)
 
     def mark(self, producer: tuple[int, int], commit: bool, coordinator_epoch: int = 0) -> Evidence:
-        """Writes the marker at a transaction's end."""
+        """Writes a transaction marker."""
         key, value = bytes([0, 0, 0, commit]), b"\0\0" + coordinator_epoch.to_bytes(4, "big", signed=True)
         return self.raw(key, value, producer=producer, transactional=True, control=True)
 
     def wait(self, ms: int) -> None:
-        """Lets time pass."""
+        """Advances the time."""
         self._time[0] += ms
 
     # ---- records of coordinators
@@ -92,13 +92,13 @@ class Written:
     def commit(
         self, group: str, offset: int, topic: str = "t", partition: int = 0, producer: tuple[int, int] | None = None
     ) -> Evidence:
-        """A committed offset."""
+        """Writes a committed offset."""
         key = OffsetCommitKey(group=group, topic=topic, partition=partition)
         value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self._time[0])
         return self.put(key, value, 4, producer=producer)
 
     def generation(self, group: str, generation: int, **members: Iterable[int]) -> Evidence:
-        """A generation of a classic group: member -> its partitions of topic `t`."""
+        """Writes a generation of a classic group: member -> its partitions of topic `t`."""
         found = [
             MemberMetadata(
                 member_id=name,
@@ -115,18 +115,18 @@ class Written:
         return self.put(GroupMetadataKey(group=group), value, 3)
 
     def member(self, group: str, member: str) -> Evidence:
-        """A member of a consumer group."""
+        """Writes a member of a consumer group."""
         key = ConsumerGroupMemberMetadataKey(group_id=group, member_id=member)
         return self.put(key, ConsumerGroupMemberMetadataValue(client_id="c", client_host="h"))
 
     def group_epoch(self, group: str, epoch: int) -> Evidence:
-        """A consumer group's epoch."""
+        """Writes a consumer group's epoch."""
         return self.put(ConsumerGroupMetadataKey(group_id=group), ConsumerGroupMetadataValue(epoch=epoch))
 
     def current(
         self, group: str, member: str, epoch: int, owned: Iterable[int] = (), revoking: Iterable[int] = ()
     ) -> Evidence:
-        """Where a member of a consumer group is, and what it has of one topic."""
+        """Writes the current assignment of a consumer group's member, with partitions of one topic."""
         value = ConsumerGroupCurrentMemberAssignmentValue(
             member_epoch=epoch,
             previous_member_epoch=epoch,
@@ -146,7 +146,7 @@ class Written:
         timeout_ms: int = 60_000,
         next_producer_id: int = -1,
     ) -> Evidence:
-        """A transition of a transactional id."""
+        """Writes a transition of a transactional id."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in places:
             by_topic.setdefault(topic, []).append(partition)
@@ -167,23 +167,23 @@ class Written:
 
     @property
     def now_ms(self) -> int:
-        """What time it is."""
+        """The current time."""
         return self._time[0]
 
 
 def found(*logs: Written, cleaned_to: int | None = None, **at_end: Any) -> list[Finding]:
-    """What an audit finds in logs, partition by partition and then across them; without Spark."""
-    said = [one for log in logs for one in examine(log.topic, log.partition, log.rows, cleaned_to=cleaned_to)]
-    facts = [one for one in said if isinstance(one, Fact)]
-    findings = [one for one in said if isinstance(one, Finding)]
+    """Returns the findings in logs, within and across partitions, without Spark."""
+    results = [one for log in logs for one in examine(log.topic, log.partition, log.rows, cleaned_to=cleaned_to)]
+    facts = [one for one in results if isinstance(one, Fact)]
+    findings = [one for one in results if isinstance(one, Finding)]
     return [*findings, *compare(sorted(facts, key=sort_key), Logs.of(facts, **at_end))]
 
 
 def transaction_log(clock: Written | None = None) -> Written:
-    """A log of transactions, of one partition."""
+    """Returns a log of transactions, of one partition."""
     return Written(TRANSACTION_STATE, clock=clock)
 
 
 def share_log() -> Written:
-    """A log of share partitions' state."""
+    """Returns a log of share partition state."""
     return Written(SHARE_GROUP_STATE)

@@ -1,4 +1,4 @@
-"""Logs made by hand, and facts as tests compare them."""
+"""Logs written by hand, and their events in comparable form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REBALANCE_MS = 60_000
 
 
 class Log:
-    """One partition of an internal topic, record by record. Time stands still until it is told to pass."""
+    """One partition of an internal topic, written record by record. The time advances only on request."""
 
     def __init__(self, topic: str = CONSUMER_OFFSETS) -> None:
         self.topic = topic
@@ -30,28 +30,28 @@ class Log:
         self.next_offset = 0
 
     def passes(self, ms: int) -> Log:
-        """Time passes."""
+        """Advances the time."""
         self.now_ms += ms
         return self
 
     def loses(self, count: int) -> Log:
-        """So many records were here and were compacted away."""
+        """Skips offsets, as if compaction had removed the records."""
         self.next_offset += count
         return self
 
     def put(self, key: Any, value: Any, version: int = 0, **facts: Any) -> Log:
-        """A record."""
+        """Writes a record."""
         encoded = None if value is None else value.encode_value(version)
         return self.put_raw(key.encode_key(), encoded, **facts)
 
     def put_raw(self, key: bytes | None, value: bytes | None, **facts: Any) -> Log:
-        """A record as bytes."""
+        """Writes a record as bytes."""
         self.rows.append(EventRow(key, value, self.topic, 0, self.next_offset, self.now_ms, **facts))
         self.next_offset += 1
         return self
 
     def ends(self, producer_id: int, commit: bool) -> Log:
-        """The marker of a transaction."""
+        """Writes a transaction marker."""
         key = b"\x00\x00" + (b"\x00\x01" if commit else b"\x00\x00")
         return self.put_raw(key, bytes(6), producer_id=producer_id, producer_epoch=0, transactional=True, control=True)
 
@@ -65,7 +65,7 @@ class Log:
         topic: str = "t",
         topic_id: bytes = ZERO_UUID,
     ) -> Log:
-        """A committed offset."""
+        """Writes a committed offset."""
         value = OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self.now_ms, topic_id=topic_id)
         key = OffsetCommitKey(group=group, topic=topic, partition=partition)
         return self.put(key, value, 4, producer_id=producer_id, transactional=producer_id >= 0)
@@ -83,21 +83,21 @@ class Log:
         leader: str | None = None,
         opaque: bool = False,
     ) -> Log:
-        """A generation of a classic group: member id -> partitions of topic `t`.
+        """Writes a generation of a classic group: member id -> partitions of topic `t`.
 
         Args:
             number: the generation.
-            members: nobody: an empty generation.
+            members: empty for an empty generation.
             group: the group.
-            sync_ms: for how long the join phase was over when it was written.
-            topics: member id -> what it reads, else `t`.
-            instances: member id -> instance id of static ones.
+            sync_ms: the time between the end of the join phase and the record.
+            topics: member id -> its subscription, else `t`.
+            instances: member id -> instance id of static members.
             protocol: the assignor.
             leader: else the first member.
-            opaque: whether assignments are of no known protocol.
+            opaque: True for assignments of an unknown protocol.
         """
         read, static = topics or {}, instances or {}
-        said = [
+        entries = [
             MemberMetadata(
                 member_id=member_id,
                 group_instance_id=static.get(member_id),
@@ -116,25 +116,25 @@ class Log:
             protocol=protocol if members else None,
             leader=(leader or next(iter(members))) if members else None,
             current_state_timestamp=self.now_ms - sync_ms,
-            members=said,
+            members=entries,
         )
         return self.put(GroupMetadataKey(group=group), value, 3)
 
 
 def assigned(partitions: Iterable[int], topic: str = "t") -> bytes:
-    """A consumer's assignment."""
+    """Returns an encoded consumer assignment."""
     return Assignment(assigned_partitions=[Part(topic=topic, partitions=list(partitions))]).encode_versioned(1)
 
 
 def history(log: Log, wanted: Wanted | None = None, cleaned_to: int | None = None) -> dict[str, list[dict[str, Any]]]:
-    """Every fact of a log, by kind, as dicts."""
+    """Returns every event of a log, by kind, as dicts."""
     return history_of(log.topic, log.rows, wanted, cleaned_to)
 
 
 def history_of(
     topic: str, rows: Iterable[EventRow], wanted: Wanted | None = None, cleaned_to: int | None = None
 ) -> dict[str, list[dict[str, Any]]]:
-    """The same, of rows."""
+    """Returns every event of rows, by kind, as dicts."""
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in FACTS}
     for kind, row in History(topic, 0, wanted or Wanted(), cleaned_to).facts(rows):
         found[kind].append(dict(zip([name for name, _, _ in FACTS[kind]], row, strict=True)))
@@ -142,5 +142,5 @@ def history_of(
 
 
 def brief(facts: dict[str, list[dict[str, Any]]], *columns: str) -> list[tuple[Any, ...]]:
-    """Some columns of the rebalances."""
+    """Returns some columns of the rebalances."""
     return [tuple(row[column] for column in columns) for row in facts["rebalances"]]

@@ -1,4 +1,4 @@
-"""Classic groups: a cause is what two generations differ in, and what a session's length rules out."""
+"""Causes of classic groups' rebalances, by the differences of generations and the length of sessions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ALONE = {"a": [0, 1, 2, 3]}
 BOTH = {"a": [0, 1], "b": [2, 3]}
 
 
-def test_a_generation_is_told_whole() -> None:
-    """Every column of the second of two generations, and who gained and lost what."""
+def test_columns_of_a_generation() -> None:
+    """Compares every column of the second of two generations, and the moves."""
     log = Log().generation(1, ALONE).passes(5 * SECOND).generation(2, BOTH, sync_ms=40)
     facts = history(log)
     assert facts["rebalances"][1] == {
@@ -48,7 +48,7 @@ def test_a_generation_is_told_whole() -> None:
 
 
 CASES = {
-    "somebody came": (Log().generation(1, ALONE).generation(2, BOTH), [causes.JOINED]),
+    "a member joined": (Log().generation(1, ALONE).generation(2, BOTH), [causes.JOINED]),
     "gone sooner than a session lasts": (
         Log().generation(1, BOTH).passes(SESSION_MS - 1).generation(2, ALONE),
         [causes.LEFT],
@@ -72,11 +72,11 @@ CASES = {
         .generation(3, ALONE),
         [causes.GONE],
     ),
-    "one came, one went": (
+    "one joined, one left": (
         Log().generation(1, {"a": [0], "b": [1]}).passes(SECOND).generation(2, {"a": [0], "c": [1]}),
         [causes.LEFT, causes.JOINED],
     ),
-    "everybody went": (Log().generation(1, ALONE).passes(SECOND).generation(2, {}), [causes.LEFT]),
+    "all members left": (Log().generation(1, ALONE).passes(SECOND).generation(2, {}), [causes.LEFT]),
     "a topic grew": (Log().generation(1, BOTH).generation(2, {"a": [0, 1, 2], "b": [3, 4, 5]}), [causes.TOPICS]),
     "a topic shrank away": (Log().generation(1, BOTH).generation(2, {"a": [0], "b": [2]}), [causes.TOPICS]),
     "another subscription": (
@@ -85,7 +85,7 @@ CASES = {
     ),
     "another assignor": (Log().generation(1, BOTH).generation(2, BOTH, protocol="sticky"), [causes.ASSIGNOR]),
     "another leader": (Log().generation(1, BOTH).generation(2, BOTH, leader="b"), [causes.LEADER]),
-    "nothing that a log holds": (Log().generation(1, BOTH).generation(2, BOTH), [causes.UNKNOWN]),
+    "no difference in the log": (Log().generation(1, BOTH).generation(2, BOTH), [causes.UNKNOWN]),
     "a cooperative follow-up": (
         Log()
         .generation(1, ALONE, protocol="cooperative-sticky")
@@ -93,7 +93,7 @@ CASES = {
         .generation(3, BOTH, protocol="cooperative-sticky"),
         [causes.FOLLOW_UP],
     ),
-    "a static member came back as another process": (
+    "a static member returned as another process": (
         Log()
         .generation(1, BOTH, instances={"b": "i"})
         .generation(2, {"a": [0, 1], "b2": [2, 3]}, instances={"b2": "i"}),
@@ -115,8 +115,8 @@ def test_the_cause_of_the_last_generation(case: str) -> None:
     assert set(expected) <= causes.CAUSES.keys()
 
 
-def test_no_duration_where_the_log_says_none() -> None:
-    """The first of all made the group, an empty generation has no sync phase, opaque assignments do not move."""
+def test_unknown_durations_are_null() -> None:
+    """A group's creation and an empty generation have no sync phase; opaque assignments have no moves."""
     log = Log().generation(0, {}).generation(1, ALONE, opaque=True).passes(SECOND).generation(2, {})
     columns = ("epoch", "previous_epoch", "duration_ms", "covers", "outcome", "moved", "members")
     assert brief(history(log), *columns) == [
@@ -125,8 +125,8 @@ def test_no_duration_where_the_log_says_none() -> None:
     ]
 
 
-def test_a_static_member_that_is_replaced_without_a_rebalance_is_told_as_such() -> None:
-    """The generation stays and nothing moves: the partitions are the instance's."""
+def test_static_member_replaced_without_rebalance() -> None:
+    """The generation stays and nothing moves, because the partitions belong to the instance."""
     log = Log().generation(1, BOTH, instances={"b": "i"})
     log.generation(1, {"a": [0, 1], "b2": [2, 3]}, instances={"b2": "i"}).generation(1, BOTH, instances={"b": "i"})
     columns = ("epoch", "outcome", "cause", "detail", "moved", "gained", "joined", "left")
@@ -135,15 +135,15 @@ def test_a_static_member_that_is_replaced_without_a_rebalance_is_told_as_such() 
 
 
 def test_generations_without_a_record_are_counted() -> None:
-    """A join phase whose assignment never came leaves a hole in the numbers, and nothing in the log."""
+    """A join phase that never completed leaves a gap in the generations and no record."""
     log = Log().generation(1, ALONE).generation(4, BOTH)
     assert brief(history(log), "epoch", "skipped", "cause", "detail")[1:] == [
         (4, 2, causes.JOINED, "2 earlier generations never completed")
     ]
 
 
-def test_where_the_log_was_compacted_it_is_said() -> None:
-    """Who came first is not known; from the offset on to which compaction came all is whole again."""
+def test_compacted_log_is_marked_incomplete() -> None:
+    """The first members are unknown; from the offset of compaction on the history is complete."""
     log = Log().loses(7).generation(5, ALONE).passes(SECOND).generation(6, BOTH).passes(SECOND).generation(7, ALONE)
     facts = history(log, cleaned_to=8)
     assert brief(facts, "epoch", "whole", "cause", "detail", "joined") == [
@@ -163,8 +163,8 @@ def test_a_group_that_was_deleted_begins_anew() -> None:
     ]
 
 
-def test_without_a_state_timestamp_nothing_is_ruled_out() -> None:
-    """Values before version 2 do not say since when a group is in its state."""
+def test_missing_state_timestamp_excludes_no_cause() -> None:
+    """Values before version 2 do not contain the time of a group's state."""
     log = Log()
     log.now_ms = -1
     log.generation(1, BOTH)

@@ -1,4 +1,4 @@
-"""Gaps and storms counted along the time are what counting each by itself gives."""
+"""Gaps and storms computed in one pass equal those counted one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ END_MS = 2_000
 
 
 def made(chance: random.Random) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Rebalances and commits of a few groups, many at the same moment."""
+    """Returns rebalances and commits of a few groups, many at the same moment."""
     rebalances = [
         (
             f"g{chance.randrange(3)}",
@@ -93,7 +93,7 @@ def each_storm(rebalances: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.seeded
-def test_gaps_and_storms_are_what_counting_each_gives(spark: Any) -> None:
+def test_gaps_and_storms_equal_single_counts(spark: Any) -> None:
     seed = SEED
     print("seed", seed)
     rebalances, commits = made(random.Random(seed))

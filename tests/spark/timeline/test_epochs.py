@@ -59,8 +59,8 @@ SESSION_MS = 45_000
 COLUMNS = ("epoch", "cause", "outcome", "duration_ms", "joined", "left", "moved", "gained", "lost")
 
 
-def told(world: World, wanted: Wanted | None = None) -> dict[str, list[dict[str, Any]]]:
-    """The facts of a world's log."""
+def events(world: World, wanted: Wanted | None = None) -> dict[str, list[dict[str, Any]]]:
+    """Returns the events of a world's log."""
     found = [row for _, batch in world.log(0).batches(start=0) for row in rows_of(CONSUMER_OFFSETS, 0, batch)]
     return history_of(CONSUMER_OFFSETS, found, wanted)
 
@@ -71,7 +71,7 @@ def world() -> World:
 
 
 def settled(world: World, *members: Member) -> None:
-    """Heartbeats, a step of time before each round, until all rest."""
+    """Sends heartbeats, with a step of time before each round, until all members are stable."""
     while world.group.state_name() != "Stable" or any(m.epoch != world.group.group_epoch for m in members):
         world.advance(STEP_MS)
         for member in members:
@@ -79,13 +79,13 @@ def settled(world: World, *members: Member) -> None:
 
 
 def test_joins_move_partitions_and_last_until_everybody_rests(world: World) -> None:
-    """The second member waits for what the first gives up, and takes it with its own next heartbeat."""
+    """The second member waits for partitions of the first and gets them with its own next heartbeat."""
     a, b = Member(world, "a"), Member(world, "b")
     a.join(["t"])
     world.advance(1_000)
     b.join(["t"])
     settled(world, a, b)
-    facts = told(world)
+    facts = events(world)
     first, second = brief(facts, *COLUMNS)
     assert first == (2, causes.JOINED, "completed", 0, ["a"], [], 0, 4, 0)
     assert second == (3, causes.JOINED, "completed", second[3], ["b"], [], 2, 2, 2)
@@ -106,7 +106,7 @@ def test_the_next_change_overtakes_one_that_is_under_way(world: World) -> None:
     b.join(["t"])
     world.advance(300)
     c.join(["t"])
-    found = brief(told(world), "epoch", "outcome", "duration_ms", "covers", "joined")
+    found = brief(events(world), "epoch", "outcome", "duration_ms", "covers", "joined")
     assert found == [
         (2, "completed", 0, "whole", ["a"]),
         (3, "superseded", 300, "whole", ["b"]),
@@ -115,7 +115,7 @@ def test_the_next_change_overtakes_one_that_is_under_way(world: World) -> None:
 
 
 def test_a_leave_and_a_timeout_look_the_same_unless_the_session_is_known(world: World) -> None:
-    """With the session's length a leave soon after a sign of life is told from what may have been either."""
+    """With the session timeout, a leave soon after a sign of life is distinguished from an ambiguous departure."""
     a, b, c = Member(world, "a"), Member(world, "b"), Member(world, "c")
     for member in (a, b, c):
         member.join(["t"])
@@ -127,9 +127,9 @@ def test_a_leave_and_a_timeout_look_the_same_unless_the_session_is_known(world: 
         world.advance(1_000)
         a.ack()
     settled(world, a)
-    gone = [row for row in told(world)["rebalances"] if row["left"]]
+    gone = [row for row in events(world)["rebalances"] if row["left"]]
     assert [(row["left"], row["causes"]) for row in gone] == [(["b"], [causes.GONE]), (["c"], [causes.GONE])]
-    gone = [row for row in told(world, Wanted(session_timeout_ms=SESSION_MS))["rebalances"] if row["left"]]
+    gone = [row for row in events(world, Wanted(session_timeout_ms=SESSION_MS))["rebalances"] if row["left"]]
     assert [(row["left"], row["causes"]) for row in gone] == [(["b"], [causes.LEFT]), (["c"], [causes.GONE])]
 
 
@@ -137,7 +137,7 @@ TOPIC_ID = bytes(15) + b"t"
 
 
 def one_member() -> Log:
-    """A consumer group of the member `m`, which has partition 0 and is at rest."""
+    """Returns a consumer group of the stable member `m`, which owns partition 0."""
     key = {"group_id": "g", "member_id": "m"}
     parts = [TopicPartition(topic_id=TOPIC_ID, partitions=[0])]
     log = Log().put(ConsumerGroupMemberMetadataKey(**key), ConsumerGroupMemberMetadataValue())
@@ -151,7 +151,7 @@ def one_member() -> Log:
 
 
 def member_goes(log: Log) -> Log:
-    """What a leave and a session that ended write alike."""
+    """Removes the member with the records of both a leave and an expired session."""
     key = {"group_id": "g", "member_id": "m"}
     for cls in (
         ConsumerGroupCurrentMemberAssignmentKey,
@@ -182,8 +182,8 @@ def test_how_long_a_sign_of_life_counts(commit_after_ms: int | None, gone_after_
     ]
 
 
-def test_a_member_that_gives_nothing_up_times_out(world: World) -> None:
-    """It is told to revoke and goes on as before: after its rebalance timeout it is out, and the log can tell."""
+def test_member_without_revocation_times_out(world: World) -> None:
+    """It ignores the revocation: after its rebalance timeout it is removed, and the log shows the cause."""
     a, b = Member(world, "a"), Member(world, "b")
     a.join(["t"])
     b.join(["t"])
@@ -192,13 +192,13 @@ def test_a_member_that_gives_nothing_up_times_out(world: World) -> None:
         b.ack()
         if "a" in world.group.members:
             a.send(topic_partitions=None)
-    (row,) = [row for row in told(world)["rebalances"] if row["left"]]
+    (row,) = [row for row in events(world)["rebalances"] if row["left"]]
     assert (row["left"], row["causes"]) == (["a"], [causes.TIMED_OUT])
     assert row["detail"] == "a did not revoke partitions within 10000 ms"
 
 
 def test_a_static_member_comes_back_or_does_not(world: World) -> None:
-    """Its place is kept: a replacement needs no epoch; if nobody comes, that is a timeout which the log shows."""
+    """A replacement needs no epoch. Without one, the removal is a timeout, which the log shows."""
     a, old, new = Member(world, "a"), Member(world, "old", "i"), Member(world, "new", "i")
     a.join(["t"])
     old.join(["t"])
@@ -212,15 +212,15 @@ def test_a_static_member_comes_back_or_does_not(world: World) -> None:
         world.advance(1_000)
         a.ack()
     settled(world, a)
-    found = brief(told(world), "epoch", "cause", "outcome", "joined", "left", "moved")
+    found = brief(events(world), "epoch", "cause", "outcome", "joined", "left", "moved")
     assert found[-2:] == [
         (3, causes.REPLACED, "replaced", [], [], 0),
         (4, causes.TIMED_OUT, "completed", [], ["i"], 2),
     ]
 
 
-def test_what_members_read(world: World) -> None:
-    """Another subscription, a topic that grew, and everybody gone."""
+def test_subscriptions(world: World) -> None:
+    """Covers another subscription, a topic that grew, and the departure of all members."""
     a = Member(world, "a")
     a.join(["t"])
     settled(world, a)
@@ -231,7 +231,7 @@ def test_what_members_read(world: World) -> None:
     a.ack()  # the next heartbeat looks
     settled(world, a)
     a.leave()
-    found = brief(told(world), *COLUMNS)
+    found = brief(events(world), *COLUMNS)
     assert [row[1:3] for row in found] == [
         (causes.JOINED, "completed"),
         (causes.SUBSCRIPTION, "completed"),
@@ -241,7 +241,7 @@ def test_what_members_read(world: World) -> None:
     assert [row[7:] for row in found] == [(4, 0), (2, 0), (2, 0), (0, 8)]
 
 
-def test_share_groups_say_when_their_partitions_became_ready() -> None:
+def test_initialized_share_partitions_are_a_cause() -> None:
     key = ShareGroupMetadataKey(group_id="s")
     log = Log().put(key, ShareGroupMetadataValue(epoch=1, metadata_hash=5)).passes(10)
     log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), ShareGroupStatePartitionMetadataValue()).passes(10)
@@ -257,7 +257,7 @@ def test_share_groups_say_when_their_partitions_became_ready() -> None:
 
 
 def test_streams_groups_move_tasks() -> None:
-    """A task is at rest when its member says so with its own number of that state; task types are told apart."""
+    """A streams task is stable by its own state number; task types are distinguished."""
     member, group = {"group_id": "s", "member_id": "m"}, {"group_id": "s"}
     described = StreamsGroupMemberMetadataValue(client_id="c", client_host="/h")
     log = Log().put(StreamsGroupMemberMetadataKey(**member), described)

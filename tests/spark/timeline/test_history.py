@@ -1,4 +1,4 @@
-"""The walk over a log: commits and their transactions, what is passed over, and logs of the engine's own."""
+"""Reading a log: commits and their transactions, skipped records, and logs of the engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.transaction.world import World
 
 
 def test_commits_follow_their_transactions() -> None:
-    """A transaction's commits are told when it ends, as what they became; those that wait are told at the end."""
+    """A transaction's commits are yielded at its end with their outcome; pending ones at the end of the log."""
     log = Log().commits("g", 0, 1).passes(5)
     log.commits("g", 1, 2, producer_id=9).commits("h", 0, 3, producer_id=8).commits("g", 2, 4, producer_id=7)
     log.ends(9, commit=True).ends(8, commit=False)
@@ -42,8 +42,8 @@ def test_only_the_groups_that_were_asked_for() -> None:
     assert {row["group_id"] for kind in ("rebalances", "commits", "moves") for row in facts[kind]} == {"h"}
 
 
-def test_what_cannot_be_read_is_counted_and_passed_over() -> None:
-    """Bad bytes, unknown types and offsets that come again change nothing else."""
+def test_undecodable_records_are_counted_and_skipped() -> None:
+    """Malformed bytes, unknown types and repeated offsets change nothing else."""
     log = Log().put_raw(b"\x00\x02\x00", b"").put_raw(b"\x7f\x00?", b"?").put_raw(None, b"?").commits("g", 0, 1)
     log.put_raw(b"\x00\x01?", b"\x00\x00").generation(1, {"a": [0]})
     log.rows += log.rows[2:4]
@@ -52,13 +52,13 @@ def test_what_cannot_be_read_is_counted_and_passed_over() -> None:
     assert [(row["records"], row["faults"], row["next_offset"]) for row in facts["logs"]] == [(6, 2, 6)]
 
 
-def test_an_empty_log_says_so() -> None:
+def test_empty_log() -> None:
     (row,) = history(Log())["logs"]
     assert (row["first_offset"], row["next_offset"], row["last_ms"], row["records"]) == (-1, 0, -1, 0)
 
 
 def test_the_engines_own_log() -> None:
-    """A classic group and a transaction of the real engine, in virtual time: whole lists of what happened."""
+    """Compares all events of a classic group and a transaction of the real engine, in virtual time."""
     world = World({"offsets.topic.num.partitions": 1, "transaction.state.log.num.partitions": 1}, {"t": 4})
     sender = Sender(world)
     consumer = {"protocol_type": "consumer", "protocol": "range"}
@@ -69,11 +69,11 @@ def test_the_engines_own_log() -> None:
     sender.send(kit.commit("g", {("t", 0): 5}, member, generation), kit.COMMIT_VERSION)
     world.advance(2 * SECOND)
     sender.send(kit.leave("g", member))
-    who = world.begin("tx", 60_000)
-    world.add_offsets("tx", who, "h")
-    world.commit_offset("tx", who, "h", 8)
+    producer = world.begin("tx", 60_000)
+    world.add_offsets("tx", producer, "h")
+    world.commit_offset("tx", producer, "h", 8)
     world.advance(700)
-    world.end("tx", who, commit=True)
+    world.end("tx", producer, commit=True)
     world.settle()
     source = ServerSource(sender)
     logs = {part.topic: list(source.rows(part)) for part in source.parts()}

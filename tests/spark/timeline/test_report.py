@@ -1,4 +1,4 @@
-"""The report: well-formed, self-contained, and deaf to what clients put into their names."""
+"""The report is well-formed and self-contained, and escapes clients' names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOUNDS = {
 
 
 def summary(name: str = "g", *, whole: bool = True) -> dict[str, Any]:
-    """A summary in which every text that a client may choose is `name`."""
+    """Returns a summary in which every text that a client can choose is `name`."""
     log = {
         "coordinator_partition": 0,
         "topic": "__consumer_offsets",
@@ -67,7 +67,7 @@ STEP = {"at_ms": AT_MS, "count": 3}
 
 
 def rebalances(name: str, whole: bool) -> dict[str, Any]:
-    """What a summary says of rebalances."""
+    """Returns the part of a summary on rebalances."""
     return {
         "causes": [{**STEP, "cause": "member joined"}],
         "cause_totals": [{"cause": "member joined", "group_type": "consumer", "count": 3}],
@@ -125,7 +125,7 @@ def rebalances(name: str, whole: bool) -> dict[str, Any]:
 
 
 def commits(name: str, whole: bool) -> dict[str, Any]:
-    """What it says of commits."""
+    """Returns the part of a summary on commits."""
     return {
         "committers": [{"group_id": name, "commits": 5, "aborted": 1, "longest_gap_ms": None}],
         "commit_steps": [{"group_id": name, "at_ms": AT_MS, "commits": 5, "transactional": 2, "aborted": 1}],
@@ -156,7 +156,7 @@ def commits(name: str, whole: bool) -> dict[str, Any]:
 
 
 def transactions(name: str, whole: bool) -> dict[str, Any]:
-    """What it says of transactions."""
+    """Returns the part of a summary on transactions."""
     return {
         "transaction_steps": [{**STEP, "outcome": "timed out"}],
         "transaction_totals": [
@@ -185,7 +185,7 @@ def transactions(name: str, whole: bool) -> dict[str, Any]:
 
 
 def empty() -> dict[str, Any]:
-    """A summary of a log without anything."""
+    """Returns a summary of an empty log."""
     found = summary()
     for name, value in found.items():
         if isinstance(value, list):
@@ -194,14 +194,14 @@ def empty() -> dict[str, Any]:
 
 
 def parsed(page: str) -> ElementTree.Element:
-    """The page as XML; whatever is not well-formed raises."""
+    """Parses the page as XML; raises if it is not well-formed."""
     doctype, rest = page.split("\n", 1)
     assert doctype == "<!DOCTYPE html>"
     return ElementTree.fromstring(rest)
 
 
 class Tags(HTMLParser):
-    """The page as a browser's parser sees it: every tag and attribute."""
+    """Collects every tag and attribute of the page as a browser's parser sees it."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -213,8 +213,8 @@ class Tags(HTMLParser):
 
 
 @pytest.mark.parametrize("made", [summary(), summary(whole=False), summary(HOSTILE), summary(""), empty()])
-def test_it_is_well_formed_and_needs_nothing_else(made: dict[str, Any]) -> None:
-    """No script, no reference, nothing that a browser would fetch; and what a plot shows stands in words beside it."""
+def test_page_is_well_formed_and_self_contained(made: dict[str, Any]) -> None:
+    """It has no script, no reference and nothing to fetch; every plot has a description in words."""
     page = render(made)
     page.encode()
     root = parsed(page)
@@ -234,8 +234,8 @@ def test_it_is_well_formed_and_needs_nothing_else(made: dict[str, Any]) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_names_are_shown_and_do_nothing() -> None:
-    """What reads as markup is text; what cannot be seen is spelled out."""
+def test_names_are_escaped() -> None:
+    """Markup is shown as text; invisible characters are shown as codes."""
     page = render(summary(HOSTILE))
     assert "<script" not in page
     assert not set(page) & {"\x00", "\x1b", "\u202e", "\ud800"}
@@ -252,7 +252,7 @@ def test_colours_follow_the_readers_system() -> None:
     assert not re.search(r'(fill|stroke)="#', page)  # all of them come from the style
 
 
-def test_it_says_whether_the_history_is_whole() -> None:
+def test_page_reports_incomplete_history() -> None:
     assert "complete from their beginnings" in render(summary())
     page = render(summary(whole=False))
     assert "1 of 1 partitions were compacted" in page
@@ -267,7 +267,7 @@ def test_every_number_of_a_plot_stands_in_a_table() -> None:
         assert figure.find("details/div/table") is not None, "".join(figure.itertext())[:80]
 
 
-def test_lists_say_how_much_they_leave_out() -> None:
+def test_lists_count_omitted_entries() -> None:
     words = "".join(parsed(render(summary())).itertext())
     assert "g and 8 more" in words
     assert f"at most {TOP_ROWS} of 1\N{NARROW NO-BREAK SPACE}234" in words
@@ -275,7 +275,7 @@ def test_lists_say_how_much_they_leave_out() -> None:
 
 
 def test_bars_lie_within_their_plot() -> None:
-    """However many there are, and whatever the numbers."""
+    """Holds for any number of bars and any values."""
     steps = {AT_MS + 1_000 * step: {"a": step**3, "b": step} for step in range(90)}
     plot = ElementTree.fromstring(Plots().bars("p", ("a", "b"), steps, Axis(AT_MS, AT_MS + 89_999, 1_000)))
     _, _, width, height = map(float, (plot.get("viewBox") or "").split())

@@ -1,4 +1,4 @@
-"""The timeline in Spark: windows, gaps and storms against plain Python, and the job on a real broker's logs."""
+"""The timeline in Spark: windows, gaps and storms against pure Python, and the job on a real broker's logs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GROUPS = ("g", "h", "i")
 
 
 def row_of(fact: str, **given: Any) -> dict[str, Any]:
-    """A fact of which only some columns matter."""
+    """Returns an event with values in some columns."""
     return {name: given.get(name) for name, _, _ in FACTS[fact]}
 
 
@@ -133,7 +133,7 @@ def test_windows_are_counted_as_python_counts_them(
 def test_gaps_are_found_as_python_finds_them(
     spark: Any, rebalances: list[dict[str, Any]], commits: list[dict[str, Any]]
 ) -> None:
-    """The last one of each topic reaches to the end of the log."""
+    """The last gap of each topic reaches to the end of the log."""
     end_ms = 25_000
     times: dict[Any, list[int]] = defaultdict(list)
     for row in commits:
@@ -156,7 +156,7 @@ def test_gaps_are_found_as_python_finds_them(
 
 
 def test_storms_are_found_as_python_finds_them(spark: Any, rebalances: list[dict[str, Any]]) -> None:
-    """Runs of rebalances of which any three neighbours begin within 900 ms, joined where they share one."""
+    """Storms are runs of rebalances of which any three neighbours begin within 900 ms; overlapping runs are merged."""
     expected = []
     for group_id in GROUPS:
         own = sorted(
@@ -210,7 +210,7 @@ def test_widths_are_round_and_few_enough(span_ms: int, most: int, least_ms: int,
 
 @pytest.fixture(scope="module")
 def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A compacted partition of groups, one of transactions."""
+    """A compacted partition of groups, and one of transactions."""
     folder = tmp_path_factory.mktemp("logs")
     for name in ("__consumer_offsets-2", "__transaction_state-3"):
         (folder / name).symlink_to(kafka_logs / "moment-2" / name)
@@ -218,8 +218,9 @@ def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_job_on_a_real_brokers_logs(spark: Any, logs: Path, tmp_path: Path) -> None:
-    """Its tables are the facts of a walk without Spark, and the page is well-formed; a second run replaces the first,
-    here with a part of the time and one group.
+    """Its tables are the events read without Spark, and the page is well-formed.
+
+    A second run, for a part of the time and one group, replaces the first.
     """
     facts: Counter[str] = Counter()
     expected = []

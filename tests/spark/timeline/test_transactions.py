@@ -1,4 +1,4 @@
-"""Transactions: from their first partition to their last marker, and who ended them."""
+"""Transactions, from their first partition to their last marker, and the causes of aborts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Ids(Log):
         self.start_ms = -1
 
     def say(self, state: int, epoch: int = 0, *, partitions: int = 2, version: int = 0, tid: str = "t1") -> Ids:
-        """The next record of an id."""
+        """Writes the next record of an id."""
         if state == ONGOING and self.start_ms < 0:
             self.start_ms = self.now_ms
         parts = [PartitionsSchema(topic="out", partition_ids=list(range(partitions)))]
@@ -42,12 +42,12 @@ class Ids(Log):
         return self
 
     def wait(self, ms: int) -> Ids:
-        """Time passes."""
+        """Advances the time."""
         self.passes(ms)
         return self
 
 
-def test_a_transaction_is_told_whole() -> None:
+def test_columns_of_a_transaction() -> None:
     log = Ids().say(EMPTY).wait(10).say(ONGOING, partitions=1).wait(20).say(ONGOING).wait(30).say(PREPARE_COMMIT)
     assert history(log.wait(5).say(COMPLETE_COMMIT))["transactions"] == [
         {
@@ -94,7 +94,7 @@ CASES: dict[str, tuple[Ids, tuple[Any, ...]]] = {
         ("aborted", "producer", 0),
     ),
     "open at the end, and so long till then": (Ids().say(ONGOING).wait(70).say(EMPTY, tid="t2"), ("open", None, 70)),
-    "decided and not yet told everybody": (Ids().say(ONGOING).wait(4).say(PREPARE_COMMIT), ("open", None, 4)),
+    "decided without all markers": (Ids().say(ONGOING).wait(4).say(PREPARE_COMMIT), ("open", None, 4)),
     "its end was compacted away": (Ids().say(ONGOING).loses(2), ("open", None, 0)),
 }
 CASES["another took its place"] = (Ids().say(ONGOING).wait(3), ("unknown", None, None))
@@ -109,7 +109,7 @@ def test_how_it_ended(case: str) -> None:
 
 
 def test_one_id_may_have_many() -> None:
-    """Each begins where the log says so, not where the one before ended."""
+    """Each begins at its own start, not at the end of the previous one."""
     log = Ids()
     for _ in range(3):
         log.wait(100).say(ONGOING).wait(7).say(PREPARE_COMMIT).say(COMPLETE_COMMIT)
