@@ -5,7 +5,7 @@
 `tcp` drives servers with bench/peers/load (needs Go): kcore with fsync; Apache Kafka where Java is and KAFKA_LIBS
 names a folder with its jars; kfake where KFAKE_SRC names a checkout of franz-go. Servers take turns, case by case.
 `java` runs Kafka's own classes in process (bench/peers/java: needs Java, and Maven or KAFKA_LIBS) and kcore's rows of
-the same work. What is not found is said and left out. Writes build/bench/peers.json and build/bench/peers.md.
+the same work. It reports and skips missing programs. Writes build/bench/peers.json and build/bench/peers.md.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ PAIRS = (
 
 
 def median_of(lines: Iterable[Mapping[str, Any]], figure: Figure) -> float | None:
-    """The median of a figure over repetitions; None if nobody told it."""
+    """Returns the median of a figure over repetitions; None if no repetition has it."""
     values: list[float] = []
     for line in lines:
         value = line.get(figure.key)
@@ -263,7 +263,7 @@ class Server(NamedTuple):
 
 
 def servers(work: Path) -> list[Server]:
-    """Those that can be started here, kcore first."""
+    """Returns the servers that can be started on this machine, kcore first."""
     kcore = f"{shlex.quote(sys.executable)} -m kcore serve --listen 127.0.0.1:{{port}} --data {{data}}"
     found = [Server("kcore, fsync", f"{kcore} -c group.initial.rebalance.delay.ms=0 -c {AT_ONCE}")]
     libs = os.environ.get("KAFKA_LIBS", "")
@@ -288,7 +288,7 @@ def servers(work: Path) -> list[Server]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """Returns a port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
@@ -325,7 +325,7 @@ def start(load: Path, server: Server, work: Path) -> Started:
 def measure(load: Path, name: str, started: Started, case: Case, seconds: float) -> dict[str, Any]:
     """One case on a server that runs; `failed` says why there is no figure.
 
-    The load generator stays on one core where that can be told, so that the server always has the rest.
+    The load generator stays on one core where the system allows this, so that the server always has the rest.
     """
     command = [
         *_pinned(),
@@ -350,7 +350,7 @@ def _pinned() -> list[str]:
 
 
 class Field:
-    """The servers that take turns.
+    """The servers, which are measured in turns.
 
     Args:
         load: the load generator.
@@ -376,13 +376,13 @@ class Field:
                 end(started.pid)
 
     def close(self) -> None:
-        """Ends those that were kept."""
+        """Ends the servers that are still running."""
         for started in self.kept.values():
             end(started.pid)
 
 
 def end(pid: int) -> None:
-    """Ends a server that the load generator started, and waits until it is gone: it is nobody's child by now."""
+    """Ends a server that the load generator started, and polls until it has exited, since it is not a child process."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if not alive(pid):
             return
@@ -394,7 +394,7 @@ def end(pid: int) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has asked after does not."""
+    """Returns True if a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -402,7 +402,7 @@ def alive(pid: int) -> bool:
 
 
 def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[str, Any], str] | None:
-    """Every case on every server, in turns; None without Go."""
+    """Measures every case on every server, in turns; returns None without Go."""
     if shutil.which("go") is None:
         print("tcp is left out: no go to build the load generator with", file=sys.stderr)
         return None
@@ -426,7 +426,7 @@ def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[st
 
 
 def run_java() -> tuple[dict[str, Any], str] | None:
-    """Kafka's classes and kcore's rows; None without Java."""
+    """Measures Kafka's classes beside kcore's rows; returns None without Java."""
     if shutil.which("java") is None or not (shutil.which("mvn") or os.environ.get("KAFKA_LIBS")):
         print("java is left out: no java, or neither mvn nor KAFKA_LIBS", file=sys.stderr)
         return None
@@ -444,7 +444,7 @@ def run_java() -> tuple[dict[str, Any], str] | None:
 
 
 def main() -> int:
-    """Runs what is asked for, prints the tables and writes them."""
+    """Runs the requested comparisons, prints the tables and writes them."""
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description=__doc__)
     parser.add_argument("what", nargs="*", choices=["tcp", "java", []], default=[], help="nothing: both")
     parser.add_argument("--seconds", type=float, default=4, help="how long each case is measured")

@@ -1,4 +1,4 @@
-"""What `make bench` leaves behind: one JSON and one table, made of what pytest-benchmark measured.
+"""The report of `make bench`: one JSON file and one table from the results of pytest-benchmark.
 
     python -m bench.report RESULTS.json [--out FOLDER] [--baseline FILE] [--save-baseline]
 
@@ -29,7 +29,7 @@ class Row(NamedTuple):
         low_s: the first quartile, likewise.
         high_s: the third quartile, likewise.
         rounds: how many rounds there were.
-        notes: what else the benchmark told (memory, requests, server CPU).
+        notes: other recorded figures (memory, requests, server CPU).
     """
 
     name: str
@@ -67,7 +67,7 @@ def read_rows(results: Mapping[str, Any]) -> list[Row]:
 
 
 def as_json(rows: Iterable[Row], calibration_s: float, machine: str) -> dict[str, Any]:
-    """Everything that was measured, for a file."""
+    """Returns all measurements in the form of the file."""
     return {
         "machine": machine,
         "calibration_s": calibration_s,
@@ -85,13 +85,13 @@ def as_json(rows: Iterable[Row], calibration_s: float, machine: str) -> dict[str
 
 
 def as_baseline(rows: Iterable[Row], calibration_s: float, machine: str) -> dict[str, Any]:
-    """What later runs are compared with: medians alone, to four figures."""
+    """Returns the baseline for later runs: only medians, to four figures."""
     medians = {row.name: float(f"{row.median_s:.4g}") for row in sorted(rows)}
     return {"machine": machine, "calibration_s": float(f"{calibration_s:.4g}"), "median_s": medians}
 
 
 def ratio(row: Row, calibration_s: float, baseline: Mapping[str, Any]) -> float | None:
-    """The row's median as a multiple of the baseline's, machines made equal; None if the baseline has no such row."""
+    """Returns the row's median relative to the baseline, normalised by machine speed; None without a baseline row."""
     known = baseline.get("median_s", {}).get(row.name)
     if not known:
         return None
@@ -99,7 +99,7 @@ def ratio(row: Row, calibration_s: float, baseline: Mapping[str, Any]) -> float 
 
 
 def duration(seconds: float) -> str:
-    """A time with three figures, in the unit that suits it."""
+    """Formats a time with three figures in a suitable unit."""
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         if seconds * factor >= 1:
             return f"{seconds * factor:.3g} {unit}"
@@ -107,7 +107,7 @@ def duration(seconds: float) -> str:
 
 
 def note(value: Any) -> str:
-    """A figure that a benchmark told, short."""
+    """Formats a figure that a benchmark recorded."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

@@ -1,6 +1,6 @@
 """Groups that form at once over TCP: every member on a connection of its own, from the first join to rest.
 
-Time and CPU of the client are in the figures; what the server alone used is told beside them.
+Time and CPU of the client are in the figures; the server's own usage is listed beside them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_TURNS = 200
 
 
 def cpu_ms(pid: int) -> float:
-    """What a process has used so far, in milliseconds, by the kernel's ticks."""
+    """Returns the processor time of a process in milliseconds, measured in kernel ticks."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
@@ -55,13 +55,13 @@ class Seat:
         self.socket.sendall(encode_request(request, version, 1, "bench"))
 
     def receive(self) -> Any:
-        """The answer."""
+        """Receives the response."""
         size = int.from_bytes(self._exactly(4), "big")
         key, version = self._waiting
         return response_class(key).decode(self._exactly(size), version, HEADER_BYTES)
 
     def ask(self, request: Request[R], version: int) -> R:
-        """Both."""
+        """Sends a request and receives its response."""
         self.send(request, version)
         response: R = self.receive()
         return response
@@ -139,7 +139,7 @@ class ConsumerStorm:
         return one_epoch and sum(counts) == self.partitions and max(counts) - min(counts) <= 1
 
     def leave(self) -> None:
-        """All members go."""
+        """Lets all members leave."""
         for index, seat in enumerate(self.seats):
             request = ConsumerGroupHeartbeatRequest(
                 group_id=self.group, member_id=f"{self.group}-{index}", member_epoch=-1
@@ -163,7 +163,7 @@ class ClassicStorm:
         self.requests = 0
 
     def run(self) -> None:
-        """From the first join until everybody is in the last generation."""
+        """Runs from the first join until all members are in the last generation."""
         with selectors.DefaultSelector() as selector:
             for index, seat in enumerate(self.seats):
                 selector.register(seat.socket, selectors.EVENT_READ, index)
@@ -232,6 +232,6 @@ class ClassicStorm:
         return self.synced[0] > 0 and len(set(self.synced)) == 1
 
     def leave(self) -> None:
-        """All members go."""
+        """Lets all members leave."""
         members = [MemberIdentity(member_id=member_id) for member_id in self.members]
         assert not self.seats[0].ask(LeaveGroupRequest(group_id=self.group, members=members), LEAVE).error_code

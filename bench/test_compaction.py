@@ -1,4 +1,4 @@
-"""What compaction costs a record that it looks at: a coordinator's log under commits, and a topic with random keys.
+"""The cost of compaction per examined record: a coordinator's log under commits, and a topic with random keys.
 
     pytest bench/test_compaction.py
 

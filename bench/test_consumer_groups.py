@@ -37,7 +37,7 @@ ROUND_MS = 100
 
 
 class Crowd:
-    """Members that join at once and beat until everybody has its target.
+    """Members that join together and send heartbeats until all have their target.
 
     A turn of the crowd is a round: all heartbeats of the turn are decided, then there is one commit, as a server does
     with what comes in one turn of its loop. `ROUND_MS` of virtual time pass between two turns.
@@ -79,7 +79,7 @@ class Crowd:
         self.context.slices.finish()
 
     def beats(self) -> list[ConsumerGroupHeartbeatRequest]:
-        """What every member sends next: its epoch, and what it uses if it was told something new."""
+        """Returns each member's next heartbeat: its epoch, and its partitions after a new assignment."""
         return [
             ConsumerGroupHeartbeatRequest(
                 group_id=GROUP,
@@ -93,7 +93,7 @@ class Crowd:
         ]
 
     def run_until_joined(self) -> None:
-        """Everybody's first heartbeat, and the one that says that it has what it was told."""
+        """Sends each member's first heartbeat, and the one that acknowledges its assignment."""
         self._turn(self.joins)
         self._turn(self.beats())
 
@@ -116,7 +116,7 @@ class Crowd:
 
 @pytest.mark.parametrize("members", [100, 1000, *LARGE])
 def test_first_join_to_rest(benchmark: BenchmarkFixture, members: int) -> None:
-    """All members come at once; time, heartbeats and bytes until each has what it shall have."""
+    """Measures time, heartbeats and bytes from a simultaneous join until each member has its target."""
     crowds: list[Crowd] = []
 
     def setup() -> tuple[tuple[Crowd], dict[str, Any]]:
@@ -159,7 +159,7 @@ def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
 
 @pytest.mark.parametrize("members", [10, 1000])
 def test_baseline_heartbeat_at_rest_in_python(benchmark: BenchmarkFixture, members: int) -> None:
-    """What the compiled way is defined by."""
+    """Measures the reference implementation of the compiled path."""
     crowd = Crowd(members)
     rest(benchmark, crowd, GenericHeartbeatApi(crowd.context.shards, crowd.context.consumer))
 
@@ -196,7 +196,7 @@ def test_baseline_two_look_ups_and_a_store(benchmark: BenchmarkFixture, members:
 
 
 def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
-    """A member joins and leaves a group of 1,000 at rest: two targets, and whatever moves."""
+    """Measures a join and a leave in a group of 1,000 at rest: two targets and the resulting moves."""
     crowd = Crowd(1000, interval_ms=0)
     crowd.run()
     joining = ConsumerGroupHeartbeatRequest(

@@ -54,7 +54,7 @@ class Storm:
         )
 
     def prepare(self) -> None:
-        """What clients send first, so that it is not part of what is measured."""
+        """Sends the clients' first requests, which are not part of the measurement."""
         self.first = [self._request() for _ in range(self.size)]
         self.second = [self._request() for _ in range(self.size)]
 
@@ -154,7 +154,7 @@ def test_heartbeat(benchmark: BenchmarkFixture, which: str) -> None:
 
 
 def test_bytes_a_member(benchmark: BenchmarkFixture) -> None:
-    """Memory of a Stable group of 4,000, all told: members, timers, dictionaries, ids, metadata, assignments."""
+    """Measures the memory of a Stable group of 4,000: members, timers, dictionaries, ids, metadata, assignments."""
     size = 4000  # about what fits in one record of a megabyte
 
     def weigh() -> float:

@@ -1,4 +1,4 @@
-"""What a request costs with 1,000, 100,000 and 1,000,000 of what there may be many of: the same.
+"""The cost of a request with 1,000, 100,000 and 1,000,000 objects of a kind, which should be constant.
 
     pytest bench/test_growth.py                                  # up to 100,000
     KCORE_BENCH_GROWTH=1000000 pytest bench/test_growth.py       # needs some gigabytes

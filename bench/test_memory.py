@@ -1,4 +1,4 @@
-"""What a consumer group's member weighs, all told: as in Kafka's row, groups of 10 share a topic of 20 partitions.
+"""The total memory of a consumer group's member: as in Kafka's row, groups of 10 share a topic of 20 partitions.
 
 `bytes_a_member` is what the node keeps: members, assignments, targets, timers, ids, groups and their dictionaries, with
 the last answers that members got. The log is not in it. Classic members and offsets are in bench/test_groups.py and

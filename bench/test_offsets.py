@@ -229,7 +229,7 @@ def test_load(benchmark: Any, count: int) -> None:
 
 @pytest.mark.parametrize("per_group", [10, 100])
 def test_memory_of_an_offset(benchmark: Any, per_group: int) -> None:
-    """Bytes per offset, all told, in `extra_info`: the object, its places in dictionaries, names and groups' shares."""
+    """Total bytes per offset in `extra_info`: the object, its places in dictionaries, names and groups' shares."""
     benchmark.group = "offsets: bytes per offset"
     count = 20_000
 

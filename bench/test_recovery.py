@@ -1,4 +1,4 @@
-"""How long a node takes to open a folder: a million offsets in ten thousand groups, a long history, many partitions.
+"""The time to open a data folder: a million offsets in ten thousand groups, a long history, many partitions.
 
     pytest bench/test_recovery.py                                      # 100 000 offsets
     KCORE_BENCH_RECOVERY_RECORDS=1000000 pytest bench/test_recovery.py

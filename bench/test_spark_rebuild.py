@@ -4,7 +4,7 @@
     KCORE_BENCH_SPARK_EVENTS=10000000 pytest bench/test_spark_rebuild.py
 
 The log: 100,000 offsets of 1,000 groups in eight partitions (all events, if there are fewer), committed again and again
-in batches of ten: the state is as large whatever the history, so that what grows with the history shows.
+in batches of ten: the state has the same size for any history, so that what grows with the history shows.
 """
 
 from __future__ import annotations
@@ -194,14 +194,14 @@ def rebuilt(source: ExportSource, part: Part) -> Rebuilt:
 
 @pytest.fixture(scope="module")
 def batches(events: Path) -> dict[tuple[str, int], list[Any]]:
-    """What a task reads: Arrow batches by partition, a million events at most."""
+    """Returns the input of a task: Arrow batches by partition, at most a million events."""
     source = ExportSource(events)
     return {part[:2]: read(source, part) for part in parts_of(source)}
 
 
 @pytest.fixture(scope="module")
 def states(events: Path) -> list[Rebuilt]:
-    """What they come to."""
+    """Returns the result for these batches."""
     source = ExportSource(events)
     return [rebuilt(source, part) for part in parts_of(source)]
 
@@ -340,7 +340,7 @@ print(part.end, before, peak_kb())
 
 
 def test_peak_memory(benchmark: Benchmark, events: Path, tmp_path: Path) -> None:
-    """What the task of the largest partition holds at most, beside what it holds before it begins."""
+    """Measures the peak memory of the largest partition's task, and its memory before the start."""
     command = [sys.executable, "-c", PEAK, str(events), str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
 

@@ -4,8 +4,8 @@ The figure is for 64 requests, client included: the client only copies bytes. Th
 that is never thought about. For requests per second of server CPU see bench/peers/load.
 
 The two storms are groups that form at once, a connection for each member; the client's share is in their time, and what
-the server used is told beside it. Members of the new protocol beat without a pause, and the group does not wait for its
-assignment interval (KIP-1263): with Kafka's default of a second that second is all that there is to see.
+the server used is listed beside it. Members of the new protocol beat without a pause, and the group does not wait for
+its assignment interval (KIP-1263): with Kafka's default of a second that second is all that there is to see.
 """
 
 from __future__ import annotations

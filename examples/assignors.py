@@ -1,4 +1,4 @@
-"""Assignors on their own: who gets which partitions, what a join moves, and an assignor of one's own.
+"""Assignors on their own: an assignment, the moves caused by a join, and a user-defined assignor.
 
 python examples/assignors.py
 """

@@ -50,7 +50,7 @@ def transform(value: bytes) -> bytes:
 
 
 def copy(bootstrap: str) -> None:
-    """Copies until it is killed; says after each commit how many records were in it."""
+    """Copies until it is killed; prints the number of records after each commit."""
     taken: list[object] = []  # partitions that were taken away from the consumer since the last batch
     while True:
         consumer = Consumer(
@@ -80,7 +80,7 @@ def copy(bootstrap: str) -> None:
 
 
 def copy_batch(consumer: Consumer, producer: Producer, taken: list[object]) -> None:
-    """One transaction: all of it, or nothing."""
+    """Copies one batch in one transaction."""
     messages = [message for message in consumer.consume(BATCH, 0.1) if not message.error()]
     if taken:
         # The group was rebalanced while these came: they, or some, will come again from what is committed.
@@ -107,7 +107,7 @@ def copy_batch(consumer: Consumer, producer: Producer, taken: list[object]) -> N
 
 
 def end(operation: Callable[[float], None]) -> None:
-    """Commits or aborts, as often as it takes."""
+    """Commits or aborts, with retries."""
     while True:
         try:
             operation(CALL_S)
@@ -119,7 +119,7 @@ def end(operation: Callable[[float], None]) -> None:
 
 
 def rewind(consumer: Consumer) -> None:
-    """Goes back to what is committed: what was consumed since is not."""
+    """Seeks back to the committed offsets."""
     for place in consumer.committed(consumer.assignment(), CALL_S):
         place.offset = max(place.offset, 0)
         consumer.seek(place)
@@ -141,7 +141,7 @@ class Copier:
         self.start()
 
     def start(self) -> None:
-        """Starts it, for the first time or again."""
+        """Starts or restarts the copier."""
         command = [sys.executable, __file__, "copy", self._bootstrap]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._reader = threading.Thread(target=self._read, args=(self._process,), daemon=True)
@@ -153,12 +153,12 @@ class Copier:
             self.copied += int(line)
 
     def has(self, records: int) -> bool:
-        """Whether it has copied so many."""
+        """Returns True if it has copied this number of records."""
         assert self._process.poll() is None, "the copier ended by itself"
         return self.copied >= records
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -167,7 +167,7 @@ class Copier:
 
 
 def fill(bootstrap: str, records: int) -> None:
-    """Makes the topics, and what is to be copied."""
+    """Creates the topics and the records to copy."""
     admin = AdminClient(CLIENT | {"bootstrap.servers": bootstrap})
     for future in admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in (SOURCE, SINK)]).values():
         future.result()
@@ -178,7 +178,7 @@ def fill(bootstrap: str, records: int) -> None:
 
 
 def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
-    """(partition, value) of everything that is committed, to the end of each partition."""
+    """Reads (partition, value) of all committed records."""
     consumer = Consumer(
         CLIENT
         | {
@@ -204,7 +204,7 @@ def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
 
 
 def all_committed(consumer: Consumer, records: int) -> bool:
-    """Whether the group has committed all records of the source."""
+    """Returns True if the group has committed all records of the source."""
     try:
         places = consumer.committed([TopicPartition(SOURCE, index) for index in range(PARTITIONS)], 10)
     except KafkaException:

@@ -47,7 +47,7 @@ def work(bootstrap: str, worker_id: str) -> None:
     A line of input has it freeze in the middle of its work: it knows a shard's count and has not written the next one.
     """
     with Connection.to(bootstrap) as connection:
-        declare_virtual_topic(connection, TOPIC, SHARDS)  # whoever comes first makes it
+        declare_virtual_topic(connection, TOPIC, SHARDS)  # the first worker creates it
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -83,7 +83,7 @@ def work(bootstrap: str, worker_id: str) -> None:
 
 
 def say(**line: object) -> None:
-    """One line of JSON."""
+    """Prints one line of JSON."""
     print(json.dumps(line), flush=True)
 
 
@@ -123,7 +123,7 @@ class Worker:
         wait(lambda: os.waitid(os.P_PID, self.process.pid, stopped) is not None, f"{self.worker_id} freezes")
 
     def signal(self, number: signal.Signals) -> None:
-        """SIGCONT lets it go on, SIGKILL is the end."""
+        """Sends SIGCONT to resume the worker, or SIGKILL to end it."""
         os.kill(self.process.pid, number)
 
     def leave(self) -> None:
@@ -134,7 +134,7 @@ class Worker:
 
 
 def wait(condition: Callable[[], bool], what: str) -> None:
-    """Waits until something is so."""
+    """Waits until a condition holds."""
     end = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > end:

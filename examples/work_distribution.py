@@ -25,7 +25,7 @@ GROUP, TYPE, PROTOCOL = "crew", "jobs", "round-robin"
 
 
 class Worker:
-    """One member of the crew; `jobs` is what it was given last."""
+    """One member of the crew; `jobs` contains its current jobs."""
 
     def __init__(self, engine: kcore.SyncEngine, name: str) -> None:
         self.engine = engine
@@ -35,7 +35,7 @@ class Worker:
         self.jobs: list[str] = []
 
     def rebalance(self, crew: int) -> None:
-        """Joins, waits for the others, and gets its share; again, until a crew of this size shares the jobs."""
+        """Joins, waits for the others and gets its share, until a crew of this size shares the jobs."""
         while True:
             share = self._share()
             if share is not None and share["crew"] == crew:
@@ -45,7 +45,7 @@ class Worker:
                 time.sleep(0.01)  # a worker came too late for this generation: its join starts the next one
 
     def _share(self) -> dict[str, Any] | None:
-        """Returns what the leader dealt out in one generation; None if the next one began meanwhile."""
+        """Returns the assignment of one generation; None if the next one has already begun."""
         joined = self._join()
         while joined.error_code:  # first only an id is given out (KIP-394)
             self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
@@ -88,17 +88,17 @@ class Worker:
         ]
 
     def must_rebalance(self) -> bool:
-        """What a heartbeat says: somebody came or went."""
+        """Returns True if a heartbeat announces a rebalance."""
         beat = HeartbeatRequest(group_id=GROUP, generation_id=self.generation, member_id=self.member_id)
         return self.engine.send(beat).error_code != 0
 
     def leave(self) -> None:
-        """Gives everything back."""
+        """Leaves the group and releases its jobs."""
         self.engine.send(LeaveGroupRequest(group_id=GROUP, members=[MemberIdentity(member_id=self.member_id)]))
 
 
 def together(workers: list[Worker]) -> None:
-    """All of them rebalance, each in a thread of its own, for each waits for the others."""
+    """Rebalances all workers, each in its own thread, because they wait for each other."""
     threads = [threading.Thread(target=worker.rebalance, args=[len(workers)]) for worker in workers]
     for thread in threads:
         thread.start()

@@ -1,7 +1,7 @@
-"""Fuzzes everything that reads bytes of strangers.
+"""Fuzzes every decoder of untrusted bytes.
 
     python -m tools.fuzz --seconds 30                      every target in turn, from a new seed
-    python -m tools.fuzz --count 500 --seed 7              so many inputs a target: the same ones for the same seed
+    python -m tools.fuzz --count 500 --seed 7              500 inputs per target; a seed always gives the same ones
     python -m tools.fuzz --replay tests/fuzz/corpus/x.hex  one input (the file's name says for which target)
 
 Inputs run in a process of their own, one after the other. One that raises, crashes the process, takes too long or too
@@ -52,7 +52,7 @@ def _forget_peak() -> None:
 
 
 def attempt(target: Target, data: bytes) -> str | None:
-    """Runs one input in this process. Returns what is wrong, None if nothing."""
+    """Runs one input in this process. Returns its error or None."""
     _forget_peak()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     signal.setitimer(signal.ITIMER_REAL, INPUT_S)
@@ -69,39 +69,39 @@ def attempt(target: Target, data: bytes) -> str | None:
 
 
 class Shared:
-    """What the process that runs inputs is doing, to be read when it is gone."""
+    """Memory shared with the process that runs inputs, readable after that process has died."""
 
     def __init__(self) -> None:
         self._map = mmap.mmap(-1, MAX_INPUT_BYTES + 4096)
 
     def begin(self, number: int, data: bytes) -> None:
-        """Input `number` begins."""
+        """Records the start of input `number`."""
         self._map[0:16] = number.to_bytes(8, "big") + len(data).to_bytes(8, "big")
         self._map[4096 : 4096 + len(data)] = data
 
     def say(self, what: str) -> None:
-        """Says what is wrong with the present input."""
+        """Records the error of the current input."""
         text = what.encode()[:3_000]
         self._map[16 : 20 + len(text)] = len(text).to_bytes(4, "big") + text
 
     @property
     def number(self) -> int:
-        """How many inputs have begun."""
+        """The number of started inputs."""
         return int.from_bytes(self._map[0:8], "big")
 
     @property
     def data(self) -> bytes:
-        """The present input."""
+        """The current input."""
         return bytes(self._map[4096 : 4096 + int.from_bytes(self._map[8:16], "big")])
 
     @property
     def said(self) -> str:
-        """What is wrong with it, "" if nothing was said."""
+        """The error of the current input, "" without one."""
         return bytes(self._map[20 : 20 + int.from_bytes(self._map[16:20], "big")]).decode(errors="replace")
 
 
 def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
-    """Runs `work` in a process of its own. Returns what it was doing last, and what went wrong, None if nothing."""
+    """Runs `work` in a process of its own. Returns the shared memory, and the error or None."""
     shared = Shared()
     sys.stdout.flush()
     child = os.fork()
@@ -136,7 +136,7 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
 
 
 def fuzz(name: str, seed: int, count: int | None, until_s: float | None) -> tuple[int, bytes, str | None]:
-    """Runs mutated inputs. Returns how many, and the last one with what is wrong with it (None: nothing)."""
+    """Runs mutated inputs. Returns their number, and the last one with its error or None."""
 
     def work(shared: Shared) -> None:
         target = TARGETS[name]()
@@ -161,7 +161,7 @@ def fuzz(name: str, seed: int, count: int | None, until_s: float | None) -> tupl
 
 
 def replay(name: str, data: bytes) -> str | None:
-    """Runs one input on a fresh target. Returns what is wrong, None if nothing."""
+    """Runs one input on a new target. Returns its error or None."""
 
     def work(shared: Shared) -> None:
         shared.begin(1, data)
@@ -173,7 +173,7 @@ def replay(name: str, data: bytes) -> str | None:
 
 
 def smallest(name: str, data: bytes, wrong: str) -> bytes:
-    """The input with everything taken out, and everything made 0, that the finding does not need."""
+    """Minimises the input: removes or zeroes all bytes that the finding does not need."""
     kind = wrong.partition(":")[0]
     tries = 0
 
@@ -203,7 +203,7 @@ def smallest(name: str, data: bytes, wrong: str) -> bytes:
 
 
 def report(name: str, seed: int, data: bytes, wrong: str, folder: Path) -> None:
-    """Prints a finding and keeps it."""
+    """Prints a finding and writes it to a file."""
     print(f"{name}: {wrong}\n  seed {seed}, {len(data)} bytes; looking for the smallest input ...", flush=True)
     data = smallest(name, data, wrong)
     folder.mkdir(parents=True, exist_ok=True)
@@ -213,13 +213,13 @@ def report(name: str, seed: int, data: bytes, wrong: str, folder: Path) -> None:
 
 
 def read_case(file: Path) -> tuple[str, bytes]:
-    """The target and the bytes of a file that `report` wrote."""
+    """Reads the target and the bytes of a file that `report` wrote."""
     return file.stem.rpartition("-")[0], bytes.fromhex(file.read_text(encoding="ascii").strip())
 
 
 def main() -> int:
-    """Fuzzes; 1 if anything was found."""
-    parser = argparse.ArgumentParser(description="Fuzzes everything that reads bytes of strangers.")
+    """Fuzzes; returns 1 if there is a finding."""
+    parser = argparse.ArgumentParser(description="Fuzzes every decoder of untrusted bytes.")
     parser.add_argument("--seconds", type=float, help="how long, all targets together")
     parser.add_argument("--count", type=int, help="how many inputs a target")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

@@ -30,12 +30,12 @@ NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make doc
 
 
 def apis() -> str:
-    """Every API key with the versions that are served, and in what it differs from Kafka."""
+    """Renders every API key with its served versions and differences from Kafka."""
     engine = Engine.open(Config.of({"offsets.topic.num.partitions": "1"}))
     lines = [
         "# APIs",
         NOTE,
-        "Versions are those of Apache Kafka 4.3. What is not listed closes the connection, as in Kafka.",
+        "Versions are those of Apache Kafka 4.3. A request for any other API closes the connection, as in Kafka.",
         "",
         "| key | API | served | Kafka 4.3 | differs |",
         "|---|---|---|---|---|",
@@ -57,13 +57,13 @@ def apis() -> str:
 
 
 def settings() -> str:
-    """Every setting with its default and its valid values."""
+    """Renders every setting with its default and valid values."""
     lines = [
         "# Settings",
         NOTE,
         "For `kcore serve --config FILE` and `-c name=value`, and as attributes of `kcore.Config` with underscores.",
         "",
-        "| setting | default | valid | what it does |",
+        "| setting | default | valid | effect |",
         "|---|---|---|---|",
     ]
     for setting in Config.SETTINGS.values():
@@ -73,15 +73,15 @@ def settings() -> str:
 
 
 def metrics() -> str:
-    """Every metric of /metrics, from the table that makes them."""
+    """Renders every metric of /metrics from its table."""
     lines = [
         "# Metrics",
         NOTE,
-        "What `/metrics` says where `kcore.http.listen` is set; [operations.md](operations.md) says how to read it.",
-        "Kafka's name is the JMX metric that means the same; where Kafka has a rate or a percentile, this is the",
-        "counter or the histogram that Prometheus makes it of.",
+        "The content of `/metrics`, served if `kcore.http.listen` is set; [operations.md](operations.md) explains it.",
+        "Kafka's name is the corresponding JMX metric; for a Kafka rate or percentile, this is the",
+        "counter or histogram from which Prometheus computes it.",
         "",
-        "| metric | type | labels | what it says | Kafka's |",
+        "| metric | type | labels | meaning | Kafka's |",
         "|---|---|---|---|---|",
     ]
     for metric in METRICS:
@@ -91,7 +91,7 @@ def metrics() -> str:
 
 
 def states() -> str:
-    """The state machines, drawn from their tables."""
+    """Renders the state machines from their tables."""
     classic = [(source.value, state.value) for state, rules in STATES.items() for source in rules.previous]
     shards = [(state.value, target.value) for state, targets in TRANSITIONS.items() for target in targets]
     transactions = [(NAMES[source], NAMES[state]) for state, sources in PREVIOUS.items() for source in sources]
@@ -113,13 +113,13 @@ def states() -> str:
 
 
 def _diagram(title: str, first: str, moves: Iterable[tuple[str, str]]) -> list[str]:
-    """A section: where everything begins, and every move between two states, by name."""
+    """Renders a state diagram: the initial state and every transition between two states, by name."""
     lines = [f"## {title}", "", "```mermaid", "stateDiagram-v2", f"    [*] --> {first}"]
     return [*lines, *(f"    {source} --> {target}" for source, target in sorted(moves)), "```", ""]
 
 
 def cli() -> str:
-    """What `kcore --help` and the verbs' own help say."""
+    """Renders the help of `kcore` and its verbs."""
     lines = ["# Command line", NOTE, "```", parser_for(None).format_help().rstrip(), "```"]
     for verb in VERBS:
         lines += ["", f"## kcore {verb}", ""]
@@ -129,7 +129,7 @@ def cli() -> str:
 
 
 def audit() -> str:
-    """What the Spark audit finds: the table of findings, and every kind."""
+    """Renders the findings of the Spark audit: the columns of the table, and every kind."""
     lines = ["# Findings of the audit", NOTE, "What `kcore spark audit` finds; see [spark.md](spark.md#audit).", ""]
     lines += ["## The table", "", "| column | type | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | `{kind}` | {meaning} |" for name, kind, meaning in FINDINGS]
@@ -139,7 +139,7 @@ def audit() -> str:
 
 
 def _helps(verb: str) -> list[tuple[str, str]]:
-    """(command, help) of a verb and of its actions."""
+    """Returns (command, help) of a verb and its actions."""
     parser = _choices(parser_for(verb))[verb]
     return [(f"kcore {verb}", parser.format_help())] + [
         (f"kcore {verb} {action}", sub.format_help()) for action, sub in _choices(parser).items()
@@ -164,7 +164,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
 
 
 def main() -> int:
-    """Writes or checks."""
+    """Writes or checks the documents."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a document is stale")
     check = parser.parse_args().check

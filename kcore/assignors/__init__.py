@@ -1,12 +1,12 @@
-"""Every partition assignor of Kafka, exact where Kafka is exact, and one of kcore's own.
+"""All partition assignors of Kafka, with identical results wherever Kafka's are deterministic, and one of kcore's own.
 
     from kcore.assignors import Member, Topics, get
 
     assignment = get("range").assign([Member("a", ["orders"]), Member("b", ["orders"])], Topics({"orders": 5}))
     assignment["a"]["orders"]      # (0, 1, 2)
 
-`get(name, group_type)` finds an assignor, `measure` says how good a result is, `kcore.assignors.arrays` does the same
-over numpy arrays. The loops are in `kcore_ext.assign`.
+`get(name, group_type)` finds an assignor, `measure` computes figures of a result, and `kcore.assignors.arrays` applies
+assignors to numpy arrays. The loops are in `kcore_ext.assign`.
 """
 
 from kcore.assignors.api import (

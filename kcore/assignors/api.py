@@ -1,4 +1,4 @@
-"""What an assignor is, how one is found by name, and how one of your own is plugged in.
+"""The assignor interface, lookup by name, and loading of user assignors.
 
 Names are Kafka's. A client's `partition.assignment.strategy` names assignors of the group type "classic", a server's
 `group.consumer.assignors` those of "consumer"; "share" and "streams" groups have one each. `kcore.balanced` serves
@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 EAGER: Literal["EAGER"] = "EAGER"
-"""Everything is revoked before a rebalance."""
+"""All partitions are revoked before a rebalance."""
 COOPERATIVE: Literal["COOPERATIVE"] = "COOPERATIVE"
-"""Only what moves is revoked (KIP-429)."""
+"""Only moving partitions are revoked (KIP-429)."""
 
 GroupType: TypeAlias = Literal["classic", "consumer", "share", "streams"]
 Members: TypeAlias = Iterable[Member] | Mapping[str, Member]
@@ -46,12 +46,12 @@ TopicLike: TypeAlias = Topics | Mapping[str, int] | Mapping[bytes, int]
 
 
 class PartitionAssignorError(KcoreError):
-    """An assignor cannot do its work, or its result is not valid (Kafka's PartitionAssignorException)."""
+    """An assignor failed, or its result is invalid (Kafka's PartitionAssignorException)."""
 
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Decides which member of a group has which partitions.
+    """Assigns the partitions of a group to its members.
 
     An implementation is a class without arguments, with these two members. It is pure: the same members, topics and
     previous assignment give the same result in every process.
@@ -59,7 +59,7 @@ class Assignor(Protocol):
 
     @property
     def name(self) -> str:
-        """The name that members and settings call it by."""
+        """The assignor's name in requests and settings."""
 
     def assign(
         self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None
@@ -69,7 +69,7 @@ class Assignor(Protocol):
         Args:
             members: the members, in any order.
             topics: the topics that exist, with partition counts and perhaps racks.
-            previous: the assignment so far. None: what the members say they own.
+            previous: the previous assignment. None: the partitions that the members report as owned.
 
         Returns:
             Every member's partitions: a GroupAssignment, or any mapping member id -> topic -> partitions.
@@ -91,23 +91,23 @@ _PLACES: dict[tuple[str, str], str] = {
 
 
 def names(group_type: GroupType = "classic") -> tuple[str, ...]:
-    """The built-in assignors of a group type, Kafka's default first."""
+    """Returns the built-in assignors of a group type, Kafka's default first."""
     return tuple(name for kind, name in _PLACES if kind == group_type)
 
 
 def get(name: str, group_type: GroupType = "classic") -> Any:
-    """An assignor by its name, or by "package.module:Class".
+    """Returns an assignor by its name, or by "package.module:Class".
 
     Args:
-        name: a name of `names(group_type)`, or where a class of your own is found. The class is made without arguments;
-            its results are checked (see `checked`).
+        name: a name of `names(group_type)`, or the location of a user's class. The class is created without arguments;
+            its results are validated (see `checked`).
         group_type: "classic" (client side), "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071).
 
     Returns:
         A new assignor.
 
     Raises:
-        ConfigError: the name is not known, the class is not found, or it is no assignor.
+        ConfigError: the name is unknown, the class is not found, or it is not an assignor.
     """
     place = _PLACES.get((group_type, name))
     if place is not None:
@@ -117,26 +117,26 @@ def get(name: str, group_type: GroupType = "classic") -> Any:
         raise ConfigError(f"no {group_type} assignor is called {name!r}; there are {known}, or package.module:Class")
     made = _load(name)()
     if not isinstance(getattr(made, "name", None), str) or not callable(getattr(made, "assign", None)):
-        raise ConfigError(f"{name} is no assignor: it needs a str `name` and a method `assign`")
+        raise ConfigError(f"{name} is not an assignor: it needs a str `name` and a method `assign`")
     return made if group_type in ("share", "streams") else checked(made)
 
 
 def load_all(setting: str | Iterable[str], group_type: GroupType = "classic") -> dict[str, Any]:
-    """Assignors of a setting such as `group.consumer.assignors`, by name, in the setting's order.
+    """Returns the assignors of a setting such as `group.consumer.assignors`, by name, in the setting's order.
 
     Args:
-        setting: names as `get` takes them, in a list or separated by commas.
-        group_type: as for `get`.
+        setting: names that `get` accepts, in a list or separated by commas.
+        group_type: the group type, as for `get`.
 
     Raises:
-        ConfigError: as `get`; also when two have one name or there are none.
+        ConfigError: as for `get`; also if two assignors share a name or the setting is empty.
     """
     listed = setting.split(",") if isinstance(setting, str) else list(setting)
     found: dict[str, Any] = {}
     for entry in listed:
         made = get(entry.strip(), group_type)
         if made.name in found:
-            raise ConfigError(f"two assignors are called {made.name!r}")
+            raise ConfigError(f"two assignors have the name {made.name!r}")
         found[made.name] = made
     if not found:
         raise ConfigError("at least one assignor is needed")
@@ -165,7 +165,7 @@ def validate(assignment: GroupAssignment, members: Members) -> None:
     for member_id, assigned in assignment.items():
         member = by_id.get(member_id)
         if member is None:
-            raise PartitionAssignorError(f"partitions are assigned to {member_id!r}, who is no member")
+            raise PartitionAssignorError(f"partitions are assigned to {member_id!r}, which is not a member")
         wanted = {topics.key_of(topic) for topic in member.topics}
         for topic in assigned:
             if topic not in wanted:
@@ -173,7 +173,7 @@ def validate(assignment: GroupAssignment, members: Members) -> None:
 
 
 class CheckedAssignor:
-    """Runs somebody's assignor and turns what it returns into a valid GroupAssignment."""
+    """Runs a user's assignor and converts its result to a valid GroupAssignment."""
 
     __slots__ = ("name", "protocols", "wrapped")
 
@@ -183,10 +183,10 @@ class CheckedAssignor:
         self.protocols: tuple[str, ...] = getattr(wrapped, "protocols", (EAGER,))
 
     def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
-        """See `Assignor.assign`. Members that the result leaves out get nothing.
+        """Assigns partitions like `Assignor.assign`. Members missing from the result get no partitions.
 
         Raises:
-            PartitionAssignorError: the result is not valid.
+            PartitionAssignorError: the result is invalid.
         """
         listed = list(members.values() if isinstance(members, Mapping) else members)
         known = topics if isinstance(topics, Topics) else Topics(topics)
@@ -203,5 +203,5 @@ class CheckedAssignor:
 
 
 def checked(assignor: Assignor) -> CheckedAssignor:
-    """An assignor whose results are checked before anybody acts on them."""
+    """Wraps an assignor so that its results are validated."""
     return CheckedAssignor(assignor)

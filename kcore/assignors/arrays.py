@@ -1,8 +1,8 @@
-"""The assignors over numpy arrays: members, topics and partitions are numbers, no Python object a partition.
+"""The assignors over numpy arrays: members, topics and partitions are numbers, without a Python object per partition.
 
 For simulations and planning: 10,000 members and 1,000,000 partitions take a few milliseconds and a few megabytes. A
-partition's number is the number of its topic's first partition plus its own. The order of the numbers takes the place
-of the order of names: member 0 is the one whose id sorts first, topic 0 the one whose name (or id) does.
+partition's number is the number of its topic's first partition plus its own. Numeric order replaces the order of names:
+member 0 has the id that sorts first, topic 0 the name (or id) that sorts first.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Group:
-    """A group as arrays. Immutable in what it is made of; make a new one when members or topics change.
+    """A group as arrays. Immutable: create a new one when members or topics change.
 
     Args:
         topic_partitions: partitions of every topic, shape (topics,).
@@ -98,7 +98,7 @@ class Group:
 
 
 def range_(group: Group) -> Ints:
-    """Client-side range (rack aware): the owner of every partition, -1 where nobody subscribes."""
+    """Client-side range (rack aware): the owner of every partition, -1 without a subscriber."""
     return ranges.run(group.problem, True)
 
 
@@ -117,7 +117,7 @@ def sticky(group: Group, previous: Ints | None = None) -> Ints:
 
     Args:
         group: the group.
-        previous: the owner so far, -1 for none, shape (partitions,). None: a first assignment.
+        previous: the previous owner, -1 for none, shape (partitions,). None: a first assignment.
     """
     return _sticky.run(group.problem, previous, False)[0]
 
@@ -142,7 +142,7 @@ def share_simple(group: Group, previous: tuple[Ints, Ints] | None = None) -> tup
 
     Args:
         group: the group.
-        previous: (first, rows) so far. None: a first assignment.
+        previous: the previous (first, rows). None: a first assignment.
 
     Returns:
         (first, rows) of the new assignment.
@@ -166,8 +166,8 @@ def streams_sticky(
         process_of: the process of every member, numbers that ascend as the process ids do, shape (members,).
         stateful: whether a subtopology has state, shape (subtopologies,).
         num_standby_replicas: copies of each stateful task.
-        active: the member of every task so far, -1 for none, shape (tasks,). None: a first assignment.
-        standby: (first, rows) of the standby tasks so far: member m has rows[first[m]:first[m + 1]]. None: none.
+        active: the previous member of every task, -1 for none, shape (tasks,). None: a first assignment.
+        standby: (first, rows) of the previous standby tasks: member m has rows[first[m]:first[m + 1]]. None: none.
 
     Returns:
         The member of every task, and (first, rows) of the standby tasks.
@@ -180,7 +180,7 @@ def streams_sticky(
 
 
 def rows_of(owner: Ints, members: int) -> tuple[Ints, Ints]:
-    """Turns an owner array into rows: member m has rows[first[m]:first[m + 1]], ascending."""
+    """Converts an owner array to rows: member m has rows[first[m]:first[m + 1]], ascending."""
     order = np.argsort(owner, kind="stable").astype(np.int32)
     unowned = int((owner < 0).sum())
     counts = np.bincount(owner[owner >= 0], minlength=members)

@@ -1,19 +1,18 @@
-"""`kcore.balanced`: as balanced as the subscriptions allow, then as few moves as possible, then as many rack
-matches."""
+"""`kcore.balanced`: the best possible balance, then the fewest moves, then the most rack matches."""
 
 from kcore.assignors.api import EAGER, GroupAssignment, Members, TopicLike
 from kcore_ext.assign import flow
 
 
 class BalancedAssignor:
-    """An assignor of kcore's own: a minimum cost flow, optimal for equal and unequal subscriptions.
+    """kcore's own assignor: a minimum cost flow, optimal for equal and unequal subscriptions.
 
-    Among all valid assignments it takes one with the least sum of squared loads (then also the smallest largest load
-    and the smallest sum of differences); among those one in which the fewest partitions leave a member that may keep
-    them; among those one with the most partitions on their member's rack. Ties go by member id. What members have is
-    `Member.owned` or `previous`; of two claimants the newer generation, then the lower member id, keeps a partition.
+    It minimises, in this order: the sum of squared loads (and thereby the largest load and the sum of differences); the
+    number of partitions that leave a member which may keep them; the number of partitions off their member's rack.
+    Member ids break ties. `Member.owned` or `previous` define the current owners; if two members claim a partition,
+    the newer generation keeps it, then the lower member id.
 
-    Eager: what it takes from one member it gives to the other at once. Server-side groups hand over safely anyway; a
+    It is eager: a partition moves to its new member immediately. Server-side groups hand over safely regardless; a
     classic group must use it with eager rebalancing.
     """
 
@@ -21,5 +20,5 @@ class BalancedAssignor:
     protocols = (EAGER,)
 
     def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
-        """See `Assignor.assign`. Topics that do not exist are skipped."""
+        """Assigns partitions like `Assignor.assign`. Skips topics that do not exist."""
         return flow.assign(members, topics, previous)

@@ -5,16 +5,16 @@ from kcore_ext.assign import sticky
 
 
 class CooperativeStickyAssignor:
-    """The sticky assignment in two phases: what moves is first revoked, and given away in the next round.
+    """The sticky assignment in two phases: moving partitions are first revoked, and assigned in the next rebalance.
 
-    What members own is `Member.owned` (the subscription's owned partitions); the generation is the subscription's, else
-    the four bytes of user data. Partitions held back are `GroupAssignment.withheld`; when there are any, the members
-    that lose them rejoin once they have let go, and the next call hands them out.
+    `Member.owned` (the subscription's owned partitions) defines the current owners; the generation is the
+    subscription's, else the four bytes of user data. `GroupAssignment.withheld` contains the revoked partitions. If
+    there are any, the members that lose them rejoin after revoking them, and the next call assigns them.
     """
 
     name = "cooperative-sticky"
     protocols = (COOPERATIVE, EAGER)
 
     def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
-        """See `Assignor.assign`. `previous`, if given, replaces what the members own."""
+        """Assigns partitions like `Assignor.assign`. `previous`, if given, replaces the members' owned partitions."""
         return sticky.assign(members, topics, True, previous)

@@ -1,4 +1,4 @@
-"""How good an assignment is: balance, moves, rack matches."""
+"""Figures of an assignment: balance, moves and rack matches."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -10,17 +10,17 @@ class Measures(NamedTuple):
     """Figures of one assignment, all in partitions.
 
     Attributes:
-        counts: how many partitions the members have, ascending.
+        counts: number of partitions of each member, ascending.
         spread: largest minus smallest count.
-        topic_spread: the largest such difference within one topic, over the members that subscribe to it (over those
-            that have some of it, when the members were not given).
+        topic_spread: the largest such difference within one topic, over the members that subscribe to it (without
+            `members`: over those that own some of it).
         imbalance: sum of the squared counts, what `kcore.balanced` minimises.
-        moved: partitions that a member had, could keep and lost (0 without a previous assignment).
-        gained: partitions that a member has and did not have before.
+        moved: partitions that a member owned, could keep and lost (0 without a previous assignment).
+        gained: partitions that a member owns and did not own before.
         rack_matches: partitions of members with a rack that have a replica on it.
         rack_candidates: partitions of members with a rack.
-        withheld: partitions that nobody has until they are revoked (cooperative-sticky).
-        readers: smallest and largest number of members of a partition that has any (1, 1 but for share groups).
+        withheld: partitions without an owner until they are revoked (cooperative-sticky).
+        readers: smallest and largest number of members per assigned partition ((1, 1) except for share groups).
     """
 
     counts: tuple[int, ...]
@@ -45,9 +45,9 @@ def measure(
 
     Args:
         assignment: the assignment.
-        previous: what the members had before: member id -> topic -> partitions.
-        members: the members, for rack matches and for what they may keep; without them a partition counts as keepable
-            while it exists.
+        previous: the previous assignment: member id -> topic -> partitions.
+        members: the members, for rack matches and for the partitions they may keep; without them every existing
+            partition may be kept.
 
     Returns:
         The figures.

@@ -5,15 +5,15 @@ from kcore_ext.assign import roundrobin
 
 
 class RoundRobinAssignor:
-    """Deals all partitions, topic by topic, to members in a ring; members that do not subscribe are passed over.
+    """Assigns all partitions, topic by topic, to members in a ring; skips members that do not subscribe.
 
-    With equal subscriptions members differ by one partition at most; with unequal ones there is no bound. Neither
-    sticky nor rack aware.
+    With equal subscriptions, members differ by at most one partition; with unequal ones there is no bound. It is
+    neither sticky nor rack aware.
     """
 
     name = "roundrobin"
     protocols = (EAGER,)
 
     def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
-        """See `Assignor.assign`. Topics that do not exist are skipped; `previous` is not used."""
+        """Assigns partitions like `Assignor.assign`. Skips topics that do not exist; ignores `previous`."""
         return roundrobin.assign(members, topics)

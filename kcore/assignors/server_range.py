@@ -1,4 +1,4 @@
-"""`range` of consumer groups (KIP-848): the plain ranges, without racks."""
+"""`range` of consumer groups (KIP-848), without racks."""
 
 from kcore.assignors.api import GroupAssignment, Members, TopicLike
 from kcore.assignors.uniform import refuse_unknown_ids
@@ -6,13 +6,14 @@ from kcore_ext.assign import ranges
 
 
 class ServerRangeAssignor:
-    """Gives every subscriber of a topic a run of its partitions; the first members (static ones first) have one
-    more."""
+    """Assigns each subscriber of a topic a range of its partitions; the first members (static ones first) get one
+    more.
+    """
 
     name = "range"
 
     def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
-        """The next target assignment; see `UniformAssignor.assign`. `previous` is not used: ranges are not sticky.
+        """Returns the next target assignment. Unlike `UniformAssignor.assign` it ignores `previous`.
 
         Raises:
             PartitionAssignorError: a subscribed topic id does not exist.

@@ -8,10 +8,10 @@ from kcore_ext.assign import simple
 
 
 class SimpleAssignor:
-    """Shares partitions: each has ceil(members / partitions) readers at most and one at least (Kafka 4.1 to 4.3).
+    """Shares partitions: each has at least one reader and at most ceil(members / partitions) (Kafka 4.1 to 4.3).
 
-    With unequal subscriptions every topic is shared among its own subscribers. A partition that no member subscribes to
-    any more leaves the target (Kafka 4.3 keeps it for ever).
+    With unequal subscriptions, every topic is shared among its own subscribers. A partition without subscribers leaves
+    the target (Kafka 4.3 keeps it forever).
     """
 
     name = "simple"
@@ -24,14 +24,14 @@ class SimpleAssignor:
         *,
         assignable: Mapping[str, Collection[int]] | Mapping[bytes, Collection[int]] | None = None,
     ) -> GroupAssignment:
-        """The next target assignment; see `UniformAssignor.assign`.
+        """Returns the next target assignment, in which partitions may have several readers.
 
         Args:
             members: the members.
             topics: the topics that exist.
-            previous: the target so far; None: the members' `owned`.
-            assignable: topic -> partitions whose share state is initialised; None: all. Others are given to
-                nobody.
+            previous: the previous target; None: the members' `owned`.
+            assignable: topic -> partitions whose share state is initialised; None: all. Other partitions are not
+                assigned.
 
         Raises:
             PartitionAssignorError: a subscribed topic id does not exist.

@@ -1,4 +1,4 @@
-"""`sticky` of classic groups (KIP-54, KIP-341, KAFKA-9987) and the user data it sends."""
+"""`sticky` of classic groups (KIP-54, KIP-341, KAFKA-9987), and the user data of its members."""
 
 import struct
 from collections.abc import Iterable, Mapping
@@ -10,7 +10,7 @@ from kcore_ext.assign import sticky
 
 @dataclass(frozen=True, slots=True)
 class StickyAssignorUserData:
-    """What a member of the sticky assignor sends with its subscription.
+    """The user data of a member of the sticky assignor.
 
     Attributes:
         owned: topic -> partitions of the last assignment.
@@ -21,7 +21,7 @@ class StickyAssignorUserData:
     generation_id: int = -1
 
     def encode(self, version: int = 1) -> bytes:
-        """The bytes on the wire: version 1, or 0 without the generation."""
+        """Encodes version 1, or 0 without the generation."""
         out = [struct.pack(">i", len(self.owned))]
         for topic, partitions in self.owned.items():
             name, numbers = topic.encode(), tuple(partitions)
@@ -32,7 +32,7 @@ class StickyAssignorUserData:
 
     @classmethod
     def decode(cls, data: bytes | None) -> "StickyAssignorUserData":
-        """Reads version 1, else version 0; anything else counts as nothing owned, as in Kafka."""
+        """Decodes version 1, else version 0; any other bytes count as no owned partitions, as in Kafka."""
         if data is None:
             return cls()
         try:
@@ -66,20 +66,20 @@ def _read_owned(data: bytes) -> tuple[dict[str, tuple[int, ...]], int]:
 
 
 class StickyAssignor:
-    """Balances while partitions stay where they are as far as they can.
+    """Balances the load while keeping as many partitions as possible in place.
 
-    What members own is read from their user data only (`Member.user_data`: bytes, or a StickyAssignorUserData), with
-    its generation: of two claims the larger generation wins, two of one generation are both void.
+    It reads owned partitions only from the members' user data (`Member.user_data`: bytes, or a StickyAssignorUserData),
+    with their generation: of two claims the larger generation wins; two claims of one generation are both void.
 
-    With equal subscriptions no two members differ by more than one partition and, without racks, no assignment as
-    balanced moves less. With unequal ones no single move improves the balance. Where Kafka 4.3 would loop for ever, the
-    assignment of `kcore.balanced` is taken. Kafka remembers the largest generation over the life of an assignor; this
-    one looks at the present members alone, so that a result depends on nothing but its arguments.
+    With equal subscriptions, no two members differ by more than one partition and, without racks, no equally balanced
+    assignment moves less. With unequal ones, no single move improves the balance. Where Kafka 4.3 would loop forever,
+    it uses the assignment of `kcore.balanced`. Kafka remembers the largest generation over the life of an assignor;
+    this one considers only the present members, so that a result depends only on its arguments.
     """
 
     name = "sticky"
     protocols = (EAGER,)
 
     def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
-        """See `Assignor.assign`. `previous`, if given, replaces what user data claims."""
+        """Assigns partitions like `Assignor.assign`. `previous`, if given, replaces the user data."""
         return sticky.assign(members, topics, False, previous)

@@ -13,11 +13,11 @@ __all__ = ["StickyTaskAssignor", "StreamsAssignment", "StreamsMember", "Subtopol
 
 @dataclass(frozen=True, slots=True)
 class Subtopology:
-    """A part of a topology that runs as one.
+    """A part of a topology that is executed as a unit.
 
     Attributes:
         partitions: number of its tasks (the most partitions of an input topic).
-        stateful: whether it has changelog topics, and so standbys.
+        stateful: True if it has changelog topics, and therefore standbys.
     """
 
     partitions: int
@@ -40,9 +40,9 @@ class StreamsAssignment:
 
 
 class StickyTaskAssignor:
-    """Keeps tasks where they are or where a standby is, then fills the least loaded processes (as of Kafka 4.3).
+    """Keeps tasks in place or moves them to a standby, then fills the least loaded processes (as of Kafka 4.3).
 
-    Ties between equally loaded processes or members go by their ids and by the layout of a binary heap, as in Kafka.
+    Ids and the layout of a binary heap break ties between equally loaded processes or members, as in Kafka.
     """
 
     name = "sticky"
@@ -57,8 +57,8 @@ class StickyTaskAssignor:
         """Assigns all tasks.
 
         Args:
-            members: the members with their process and the tasks they have (their target so far).
-            subtopologies: subtopology id -> number of tasks and whether they keep state.
+            members: the members with their process and their current tasks (the previous target).
+            subtopologies: subtopology id -> number of tasks, and whether they have state.
             num_standby_replicas: `num.standby.replicas`: copies of each stateful task.
 
         Raises:

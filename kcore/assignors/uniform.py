@@ -5,24 +5,24 @@ from kcore_ext.assign import uniform
 
 
 class UniformAssignor:
-    """Spreads partitions evenly and moves few: KIP-848's default, as of Kafka 4.1 to 4.3.
+    """Distributes partitions evenly with few moves: KIP-848's default, as of Kafka 4.1 to 4.3.
 
-    Works over names or topic ids. With equal subscriptions members differ by one partition at most and no assignment as
-    balanced moves less; with unequal ones each topic is even among its subscribers. Racks are not looked at.
+    Works with names or topic ids. With equal subscriptions, members differ by at most one partition, and no equally
+    balanced assignment moves less; with unequal ones, each topic is even among its subscribers. It ignores racks.
     """
 
     name = "uniform"
 
     def assign(self, members: Members, topics: TopicLike, previous: GroupAssignment | None = None) -> GroupAssignment:
-        """The next target assignment.
+        """Returns the next target assignment.
 
         Args:
-            members: the members. A topic they name that does not exist counts for the question whether subscriptions
-                are equal and else for nothing; a topic *id* that does not exist is an error.
+            members: the members. A missing topic that they name only affects whether subscriptions are equal; a missing
+                topic *id* is an error.
             topics: the topics, keyed by name or by id (with `names` for members that subscribe by name).
-            previous: the target so far. Handing back the GroupAssignment of the last call is the cheap way: nothing is
-                converted. None: the members' `owned`, which also counts for members that `previous` does not have (so a
-                static member that comes back can bring its predecessor's target).
+            previous: the previous target. Passing the GroupAssignment of the last call avoids conversions. None: the
+                members' `owned`, which also applies to members missing from `previous` (so that a returning static
+                member can bring its predecessor's target).
 
         Raises:
             PartitionAssignorError: a subscribed topic id does not exist (KIP-848: the group keeps its old target).
@@ -33,7 +33,7 @@ class UniformAssignor:
 
 
 def refuse_unknown_ids(missing: list[str | bytes]) -> None:
-    """Raises PartitionAssignorError when a topic id is among the topics that do not exist."""
+    """Raises PartitionAssignorError if a topic id does not exist."""
     for topic in missing:
         if isinstance(topic, bytes):
             raise PartitionAssignorError(f"member is subscribed to a topic that does not exist: {topic.hex()}")

@@ -1,4 +1,4 @@
-"""The `kcore` command: one file a verb."""
+"""The `kcore` command; each verb has a module of its own."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from kcore.errors import KcoreError
 from kcore.printable import clean
 
-# verb -> (module below kcore.cli, what it does); a module is imported when its verb is asked for
+# verb -> (module below kcore.cli, description); a verb's module is imported when the verb is used
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "serve Kafka clients over TCP"),
-    "demo": ("demo", "three client libraries share a group while processes die; or a log is told by Spark"),
+    "demo": ("demo", "three client libraries share a group while processes die; or Spark jobs over a log"),
     "export": ("export", "event logs as Parquet or JSON lines; verify exports"),
     "spark": ("spark", "jobs over event logs: rebuild, audit, restore, timeline"),
     "log": ("log", "the event log of a folder: dump, verify, repair, copy, compact"),
@@ -23,15 +23,15 @@ VERBS: dict[str, tuple[str, str]] = {
     "produce": ("produce", "write lines to a topic"),
     "consume": ("consume", "print the records of topics"),
     "groups": ("groups", "list and describe groups"),
-    "users": ("users", "who can authenticate with a password: add, remove, list"),
+    "users": ("users", "add, remove and list users that authenticate with a password"),
     "offsets": ("offsets", "list committed offsets and lag; apply a restore plan"),
-    "transactions": ("transactions", "list, describe and end transactions; find those that hang"),
+    "transactions": ("transactions", "list, describe and abort transactions; find hanging ones"),
     "producers": ("producers", "describe the producers of partitions"),
 }
 
 
 def parser_for(verb: str | None) -> argparse.ArgumentParser:
-    """The command's parser, with the arguments of one verb (None: of all, for the documentation)."""
+    """Returns the command's parser, with the arguments of one verb (None: of all verbs, for the documentation)."""
     parser = argparse.ArgumentParser(
         prog="kcore", description="Kafka's group coordinator as a Python library, and as a server."
     )
@@ -46,14 +46,14 @@ def parser_for(verb: str | None) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit status: 0 done, 1 a finding or a failure, 2 wrong use."""
+    """Runs the command; returns its exit status: 0 success, 1 a finding or a failure, 2 wrong usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in arguments if not word.startswith("-")), None)
-    gc.disable()  # nothing of what is imported is garbage, and looking for some takes a tenth of the imports' time
+    gc.disable()  # imports create no garbage; collections would take a tenth of their time
     try:
         parser = parser_for(verb if verb in VERBS else "")
         options = parser.parse_args(arguments)
-    except KcoreError as error:  # what the verb needs is not installed
+    except KcoreError as error:  # a dependency of the verb is not installed
         print(f"kcore: {clean(error)}", file=sys.stderr)
         return 1
     finally:
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"kcore: {clean(error)}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of our output went away: nothing to complain about, now or when the interpreter flushes at its end.
+        # The reader of the output closed the pipe: no error now, nor when the interpreter flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:

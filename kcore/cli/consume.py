@@ -1,4 +1,4 @@
-"""`kcore consume`: records of topics on the standard output."""
+"""`kcore consume`: prints the records of topics to the standard output."""
 
 from __future__ import annotations
 
@@ -26,37 +26,41 @@ from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from kcore_ext.batch import Record, iter_records, parse_header, split_batches
 
 FETCH_BYTES = 1 << 20
-WAIT_MS = 500  # how long a server waits for something new
-NAMES_VERSION = 12  # Fetch 13 asks by topic id (KIP-516)
+WAIT_MS = 500  # time for which a server waits for new records
+NAMES_VERSION = 12  # Fetch 13 addresses topics by id (KIP-516)
 MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE}
-COMMITTED_ONLY = 1  # isolation level: what transactions took back is not read
+COMMITTED_ONLY = 1  # isolation level: aborted records are not read
 
 Place = tuple[str, int]
 """A topic and a partition."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     target.add_bootstrap(parser, required=True)
     parser.add_argument("--topic", metavar="NAME", action="append", required=True, help="(may be repeated)")
     parser.add_argument("--partition", type=int, action="append", default=[], help="(may be repeated); none: all")
     parser.add_argument(
         "--from", dest="start", metavar="WHERE", default=None,
-        help="earliest, latest, an offset, or a time: 2026-01-31T12:00:00 (UTC unless it says otherwise); with --group "
-        "only where nothing is committed; earliest if not given",
+        help="earliest, latest, an offset, or a time: 2026-01-31T12:00:00 (UTC by default); with --group it applies "
+        "only to partitions without a committed offset; default: earliest",
     )  # fmt: skip
-    parser.add_argument("--group", metavar="NAME", help="read as a member of this group, and commit what was printed")
-    parser.add_argument("--max", type=int, metavar="N", help="stop after so many records")
-    parser.add_argument("--follow", action="store_true", help="wait for more; else stop where the topics end now")
+    parser.add_argument(
+        "--group", metavar="NAME", help="read as a member of this group, and commit the printed records"
+    )
+    parser.add_argument("--max", type=int, metavar="N", help="stop after this number of records")
+    parser.add_argument(
+        "--follow", action="store_true", help="wait for new records; default: stop at the current end of the topics"
+    )
     parser.add_argument(
         "--format", choices=("text", "json"), default="text",
-        help="text: values, a line each, on a terminal with control characters escaped; json: an object a line, base64 "
-        "where a key or value is no text",
+        help="text: values, one per line, on a terminal with control characters escaped; json: one object per line, "
+        "with base64 for keys and values that are not text",
     )  # fmt: skip
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came: like Ctrl-C, but the status says which."""
+    """Raised for SIGTERM, which stops the command like Ctrl-C but with an exit status of its own."""
 
 
 @contextmanager
@@ -66,7 +70,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
     try:
         before = signal.signal(signal.SIGTERM, terminate)
-    except ValueError:  # not the main thread: signals are somebody else's
+    except ValueError:  # not the main thread: its owner handles signals
         yield
         return
     try:
@@ -76,7 +80,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Consumes until the end of the topics, Ctrl-C or SIGTERM; whichever it is, a member leaves its group."""
+    """Consumes until the end of the topics, Ctrl-C or SIGTERM; in each case a member leaves its group."""
     try:
         with _terminated_like_interrupted():
             return _consume(options)
@@ -86,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _consume(options: argparse.Namespace) -> int:
     if options.group is not None and options.partition:
-        raise ConfigError("--partition and --group: a group shares the partitions out itself")
+        raise ConfigError("--partition and --group exclude each other: the group assigns the partitions")
     start = parse_start(options.start or "earliest")
     with Cluster(options.bootstrap, timeout_s=90.0, security=target.security(options)) as cluster:
         reader = Reader(cluster, start)
@@ -113,10 +117,10 @@ def _consume(options: argparse.Namespace) -> int:
 
 
 def parse_start(text: str) -> tuple[str, int]:
-    """What `--from` says: ("time", ListOffsets timestamp) or ("offset", offset).
+    """Parses `--from` into ("time", ListOffsets timestamp) or ("offset", offset).
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: the text is neither.
     """
     if text in {"earliest", "latest"}:
         return "time", EARLIEST if text == "earliest" else LATEST
@@ -144,11 +148,11 @@ class Reader:
     """Reads partitions.
 
     Args:
-        cluster: where they are.
-        start: where to begin, see `parse_start`.
+        cluster: the brokers.
+        start: the start position, as returned by `parse_start`.
 
     Attributes:
-        positions: where each goes on: behind what was printed.
+        positions: partition -> next offset to read, after the printed records.
     """
 
     def __init__(self, cluster: Cluster, start: tuple[str, int]) -> None:
@@ -158,7 +162,7 @@ class Reader:
         self._turn = 0
 
     def take(self, places: list[Place], committed: dict[Place, int]) -> None:
-        """Reads these from now on: from what is committed, else from the start."""
+        """Sets the partitions to read: from their committed offsets, else from the start position."""
         self._cluster.partitions(sorted({topic for topic, _ in places}))
         self.positions = {place: committed[place] if place in committed else self._first(place) for place in places}
 
@@ -167,14 +171,14 @@ class Reader:
         if kind == "offset":
             return value
         offset = list_offset(self._cluster.leader(*place), *place, value)
-        return offset if offset >= 0 else self.end(place)  # nothing is as late as that
+        return offset if offset >= 0 else self.end(place)  # no record is that late
 
     def end(self, place: Place) -> int:
-        """Where a partition ends now."""
+        """Returns the current end of a partition."""
         return list_offset(self._cluster.leader(*place), *place, LATEST)
 
     def fetch(self, places: list[Place], wait_ms: int) -> tuple[Place, list[Record], int] | None:
-        """Records of one of these partitions, in turn, and where it goes on; None if there are none now."""
+        """Fetches records of one of the partitions, in turn, and its next offset; None if there are none now."""
         if not places:
             time.sleep(wait_ms / 1000)
             return None
@@ -203,10 +207,10 @@ class Reader:
 
 
 def read_records(answer: Any, position: int) -> tuple[list[Record], int]:
-    """The records of a fetched partition from a position on, without those of aborted transactions (KIP-98).
+    """Returns the records of a fetched partition from a position on, without aborted ones (KIP-98).
 
     Returns:
-        The records, and the offset behind the last batch.
+        The records, and the offset after the last batch.
     """
     data = answer.records or b""
     aborted = sorted((entry.first_offset, entry.producer_id) for entry in answer.aborted_transactions or ())
@@ -229,7 +233,7 @@ Records = list[tuple[Place, Record]]
 
 
 def _standalone(reader: Reader, follow: bool) -> Generator[Records, None, None]:
-    """Records, until every partition is where it ended at the beginning; for ever with `follow`."""
+    """Yields records up to the initial end of every partition; endlessly with `follow`."""
     ends = {place: reader.end(place) for place in reader.positions}
     while True:
         places = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
@@ -245,11 +249,11 @@ def _one_fetch(reader: Reader, places: list[Place], wait_ms: int) -> Generator[R
         if records:
             yield [(place, record) for record in records]
         if reader.positions[place] >= (records[-1].offset + 1 if records else 0):
-            reader.positions[place] = following  # behind control batches and what compaction took
+            reader.positions[place] = following  # after control batches and compacted records
 
 
 def _as_member(reader: Reader, member: GroupMember, follow: bool) -> Generator[Records, None, None]:
-    """The same as a member of a group: what was given out is committed when the next is asked for, or at the end."""
+    """Yields records as a member of a group; commits them when the next ones are requested, and at the end."""
     committed: dict[Place, int] = {}
     try:
         while True:
@@ -272,7 +276,7 @@ def _as_member(reader: Reader, member: GroupMember, follow: bool) -> Generator[R
 
 
 def _commit(member: GroupMember, reader: Reader, committed: dict[Place, int]) -> bool:
-    """Commits what moved since the last time."""
+    """Commits the positions that changed since the last commit."""
     moved = {place: offset for place, offset in reader.positions.items() if committed.get(place) != offset}
     if not moved:
         return True
@@ -283,7 +287,7 @@ def _commit(member: GroupMember, reader: Reader, committed: dict[Place, int]) ->
 
 
 def _shown_as(form: str) -> Callable[[Place, Record], str]:
-    """Chooses how records are printed: what a terminal would obey is escaped on a terminal, and nowhere else."""
+    """Chooses the output format: control characters are escaped only on a terminal."""
     if form == "json":
         return as_json
     if sys.stdout.isatty():
@@ -292,12 +296,12 @@ def _shown_as(form: str) -> Callable[[Place, Record], str]:
 
 
 def as_text(record: Record) -> str:
-    """A record's value as a line for people; what is no UTF-8 is escaped."""
+    """Formats a record's value as one line; escapes bytes that are not UTF-8."""
     return "" if record.value is None else record.value.decode(errors="backslashreplace")
 
 
 def as_json(place: Place, record: Record) -> str:
-    """A record as a JSON object."""
+    """Formats a record as a JSON object."""
     fields: dict[str, Any] = {
         "topic": place[0],
         "partition": place[1],

@@ -1,4 +1,4 @@
-"""`kcore demo`: three client libraries share a group while processes die; with `--spark`, a log's history is told."""
+"""`kcore demo`: three client libraries share a group while processes die; with `--spark`, Spark jobs over its log."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from kcore.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     parser.add_argument("--file", type=Path, help="the text whose words are counted; by default kcore's own README.md")
-    parser.add_argument("--spark", action="store_true", help="instead: make a history, and tell it with the Spark jobs")
-    parser.add_argument("--seed", type=int, help="with --spark: the seed of the traffic; by default a new one")
-    parser.add_argument("--seconds", type=float, default=25.0, help="with --spark: how long it lasts (%(default)s)")
     parser.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="with --spark: where everything goes; else a new one"
+        "--spark", action="store_true", help="generate traffic instead, and run the Spark jobs on its log"
+    )
+    parser.add_argument("--seed", type=int, help="with --spark: the seed of the traffic; random by default")
+    parser.add_argument(
+        "--seconds", type=float, default=25.0, help="with --spark: duration of the traffic (%(default)s)"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="with --spark: the output folder; a new one by default"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs the demonstration; 1 if a count was wrong, or a job failed."""
+    """Runs the demonstration; returns 1 if a count was wrong or a job failed."""
     if options.spark:
         return _run_spark(options)
     file = own_readme() if options.file is None else options.file
     if not file.is_file():
-        raise ConfigError(f"{file} is no file")
+        raise ConfigError(f"{file} is not a file")
     try:
         from kcore.demo.show import Show  # noqa: PLC0415
         from kcore.demo.story import Story  # noqa: PLC0415
@@ -40,10 +44,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def own_readme() -> Path:
-    """README.md of a checkout; of an installed kcore, the file that pip put it into.
+    """Returns README.md of a checkout, or the file that pip installed.
 
     Raises:
-        ConfigError: there is neither.
+        ConfigError: neither exists.
     """
     readme = Path(kcore.__file__).parents[1] / "README.md"
     if readme.is_file():
@@ -52,7 +56,7 @@ def own_readme() -> Path:
         for path in metadata.files("kcore") or ():
             if path.name == "METADATA":
                 return Path(str(path.locate()))
-    raise ConfigError("kcore's own README.md is not here: name a text, --file FILE")
+    raise ConfigError("kcore's README.md was not found; use --file FILE")
 
 
 def _run_spark(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`kcore export`: event logs as files, and the proof that an export is whole."""
+"""`kcore export`: exports event logs to files, and verifies that an export is complete."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ if TYPE_CHECKING:
     from kcore.spark.export.exporter import ExportReport
     from kcore.spark.export.manifest import ExportedFile, Manifest
 
-# Not taken from kcore.spark.export.exporter: arguments are known where the extra `spark` is not installed.
+# Not imported from kcore.spark.export.exporter: the arguments exist even without the extra `spark`.
 FORMATS = ("parquet", "jsonl")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments; `kcore export verify FOLDER` checks an export."""
+    """Adds the verb's arguments; `kcore export verify FOLDER` checks an export."""
     parser.add_argument(
         "data", nargs="*", metavar="DIR", help="a data folder or a broker's log folder; or: verify FOLDER"
     )
     target.add_bootstrap(parser)
-    parser.add_argument("--out", metavar="FOLDER", help="the export; one that is there is continued")
+    parser.add_argument("--out", metavar="FOLDER", help="the export folder; an existing export is continued")
     parser.add_argument(
-        "--topic", action="append", default=[], help="a topic (may be repeated); none: the internal ones"
+        "--topic", action="append", default=[], help="a topic (may be repeated); default: the internal topics"
     )
     parser.add_argument("--from", type=int, dest="from_offset", metavar="OFFSET", default=0, help="first offset")
     parser.add_argument("--to", type=int, dest="to_offset", metavar="OFFSET", help="the offset before which to stop")
-    parser.add_argument("--format", choices=FORMATS, default="parquet", help="Parquet, or an object a line")
-    parser.add_argument("--follow", action="store_true", help="go on with what a running server writes, until stopped")
-    parser.add_argument("--interval", type=float, metavar="SECONDS", default=5.0, help="how often --follow looks")
+    parser.add_argument("--format", choices=FORMATS, default="parquet", help="Parquet, or one JSON object per line")
+    parser.add_argument(
+        "--follow", action="store_true", help="continue with new records of a running server until stopped"
+    )
+    parser.add_argument("--interval", type=float, metavar="SECONDS", default=5.0, help="polling interval of --follow")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Exports, or verifies."""
+    """Exports, or verifies an export."""
     try:
         from kcore.spark.export.exporter import export, open_export, verify  # noqa: PLC0415
     except ImportError as error:
@@ -51,9 +53,9 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER")
     if options.from_offset < 0 or (options.to_offset is not None and options.to_offset < options.from_offset):
         to = "" if options.to_offset is None else f" --to {options.to_offset}"
-        raise ConfigError(f"--from {options.from_offset}{to}: no range of offsets")
+        raise ConfigError(f"--from {options.from_offset}{to}: not a range of offsets")
     if options.follow and options.bootstrap is None:
-        raise ConfigError("--follow needs --bootstrap: a folder that nobody has open does not grow")
+        raise ConfigError("--follow needs --bootstrap: a closed data folder does not grow")
     if not options.follow:
         return _report(_once(export, options))
     _report(_once(export, options))
@@ -62,17 +64,17 @@ def run(options: argparse.Namespace) -> int:
         time.sleep(options.interval)
         try:
             _report(_once(export, options, manifest), quiet=True)
-        except KcoreError as error:  # the server may come back; what was exported is kept
-            output.complain(f"{error}; trying again")
+        except KcoreError as error:  # the server may return; exported files are kept
+            output.complain(f"{error}; retrying")
 
 
 def _report(report: ExportReport, quiet: bool = False) -> int:
-    """Says what a run wrote and could not read; 1 if there was such a thing."""
+    """Prints the written rows and the records that could not be read; returns 1 if there are such records."""
     if report.files or not quiet:
         output.say(f"{report.rows} rows in {report.files} files")
     for topic, partition, offset in () if quiet else report.begun_late:
         output.say(
-            f"{topic}-{partition} begins at offset {offset}, as this export was begun: what was before is not in it"
+            f"{topic}-{partition} began at offset {offset} when this export started: earlier records are missing"
         )
     for fault in report.faults:
         output.say(f"{fault.topic}-{fault.partition}@{fault.offset}: {fault.kind}: {fault.detail}")
@@ -103,7 +105,7 @@ def _once(
 
 
 def _tell(written: ExportedFile) -> None:
-    """Shows people at a terminal that a long export goes on."""
+    """Prints the progress of a long export to a terminal."""
     if sys.stderr.isatty():
         print(f"{written.path}: {written.count} rows to offset {written.last_offset}", file=sys.stderr)
 

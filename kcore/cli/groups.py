@@ -1,4 +1,4 @@
-"""`kcore groups`: list and describe groups."""
+"""`kcore groups`: lists and describes groups."""
 
 from __future__ import annotations
 
@@ -14,37 +14,38 @@ from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
 STATES: Final[list[str]] = sorted({state.value for kind in (ClassicState, ConsumerState) for state in kind})
-"""Of groups of every kind that is served."""
+"""The states of every kind of group."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="every group with its state")
     listing.add_argument(
         "--state", action="append", default=[], type=_state, help="only groups in this state (may be repeated)"
     )
-    describing = actions.add_parser("describe", help="members of groups and what they own")
+    describing = actions.add_parser("describe", help="members of groups with their partitions")
     for action in (listing, describing):
         target.add_arguments(action)
         output.add_arguments(action)
-    describing.add_argument("--group", action="append", default=[], help="a group (may be repeated); none: all")
+    describing.add_argument("--group", action="append", default=[], help="a group (may be repeated); default: all")
 
 
 def _state(text: str) -> str:
-    """A state by Kafka's name of it, in any case: a server takes one that it does not know for one that nobody is in.
+    """Parses a state by Kafka's name, in any case: a server reports no groups for an unknown state, rather than an
+    error.
 
     Raises:
-        ArgumentTypeError: there is no such state.
+        ArgumentTypeError: the state does not exist.
     """
     for name in STATES:
         if name.lower() == text.lower():
             return name
-    raise argparse.ArgumentTypeError(f"{text!r} is no state of a group; there are {', '.join(STATES)}")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a group state; valid: {', '.join(STATES)}")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lists or describes."""
+    """Lists or describes groups."""
     with target.open_target(options) as server:
         if options.action == "list":
             groups = list_groups(server, options.state)
@@ -74,9 +75,9 @@ COLUMNS = (
 
 
 def describe(server: Target, group_ids: list[str], form: str) -> int:
-    """Prints one row a member, and one for each group without members. Returns 1 if a group was not there.
+    """Prints one row per member, and one for each group without members. Returns 1 if a group does not exist.
 
-    Epochs, targets and what a member waits for are those of consumer groups (KIP-848); classic groups have none.
+    Only consumer groups (KIP-848) have epochs, targets and pending steps; classic groups have none.
     """
     rows: list[dict[str, Any]] = []
     modern = consumer_groups(server, group_ids)
@@ -143,7 +144,7 @@ def _consumer_rows(group: Any) -> list[dict[str, Any]]:
 
 
 def _owned(protocol_type: str, assignment: bytes) -> str | None:
-    """`topic:0,1 other:2`, or the number of bytes of an assignment that is not the consumer protocol's."""
+    """Formats an assignment as `topic:0,1 other:2`, or as its size if it is not of the consumer protocol."""
     if not assignment:
         return None
     owned = owned_partitions(assignment) if protocol_type == "consumer" else None

@@ -1,4 +1,4 @@
-"""`kcore log`: dump, verify, repair, copy and compact the event log of a folder."""
+"""`kcore log`: dumps, verifies, repairs, copies and compacts the event log of a folder."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kcore.printable import clean
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     dump = actions.add_parser("dump", help="print decoded records, oldest first")
     target.add_arguments(dump)
     output.add_arguments(dump)
-    dump.add_argument("--topic", action="append", default=[], help="a topic (may be repeated); none: all")
+    dump.add_argument("--topic", action="append", default=[], help="a topic (may be repeated); default: all")
     dump.add_argument("--partition", type=int, action="append", default=[], help="a partition (may be repeated)")
     dump.add_argument("--from", type=int, dest="from_offset", metavar="OFFSET", default=0, help="first offset")
     dump.add_argument("--to", type=int, dest="to_offset", metavar="OFFSET", help="the offset before which to stop")
     dump.add_argument("--group", help="only records about this group")
     dump.set_defaults(run=_dump)
     for name, module, summary in (
-        ("verify", log_verify, "look for damage; exit status 1 if there is any"),
-        ("repair", log_repair, "keep what can be read of a damaged folder; says what is lost"),
-        ("copy", log_copy, "copy a folder, also while a server has it open"),
+        ("verify", log_verify, "detect damage; exit status 1 if there is any"),
+        ("repair", log_repair, "repair a damaged folder; lists the lost records"),
+        ("copy", log_copy, "copy a folder, even while a server has it open"),
         ("compact", log_compact, "shrink a folder's file"),
     ):
         action = actions.add_parser(name, help=summary)
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 def _dump(options: argparse.Namespace) -> int:
     selection = Selection(tuple(options.topic), tuple(options.partition), options.from_offset, options.to_offset)
     target.check(options)
-    if options.data is not None:  # a folder is read as it lies there: no engine need understand it first
+    if options.data is not None:  # read without an engine, which might fail to load the log
         events = folder_events(options.data, selection)
         _print(options, events)
     else:
@@ -59,7 +59,7 @@ def _print(options: argparse.Namespace, events: Any) -> None:
 
 
 def as_line(event: Event) -> str:
-    """One event for people."""
+    """Formats one event as a line of text."""
     when = _when(event.timestamp_ms)
     what = "" if event.key is None else f" {_short(event.key)}"
     transaction = "" if event.producer_id < 0 or event.type == "marker" else f" (transaction of {event.producer_id})"
@@ -68,7 +68,7 @@ def as_line(event: Event) -> str:
 
 
 def _when(timestamp_ms: int) -> str:
-    """Returns a time in UTC; a timestamp that is no date, which clients may well write, as a number."""
+    """Formats a time in UTC; a timestamp that is not a date, which clients may write, as a number."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")[:-6]
     except (OverflowError, OSError, ValueError):

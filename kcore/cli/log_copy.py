@@ -1,4 +1,4 @@
-"""`kcore log copy`: a copy of a data folder that a server may have open."""
+"""`kcore log copy`: copies a data folder, even while a server has it open."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from kcore.log.lmdb_copy import copy_folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The action's arguments."""
+    """Adds the action's arguments."""
     parser.add_argument("data", metavar="DIR", help="a data folder; a server may have it open")
     parser.add_argument("destination", metavar="DEST", help="the folder of the copy, new or empty")
     output.add_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Copies a folder and verifies the copy: every round acknowledged before the start is in it.
+    """Copies a folder and verifies the copy, which contains every write set acknowledged before the start.
 
     Returns:
-        0, or 1 if the copy has findings: the folder itself is damaged then.
+        0, or 1 if the copy has findings, which means that the folder itself is damaged.
 
     Raises:
         DataFolderError: the folder is damaged, or the destination is not empty.
-        LogError: there is no room, or a file cannot be read or written.
+        LogError: the disk is full, or a file cannot be read or written.
     """
     size = copy_folder(options.data, options.destination)
     findings, names, partitions = verify(options.destination)

@@ -1,4 +1,4 @@
-"""`kcore log repair`: make a damaged data folder usable again, and say what is lost."""
+"""`kcore log repair`: makes a damaged data folder usable again and lists the losses."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ SHOWN_IN_JSON = 10_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The action's arguments."""
+    """Adds the action's arguments."""
     parser.add_argument("data", metavar="DIR", help="a data folder that no server has open")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be lost, and change nothing")
-    parser.add_argument("--yes", action="store_true", help="do not ask before the folder is changed")
-    parser.add_argument(
-        "--copy-to", metavar="PATH", help="a new folder for the damaged file; DIR.damaged-1 if not given"
-    )
+    parser.add_argument("--dry-run", action="store_true", help="list the losses without changing anything")
+    parser.add_argument("--yes", action="store_true", help="change the folder without confirmation")
+    parser.add_argument("--copy-to", metavar="PATH", help="a new folder for the damaged file; default: DIR.damaged-1")
     output.add_arguments(parser)
 
 
@@ -35,11 +33,11 @@ def run(options: argparse.Namespace) -> int:
     """Repairs a folder.
 
     Returns:
-        0 if the folder is sound or was repaired; 1 if a dry run found losses, or nobody confirmed the repair.
+        0 if the folder is sound or was repaired; 1 if a dry run found losses, or the repair was not confirmed.
 
     Raises:
-        DataFolderError: the folder is in use, or no kcore folder.
-        LogError: there is no room, or the repair failed; the folder is as it was.
+        DataFolderError: the folder is in use, or is not a kcore folder.
+        LogError: the disk is full, or the repair failed; the folder is unchanged.
     """
     readers: list[FolderReader] = []
 
@@ -69,8 +67,8 @@ def _check(path: str) -> Sequence[Finding]:
 
 def _ask(losses: int) -> bool:
     if not sys.stdin.isatty():
-        raise KcoreError("the repair was not confirmed: give --yes, or --dry-run to look only")
-    print(f"Repair the folder, and lose what these {losses} lines say? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise KcoreError("the repair was not confirmed: use --yes, or --dry-run to list the losses only")
+    print(f"Repair the folder and accept these {losses} losses? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
@@ -89,7 +87,7 @@ def _print(losses: list[Loss], reader: FolderReader, form: str) -> None:
 
 
 def _conclude(options: argparse.Namespace, *, changed: bool, copy: str | None, losses: int) -> int:
-    """Print the result, and return the exit status."""
+    """Prints the result and returns the exit status."""
     if options.format == "json":
         print(json.dumps({"damaged": changed, "repaired": copy is not None, "losses": losses, "copy": copy}))
     elif not changed:

@@ -1,4 +1,4 @@
-"""`kcore log verify`: look for damage in a data folder."""
+"""`kcore log verify`: detects damage in a data folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SNAPSHOTTED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The action's arguments."""
+    """Adds the action's arguments."""
     parser.add_argument("data", metavar="DIR", help="a data folder that no server has open")
     output.add_arguments(parser)
 
@@ -39,19 +39,19 @@ def run(options: argparse.Namespace) -> int:
 
 
 def partition_name(finding: Finding, names: dict[bytes, str]) -> str | None:
-    """`topic-0`, or the topic's id where its name is not known; None for what belongs to no partition."""
+    """Returns `topic-0`, or the topic's id if its name is unknown; None for a finding without a partition."""
     key = finding.partition
     return None if key is None else f"{names.get(key.topic_id, key.topic_id.hex())}-{key.partition}"
 
 
 def verify(path: str) -> tuple[list[Finding], dict[bytes, str], int]:
-    """Everything that can be checked of a folder: its pages, every batch, every record, what compaction left.
+    """Checks a folder completely: its pages, every batch, every record, and the results of compaction.
 
     Args:
-        path: the folder; nobody has it open.
+        path: the folder; no process may have it open.
 
     Returns:
-        The findings, the names of topics by id, the number of partitions.
+        The findings, the topic names by id, and the number of partitions.
 
     Raises:
         DataFolderError: the folder is refused as a whole.
@@ -64,7 +64,7 @@ def verify(path: str) -> tuple[list[Finding], dict[bytes, str], int]:
         damaged = {one.partition for one in findings}
         for key in keys:
             log = engine.get(key)
-            # Of a log whose bytes are damaged, what its records say is not worth asking.
+            # Skip record checks if the bytes of a log are damaged.
             if log is not None and key not in damaged:
                 findings += _check(engine, log, names.get(key.topic_id))
         return findings, names, len(keys)
@@ -91,7 +91,7 @@ def _check(engine: LmdbLogEngine, log: PartitionLog, topic: str | None) -> Itera
 
 
 def _decode(log: PartitionLog, topic: str) -> Iterator[Finding]:
-    """Records of coordinators that cannot be read: a load would fail at them."""
+    """Yields the coordinator records that cannot be decoded, at which a load would fail."""
     for _, batch in log.batches(check_crc=False):
         if parse_header(batch).is_control:
             continue
@@ -101,11 +101,11 @@ def _decode(log: PartitionLog, topic: str) -> Iterator[Finding]:
                 if typed is not None and value is not None and not isinstance(typed, UnknownRecord):
                     decode_value(typed, value)
             except DecodeError as error:
-                yield Finding(log.key, offset, "record", f"a record of {topic} that cannot be read: {error}")
+                yield Finding(log.key, offset, "record", f"a record of {topic} cannot be decoded: {error}")
 
 
 def _topic_names(log: PartitionLog | None) -> dict[bytes, str]:
-    """Names by id, as far as the metadata's log can be read. Names of topics that were deleted stay known."""
+    """Reads topic names by id, as far as the metadata log is readable, including those of deleted topics."""
     names = {METADATA_TOPIC_ID: CLUSTER_METADATA}
     try:
         for _, batch in log.batches() if log is not None else ():
@@ -116,5 +116,5 @@ def _topic_names(log: PartitionLog | None) -> dict[bytes, str]:
                 elif isinstance(fact, RemoveTopicRecord):
                     names.setdefault(fact.topic_id, fact.topic_id.hex())
     except (KcoreError, CorruptBatchError, DecodeError, ValueError):
-        pass  # that log's own findings say why
+        pass  # the findings of that log report the cause
     return names

@@ -1,4 +1,4 @@
-"""`kcore offsets`: committed offsets and lag; setting offsets by a plan."""
+"""`kcore offsets`: lists committed offsets and lag, and applies restore plans."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from kcore.inspect import list_groups, offset_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="committed offset, log end and lag of each partition")
     target.add_arguments(listing)
     output.add_arguments(listing)
-    listing.add_argument("--group", action="append", default=[], help="a group (may be repeated); none: all")
+    listing.add_argument("--group", action="append", default=[], help="a group (may be repeated); default: all")
     listing.set_defaults(run=_list)
     applying = actions.add_parser("apply", help="commit the offsets of a restore plan")
     offsets_apply.add_arguments(applying)

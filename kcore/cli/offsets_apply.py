@@ -1,4 +1,4 @@
-"""`kcore offsets apply`: commits the offsets of a restore plan, once the target was looked at again."""
+"""`kcore offsets apply`: commits the offsets of a restore plan after checking the target again."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ COLUMNS = ("group", "topic", "partition", "from", "to", "result", "why")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The action's arguments."""
+    """Adds the action's arguments."""
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a .json or .csv file of `kcore spark restore-plan`")
     target.add_arguments(parser)
     output.add_arguments(parser)
-    parser.add_argument("--dry-run", action="store_true", help="look, and say what would be done")
+    parser.add_argument("--dry-run", action="store_true", help="check, and print the changes without making them")
     parser.add_argument(
-        "--partial", action="store_true", help="set what can be set, even if the target changed under other rows"
+        "--partial", action="store_true", help="apply the valid rows, even if the target changed under others"
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Carries a plan out; 1 if any of its rows is not as the plan wants it, be it that the plan itself refuses it."""
+    """Applies a plan; returns 1 if any row is not applied, including rows that the plan itself refuses."""
     from kcore.spark.restore.apply import apply  # noqa: PLC0415
     from kcore.spark.restore.plan import load  # noqa: PLC0415
     from kcore.spark.restore.target import open_brokers  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""What verbs print: aligned columns for people, JSON lines for programs."""
+"""Output of the verbs: aligned columns for people, JSON lines for programs."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any, Final
 from kcore.printable import clean
 
 CELL_CHARACTERS: Final = 250
-"""So wide is a cell at most: a group's id may have 32,767 characters. All names of topics find room."""
+"""The widest cell: a group id may have 32,767 characters. Every valid topic name fits."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--format`."""
+    """Adds `--format`."""
     parser.add_argument(
-        "--format", choices=("text", "json"), default="text", help="text: columns; json: an object a line"
+        "--format", choices=("text", "json"), default="text", help="text: columns; json: one object per line"
     )
 
 
 def say(text: object) -> None:
-    """Prints a line for people. Whatever names and messages of clients are in it, it stays one line of plain text."""
+    """Prints a line for people. Control characters in names and messages of clients are escaped."""
     print(clean(text), flush=True)
 
 
 def complain(text: object) -> None:
-    """Prints a line for people to the standard error, see `say`, with the command's name in front."""
+    """Prints a line to the standard error, prefixed with the command's name; escapes like `say`."""
     print(f"kcore: {clean(text)}", file=sys.stderr, flush=True)
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str) -> None:
-    """Prints rows under their columns' names; None is `-` for people and null for programs."""
+    """Prints rows under column names; None is `-` in text and null in JSON."""
     if form == "json":
         for row in rows:
             print(json.dumps(dict(zip(columns, row, strict=True)), default=_to_json))
@@ -45,7 +45,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], form: str)
 
 
 def _cell(text: str) -> str:
-    """A text as it may stand in a table: names come from clients, and may hold line ends, or what steers a terminal."""
+    """Formats a text as a table cell: clients' names may contain line ends and terminal control sequences."""
     text = clean(text)
     return text if len(text) <= CELL_CHARACTERS else f"{text[: CELL_CHARACTERS - 1]}…"
 

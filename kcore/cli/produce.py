@@ -1,4 +1,4 @@
-"""`kcore produce`: lines of the standard input become records of a topic."""
+"""`kcore produce`: writes lines of the standard input to a topic."""
 
 from __future__ import annotations
 
@@ -18,38 +18,43 @@ from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore_ext.batch import BatchBuilder
 
-READ_BYTES = 65_536  # what is read at a time: lines that are there together travel together
-RECORD_OVERHEAD_BYTES = 40  # of a record beside key and value, at most
+READ_BYTES = 65_536  # bytes of one read: lines that arrive together are sent together
+RECORD_OVERHEAD_BYTES = 40  # largest size of a record without key and value
 BATCH_OVERHEAD_BYTES = 100
 TIMEOUT_MS = 30_000
-NAMES_VERSION = 9  # the newest Produce that speaks of topics by name, and that old servers know
+NAMES_VERSION = 9  # the newest Produce version that addresses topics by name; old servers support it
 TRIES, PAUSE_S = 50, 0.2
 ACKS = {"all": -1, "1": 1}
 
 AGAIN = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # it was made just now, and not everywhere yet
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # just created and not yet known to all brokers
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.KAFKA_STORAGE_ERROR,
 }
-"""What was refused so was not stored: sending it again stores it once."""
+"""Errors after which no record was stored, so that a retry stores each once."""
 
 Line = tuple[bytes | None, bytes]
 """A key, or None, and a value."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     target.add_bootstrap(parser, required=True)
-    parser.add_argument("--topic", metavar="NAME", required=True, help="made if the server makes topics by itself")
     parser.add_argument(
-        "--partition", type=int, help="where all records go; else by key as Java's producer, or in turn"
+        "--topic", metavar="NAME", required=True, help="created if the server creates topics automatically"
     )
     parser.add_argument(
-        "--key-separator", metavar="TEXT", help="what stands before it in a line is the key; a line without has none"
+        "--partition", type=int, help="the partition of all records; default: by key as Java's producer, or in turn"
     )
     parser.add_argument(
-        "--acks", choices=sorted(ACKS), default="all", help="whose copies count (kcore answers when it is on the disk)"
+        "--key-separator", metavar="TEXT", help="separates the key from the value; a line without it has no key"
+    )
+    parser.add_argument(
+        "--acks",
+        choices=sorted(ACKS),
+        default="all",
+        help="required acknowledgements (kcore responds once the records are on disk)",
     )
     parser.add_argument(
         "--compression", choices=[kind.name.lower() for kind in CompressionType], default="none", help="of the batches"
@@ -57,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Produces until the input ends; says how many records were acknowledged."""
+    """Produces until the input ends; prints the number of acknowledged records."""
     separator = None if options.key_separator is None else options.key_separator.encode()
     count = 0
     with Cluster(options.bootstrap, security=target.security(options)) as cluster:
@@ -73,7 +78,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def read_lines(file: int) -> Iterator[list[bytes]]:
-    """Lines without their ends, as many at a time as are there; the last one may have no end."""
+    """Yields lists of available lines without line ends; the last line may have no end."""
     rest = b""
     while data := os.read(file, READ_BYTES):
         *lines, rest = (rest + data).split(b"\n")
@@ -84,7 +89,7 @@ def read_lines(file: int) -> Iterator[list[bytes]]:
 
 
 def split_key(line: bytes, separator: bytes | None) -> Line:
-    """A line's key and value."""
+    """Splits a line into key and value."""
     if separator is None or separator not in line:
         return None, line
     key, _, value = line.partition(separator)
@@ -92,17 +97,17 @@ def split_key(line: bytes, separator: bytes | None) -> Line:
 
 
 class Producer:
-    """Sends lines to one topic, and waits until they are acknowledged.
+    """Sends lines to one topic and waits for their acknowledgement.
 
     Args:
-        cluster: where the topic lives.
+        cluster: the brokers.
         topic: the topic.
-        partition: where everything goes; None: by key, or in turn.
-        acks: 1 or -1 for all.
+        partition: the partition of all records; None: by key, or in turn.
+        acks: 1, or -1 for all.
         compression: the codec of batches.
 
     Raises:
-        KcoreError: the topic is not there and is not made, or it has no such partition.
+        KcoreError: the topic does not exist and is not created, or it has no such partition.
     """
 
     def __init__(
@@ -124,15 +129,15 @@ class Producer:
             if found:
                 return found
             time.sleep(PAUSE_S)
-        raise KcoreError(f"there is no topic {self._topic!r}")
+        raise KcoreError(f"no such topic: {self._topic!r}")
 
     def send(self, lines: list[Line]) -> int:
-        """Sends lines; returns how many they were, once all are acknowledged.
+        """Sends lines; returns their number once all are acknowledged.
 
         Raises:
-            KcoreError: one was refused. What stands before it was taken.
+            KcoreError: a line was refused; the lines before it were stored.
         """
-        own = self._partition if self._partition is not None else next(self._turn)  # of lines without a key
+        own = self._partition if self._partition is not None else next(self._turn)  # for lines without a key
         by_partition: dict[int, list[Line]] = {}
         for key, value in lines:
             keyed = key is not None and self._partition is None
@@ -153,7 +158,7 @@ class Producer:
         )
         for key, value in lines:
             taken = builder.append(now_ms, key, value)
-            assert taken, "the batch was made as large as the lines are"
+            assert taken, "the batch is large enough for its lines"
         return bytes(builder.build())
 
     def _store(self, partition: int, batch: bytes) -> None:

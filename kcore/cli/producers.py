@@ -1,4 +1,4 @@
-"""`kcore producers`: who writes to a partition, and what open transactions keep from its readers."""
+"""`kcore producers`: lists the producers of a partition and its open transactions."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from kcore.inspect.transactions import NO_OFFSET, all_partitions, producers, sta
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     describing = actions.add_parser("describe", help="every producer that a partition knows")
     describing.add_argument("--topic", required=True, help="the topic")
-    describing.add_argument("--partition", type=int, help="the partition; none: all of the topic")
+    describing.add_argument("--partition", type=int, help="the partition; default: all of the topic")
     target.add_arguments(describing)
     output.add_arguments(describing)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Describes."""
+    """Describes producers."""
     with target.open_target(options) as server:
         places = all_partitions(server, options.topic, options.partition)
         if not places:
-            raise KcoreError(f"there is no such partition of {options.topic!r}")
+            raise KcoreError(f"no such partition of topic {options.topic!r}")
         ends = stable_offsets(server, places)
         rows = []
         for topic, partition, producer in producers(server, places):

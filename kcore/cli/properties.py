@@ -1,4 +1,4 @@
-"""Settings from where people write them: a properties file, `-c key=value`, the verb's own options."""
+"""Sources of settings: a properties file, `-c key=value`, and the verb's own options."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kcore.errors import ConfigError
 
 
 def make_config(file: Path | None, assignments: Iterable[str], options: dict[str, str]) -> Config:
-    """The configuration of a node: file, then `-c`, then the verb's own options, each over the one before.
+    """Creates a node's configuration from the file, then `-c`, then the verb's options; later sources win.
 
-    Settings that Kafka has and kcore does not are refused like any unknown one, with the place where they stand.
+    Kafka settings that kcore lacks are refused like any unknown one, with their location.
 
     Raises:
-        ConfigError: a setting is unknown or not valid; the message says where it stands and what is valid.
+        ConfigError: a setting is unknown or invalid; the message names its location and the valid values.
     """
     values: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -36,22 +36,22 @@ def make_config(file: Path | None, assignments: Iterable[str], options: dict[str
 
 
 def parse_assignments(option: str, assignments: Iterable[str]) -> dict[str, str]:
-    """Settings as they stand in a command.
+    """Parses settings of a command line.
 
     Args:
-        option: what stands before each, for the message.
-        assignments: NAME=VALUE each; of a name that stands there twice the last one counts.
+        option: the option in front of each setting, for error messages.
+        assignments: NAME=VALUE; the last assignment of a name wins.
 
     Returns:
         Values by name.
 
     Raises:
-        ConfigError: one is not NAME=VALUE.
+        ConfigError: an assignment is not NAME=VALUE.
     """
     values = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
-            raise ConfigError(f"{option} {assignment!r} is no setting; valid: {option} name=value")
+            raise ConfigError(f"{option} {assignment!r} is not a setting; valid: {option} name=value")
         values[name.strip()] = value.strip()
     return values

@@ -25,20 +25,22 @@ logger = logging.getLogger("kcore.serve")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     parser.add_argument(
-        "--data", metavar="DIR", help="the data folder, made if it is not there; without one (or kcore.data.dir) "
-        "everything is in memory, and gone with the process",
+        "--data", metavar="DIR", help="the data folder, created if missing; without it (or kcore.data.dir) "
+        "all data is in memory and lost when the process ends",
     )  # fmt: skip
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", action="append", default=[], help="where to listen (may be repeated; "
-        "[NAME://]HOST:PORT; port 0 takes a free one); instead of the setting listeners",
+        "--listen", metavar="HOST:PORT", action="append", default=[], help="address to listen on (may be repeated; "
+        "[NAME://]HOST:PORT; port 0 selects a free one); replaces the setting listeners",
     )  # fmt: skip
     parser.add_argument("--config", metavar="FILE", type=Path, help="a properties file with Kafka's names")
     parser.add_argument("-c", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting")
     parser.add_argument("--print-config", action="store_true", help="show the effective configuration and exit")
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
-    parser.add_argument("--log-format", default="text", choices=process_logging.FORMATS, help="json: an object a line")
+    parser.add_argument(
+        "--log-format", default="text", choices=process_logging.FORMATS, help="json: one object per line"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,12 +58,12 @@ def run(options: argparse.Namespace) -> int:
         print_config(config)
         return 0
     process_logging.configure(sys.stderr, options.log_level, options.log_format)
-    gc.disable()  # until all is imported: nothing of that is garbage, and looking for some is a fifth of the start
+    gc.disable()  # until all modules are imported: collections would take a fifth of the start time
     return run_loop(_serve(config, forgetful))
 
 
 def _named(listeners: list[str]) -> list[str]:
-    """Gives listeners without a name one each: PLAINTEXT, PLAINTEXT2, …"""
+    """Names unnamed listeners PLAINTEXT, PLAINTEXT2, …"""
     named = []
     for number, listener in enumerate(listeners, 1):
         suffix = "" if number == 1 else str(number)
@@ -70,15 +72,15 @@ def _named(listeners: list[str]) -> list[str]:
 
 
 def print_config(config: Config) -> None:
-    """Prints every setting with where its value came from."""
+    """Prints every setting with the source of its value."""
     for setting, value, source in config.effective():
         print(f"{setting.name}={setting.format(value) or ''}  # {source}")
 
 
 def run_loop(main: object) -> int:
-    """Runs a coroutine on uvloop where that is installed, else on asyncio's own loop."""
+    """Runs a coroutine on uvloop if it is installed, else on asyncio's own loop."""
     try:
-        import uvloop  # noqa: PLC0415  # an extra, not a must
+        import uvloop  # noqa: PLC0415  # an optional extra
     except ImportError:
         return asyncio.run(main)  # type: ignore[arg-type]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -86,13 +88,13 @@ def run_loop(main: object) -> int:
 
 
 def place_of_listeners(config: Config) -> str:
-    """Where the listeners were set, for a message that refuses them."""
+    """Returns the location of the listeners setting, for error messages."""
     places = {config.source(name) for name in ("listeners", "advertised.listeners")} - {"default"}
     return ", ".join(sorted(places)) or "default"
 
 
 def recovered(engine: Engine) -> None:
-    """Prints what was found in the data folder, and keeps the garbage collector off it."""
+    """Prints the recovery result, and excludes the loaded state from garbage collection."""
     gc.freeze()
     found = engine.recovery
     print(
@@ -103,12 +105,14 @@ def recovered(engine: Engine) -> None:
 
 
 def tune_collector() -> None:
-    """Keeps the garbage collector off what lives: groups and offsets are not in cycles, and a full collection of
-    millions of them would hold up every request. What comes and goes with a request is freed when it is done.
+    """Excludes long-lived state from garbage collection.
+
+    Groups and offsets are not in cycles, and a full collection of millions of objects would delay every request.
+    Objects of a request are freed when it ends.
     """
-    gc.freeze()  # what was imported; `recovered` does the same for what was loaded
+    gc.freeze()  # imported modules; `recovered` does the same for loaded state
     gc.enable()
-    gc.set_threshold(20_000, 50, 10)  # instead of 700, 10, 10: a fifth of a busy server's time
+    gc.set_threshold(20_000, 50, 10)  # default 700, 10, 10, which would take a fifth of a busy server's time
 
 
 async def _serve(config: Config, forgetful: bool) -> int:
@@ -123,7 +127,7 @@ async def _serve(config: Config, forgetful: bool) -> int:
     except ConfigError as error:
         raise ConfigError(f"{place_of_listeners(config)}: {error}") from None
     if forgetful:
-        logger.warning("no data folder was named (--data DIR): everything is in memory, and gone with this process")
+        logger.warning("no data folder (--data DIR): all data is in memory and will be lost when this process ends")
     tune_collector()
     engine = Engine.open(config, wait=False)
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""`kcore spark`: jobs over event logs, in a Spark session of this machine or of a cluster."""
+"""`kcore spark`: runs jobs over event logs in a local or cluster Spark session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kcore.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments: a sub-command for each job."""
+    """Adds the verb's arguments: a sub-command for each job."""
     try:
         from kcore.spark.jobs.submit import add_jobs  # noqa: PLC0415
 

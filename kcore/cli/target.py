@@ -1,4 +1,4 @@
-"""What a verb looks at: a data folder, or a running server. Both take the same typed requests."""
+"""The target of a verb: a data folder or a running server. Both answer the same typed requests."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """`DIR` or `--bootstrap`."""
+    """Adds `DIR` and `--bootstrap`."""
     parser.add_argument("data", nargs="?", metavar="DIR", help="a data folder that no server has open")
     add_bootstrap(parser)
 
 
 def add_bootstrap(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    """`--bootstrap`, and how to come in there."""
+    """Adds `--bootstrap` and the options of its connection."""
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT",
@@ -37,34 +37,34 @@ def add_bootstrap(parser: argparse.ArgumentParser, required: bool = False) -> No
 
 
 def security(options: argparse.Namespace) -> ClientSecurity | None:
-    """What the file of `--command-config` says; None without one."""
+    """Reads the security settings of `--command-config`; returns None without it."""
     if options.command_config is None:
         return None
     if options.bootstrap is None:
-        raise ConfigError("--command-config is for --bootstrap: a folder asks for no password")
+        raise ConfigError("--command-config requires --bootstrap: a data folder needs no credentials")
     from kcore.client import ClientSecurity  # noqa: PLC0415
 
     return ClientSecurity.of_file(options.command_config)
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises ConfigError unless exactly one of the two was named."""
+    """Raises ConfigError unless exactly one of folder and server was named."""
     if (options.data is None) == (options.bootstrap is None):
         raise ConfigError("name a data folder, or --bootstrap HOST:PORT of a running server")
-    security(options)  # says what is wrong with it before anything is opened
+    security(options)  # reports its errors before anything is opened
 
 
 @contextmanager
 def open_target(options: argparse.Namespace, create: bool = False) -> Iterator[Target]:
-    """Opens what the arguments name.
+    """Opens the target that the arguments name.
 
     Args:
-        options: the verb's.
-        create: whether a data folder that is not there may be made.
+        options: the verb's options.
+        create: True to create a missing data folder.
 
     Raises:
         ConfigError: neither or both were named.
-        DataFolderError: the folder cannot be opened (a server that has it open says so).
+        DataFolderError: the folder cannot be opened, e.g. because a server has it open.
     """
     check(options)
     if options.bootstrap is not None:

@@ -1,4 +1,4 @@
-"""`kcore topics`: create, list, describe and delete topics."""
+"""`kcore topics`: creates, lists, describes and deletes topics."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopic
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 
 TIMEOUT_MS = 30_000
-NAMES_VERSION = 5  # DeleteTopics 6 names topics by id too (KIP-516)
-UNSET = -1  # the server's own default
+NAMES_VERSION = 5  # DeleteTopics 6 also addresses topics by id (KIP-516)
+UNSET = -1  # the server's default
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    creating = actions.add_parser("create", help="new topics; makes the data folder if it is not there")
+    creating = actions.add_parser("create", help="create topics; creates a missing data folder")
     listing = actions.add_parser("list", help="every topic")
-    describing = actions.add_parser("describe", help="partitions of topics, with where their logs begin and end")
-    deleting = actions.add_parser("delete", help="topics that go, with everything in them")
+    describing = actions.add_parser(
+        "describe", help="partitions of topics with the first and last offsets of their logs"
+    )
+    deleting = actions.add_parser("delete", help="delete topics with all their records")
     for action in (creating, listing, describing, deleting):
         target.add_arguments(action)
     for action in (listing, describing):
@@ -31,17 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in (creating, deleting):
         action.add_argument("--topic", action="append", required=True, metavar="NAME", help="(may be repeated)")
     describing.add_argument(
-        "--topic", action="append", default=[], metavar="NAME", help="(may be repeated); none: all but internal ones"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="(may be repeated); default: all except internal ones",
     )
-    creating.add_argument("--partitions", type=int, default=UNSET, help="how many; else num.partitions of the server")
-    creating.add_argument("--replication-factor", type=int, default=UNSET, help="else the server's own")
+    creating.add_argument(
+        "--partitions", type=int, default=UNSET, help="number of partitions; default: num.partitions of the server"
+    )
+    creating.add_argument("--replication-factor", type=int, default=UNSET, help="default: the server's")
     creating.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topics")
-    creating.add_argument("--if-not-exists", action="store_true", help="a topic that is there already is no failure")
-    deleting.add_argument("--if-exists", action="store_true", help="a topic that is not there is no failure")
+    creating.add_argument("--if-not-exists", action="store_true", help="ignore existing topics")
+    deleting.add_argument("--if-exists", action="store_true", help="ignore missing topics")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Creates, lists, describes or deletes."""
+    """Creates, lists, describes or deletes topics."""
     settings = parse_assignments("--config", options.config) if options.action == "create" else {}
     with target.open_target(options, create=options.action == "create") as server:
         if options.action == "create":
@@ -82,7 +90,7 @@ def _delete(server: Target, options: argparse.Namespace) -> int:
 
 
 def _say(done: str, results: list[tuple[str, int, str | None]], fine: set[ErrorCode]) -> int:
-    """Says what became of each topic; 1 if one was refused."""
+    """Prints the result for each topic; returns 1 if one was refused."""
     status = 0
     for name, code, message in results:
         if not code:

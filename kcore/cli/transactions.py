@@ -1,4 +1,4 @@
-"""`kcore transactions`: what is open, since when, where, and what it holds back; ending what nobody else will."""
+"""`kcore transactions`: lists and describes transactions, and finds and aborts hanging ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kcore.inspect.transactions import (
 from kcore.protocol.error_codes import code_name
 
 HANGING_MINUTES = 15
-"""The broker's default of transaction.max.timeout.ms: no transaction of a living coordinator is open for longer."""
+"""The broker's default of transaction.max.timeout.ms: a live coordinator ends every transaction by then."""
 
 OPEN_COLUMNS = (
     "topic",
@@ -39,17 +39,23 @@ OPEN_COLUMNS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listing = actions.add_parser("list", help="every transactional id with its state")
     listing.add_argument("--state", action="append", default=[], help="only ids in this state (may be repeated)")
     listing.add_argument("--producer-id", action="append", default=[], type=int, help="only this producer's ids")
-    listing.add_argument("--longer-than-ms", type=int, default=-1, metavar="MS", help="only what began longer ago")
-    listing.add_argument("--pattern", metavar="RE2", help="only ids that match as a whole")
-    describing = actions.add_parser("describe", help="one row a partition of a transaction, with what it holds back")
-    describing.add_argument("--id", action="append", default=[], help="a transactional id (may be repeated); none: all")
+    listing.add_argument(
+        "--longer-than-ms", type=int, default=-1, metavar="MS", help="only transactions that have been open for longer"
+    )
+    listing.add_argument("--pattern", metavar="RE2", help="only ids that match completely")
+    describing = actions.add_parser(
+        "describe", help="one row per partition of a transaction, with the offsets that it holds back"
+    )
+    describing.add_argument(
+        "--id", action="append", default=[], help="a transactional id (may be repeated); default: all"
+    )
     hanging = actions.add_parser("find-hanging", help="open transactions that no coordinator will ever end")
-    aborting = actions.add_parser("abort", help="end a hanging transaction in one partition, by a marker of our own")
+    aborting = actions.add_parser("abort", help="abort a hanging transaction in one partition by writing its marker")
     for action in (hanging, aborting):
         action.add_argument("--topic", required=action is aborting, help="the topic")
         action.add_argument("--partition", type=int, required=action is aborting, help="the partition")
@@ -57,16 +63,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--idle-minutes",
         type=float,
         default=HANGING_MINUTES,
-        help=f"only those whose producer has written nothing for so long (default: {HANGING_MINUTES})",
+        help=f"only transactions whose producer has not written for this time (default: {HANGING_MINUTES})",
     )
-    aborting.add_argument("--start-offset", type=int, required=True, help="where it begins: see find-hanging")
+    aborting.add_argument(
+        "--start-offset", type=int, required=True, help="the first offset of the transaction, as shown by find-hanging"
+    )
     for action in (listing, describing, hanging, aborting):
         target.add_arguments(action)
         output.add_arguments(action)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lists, describes, finds or aborts."""
+    """Lists, describes, finds or aborts transactions."""
     if getattr(options, "partition", None) is not None and options.topic is None:
         raise ConfigError("--partition needs --topic")
     with target.open_target(options) as server:
@@ -90,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def describe(server: Target, transactional_ids: list[str], form: str) -> int:
-    """Prints one row a partition of each transaction, one for each id without. Returns 1 if an id is not known."""
+    """Prints one row per partition of each transaction, or one per id without any. Returns 1 if an id is unknown."""
     states = describe_transactions(server, transactional_ids)
     places = {(topic.topic, index) for state in states for topic in state.topics for index in topic.partitions}
     ends = stable_offsets(server, places)
@@ -142,7 +150,7 @@ def find_hanging(server: Target, options: argparse.Namespace) -> int:
 
 
 def abort(server: Target, options: argparse.Namespace) -> int:
-    """Aborts the transaction that begins at an offset, and prints it as it was."""
+    """Aborts the transaction that begins at an offset, and prints its previous state."""
     place = (options.topic, options.partition)
     found = [each for each in open_transactions(server, [place]) if each.start_offset == options.start_offset]
     if not found:

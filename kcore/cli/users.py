@@ -1,4 +1,4 @@
-"""`kcore users`: who can authenticate with a password (SCRAM, PLAIN)."""
+"""`kcore users`: manages users that authenticate with a password (SCRAM, PLAIN)."""
 
 from __future__ import annotations
 
@@ -25,18 +25,24 @@ MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The verb's arguments."""
+    """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    adding = actions.add_parser("add", help="a new user, or a new password; makes the data folder if it is not there")
-    removing = actions.add_parser("remove", help="a user that goes")
-    listing = actions.add_parser("list", help="every user with the mechanisms that have a password")
+    adding = actions.add_parser("add", help="add a user or change a password; creates a missing data folder")
+    removing = actions.add_parser("remove", help="remove a user")
+    listing = actions.add_parser("list", help="list users with the mechanisms that have a password")
     for action in (adding, removing):
         action.add_argument("--user", required=True, metavar="NAME", help="the user's name")
         action.add_argument(
-            "--mechanism", action="append", default=[], choices=sorted(MECHANISMS), help="(may be repeated); none: all"
+            "--mechanism",
+            action="append",
+            default=[],
+            choices=sorted(MECHANISMS),
+            help="(may be repeated); default: all",
         )
     adding.add_argument(
-        "--password-file", metavar="FILE", help="its first line is the password; - is the standard input; else it asks"
+        "--password-file",
+        metavar="FILE",
+        help="a file whose first line is the password; - reads the standard input; default: prompt",
     )
     adding.add_argument(
         "--iterations", type=int, default=MIN_ITERATIONS, help=f"{MIN_ITERATIONS} to {MAX_ITERATIONS}"
@@ -66,7 +72,7 @@ def _mechanisms(options: argparse.Namespace) -> list[ScramMechanism]:
 
 
 def _password(file: str | None) -> str:
-    """The password. It is never an argument: those can be seen by everybody on the machine."""
+    """Reads the password. It is never an argument, because every user of the machine can see those."""
     if file is None:
         password, again = _ask()
         if again != password:
@@ -86,17 +92,17 @@ def _password(file: str | None) -> str:
 def _ask() -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", getpass.GetPassWarning)  # else it reads where everybody sees what is typed
+            warnings.simplefilter("error", getpass.GetPassWarning)  # else it would read with echo on
             return getpass.getpass("password: "), getpass.getpass("again: ")
     except (EOFError, getpass.GetPassWarning):
         raise ConfigError(
-            "there is no terminal to type the password at: --password-file FILE takes it from a file, "
+            "there is no terminal to type the password at: --password-file FILE reads it from a file, "
             "--password-file - from the standard input"
         ) from None
 
 
 def add(server: Target, user: str, password: str, mechanisms: list[ScramMechanism], iterations: int) -> int:
-    """Gives a user a password; what is sent is its salted form."""
+    """Sets a user's password; sends only its salted form."""
     for mechanism in mechanisms:
         salt = secrets.token_bytes(NEW_SALT_BYTES)
         upsertion = ScramCredentialUpsertion(
@@ -112,11 +118,11 @@ def add(server: Target, user: str, password: str, mechanisms: list[ScramMechanis
 
 
 def remove(server: Target, user: str, mechanisms: list[ScramMechanism], named: bool) -> int:
-    """Takes a user's passwords away: those of all mechanisms that have one, unless mechanisms were `named`."""
+    """Removes a user's passwords: those of all mechanisms that have one, unless mechanisms were `named`."""
     if not named:
         there = users(server).get(user)
         if there is None:
-            raise KcoreError(f"there is no user {user}")
+            raise KcoreError(f"no such user: {user}")
         mechanisms = [MECHANISMS[name] for name in there]
     for mechanism in mechanisms:
         deletion = ScramCredentialDeletion(name=user, mechanism=mechanism)
@@ -126,7 +132,7 @@ def remove(server: Target, user: str, mechanisms: list[ScramMechanism], named: b
 
 
 def users(server: Target) -> dict[str, list[str]]:
-    """User -> names of the mechanisms that have a password."""
+    """Returns user -> names of the mechanisms that have a password."""
     answer = server.send(DescribeUserScramCredentialsRequest(users=None))
     _check(answer.error_code, answer.error_message)
     return {

@@ -1,4 +1,4 @@
-"""The client's side: typed requests over TCP, with TLS and SASL where a server wants them, and what comes of it."""
+"""Kafka clients: typed requests over TCP, optionally with TLS and SASL."""
 
 from kcore.client.connection import Connection, ConnectionClosedError
 from kcore.client.security import ClientSecurity

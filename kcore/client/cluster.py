@@ -1,4 +1,4 @@
-"""The brokers of a cluster as a client sees them: who leads what, and one connection to each."""
+"""A client's view of a cluster: partition leaders, and one connection to each broker."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-NAMES_VERSION = 9  # Metadata 10 and later speak of topics by id too (KIP-516)
+NAMES_VERSION = 9  # Metadata 10 and later also address topics by id (KIP-516)
 
-KEYS_VERSION = 4  # FindCoordinator 4 and later look many keys up (KIP-699)
+KEYS_VERSION = 4  # FindCoordinator 4 and later look up several keys (KIP-699)
 
 
 class Cluster:
-    """Connections to the brokers of a cluster, made again where one was given up. Not for several threads at once.
+    """Connections to the brokers of a cluster, reopened after they were closed. Not thread-safe.
 
     Args:
-        bootstrap: HOST:PORT of one of them.
-        client_id: what they call this client.
-        timeout_s: how long one answer may take.
-        security: TLS and SASL, with every broker; None: neither.
+        bootstrap: HOST:PORT of one broker.
+        client_id: the client id in every request.
+        timeout_s: time limit of one response.
+        security: TLS and SASL for every broker; None: neither.
 
     Raises:
-        ConnectionClosedError: nobody listens there.
-        AuthenticationError: a broker does not believe this client.
+        ConnectionClosedError: no server listens on `bootstrap`.
+        AuthenticationError: a broker refuses the client's credentials.
     """
 
     def __init__(
@@ -56,23 +56,23 @@ class Cluster:
             connection.close()
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """Sends a request that any broker may answer."""
+        """Sends a request that any broker can answer."""
         if self._bootstrap.closed:
             self._bootstrap = Connection.to(self._address, **self._options)
         return self._bootstrap.send(request, version)
 
     def partitions(self, topics: Sequence[str], create: bool = False) -> dict[str, list[int]]:
-        """Looks topics up, and who leads their partitions.
+        """Looks up topics and the leaders of their partitions.
 
         Args:
-            topics: their names.
-            create: whether the server may make those that are not there, if it is set up to.
+            topics: topic names.
+            create: True to let the server create missing topics, if it is configured to.
 
         Returns:
-            Topic -> its partitions in order; a topic that is not there has none.
+            Topic -> its partitions in order; a missing topic has none.
 
         Raises:
-            KcoreError: a topic cannot be asked for.
+            KcoreError: the lookup of a topic failed.
         """
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=create
@@ -90,10 +90,10 @@ class Cluster:
         return found
 
     def leader(self, topic: str, partition: int) -> Connection:
-        """A connection to the leader of a partition that `partitions` has found.
+        """Returns a connection to the leader of a partition that `partitions` has found.
 
         Raises:
-            KcoreError: it has none.
+            KcoreError: the partition has no leader.
         """
         place = self._leaders.get((topic, partition))
         if place is None:
@@ -101,10 +101,10 @@ class Cluster:
         return self._connection(place)
 
     def coordinator(self, group_id: str) -> Connection:
-        """A connection to a group's coordinator.
+        """Returns a connection to a group's coordinator.
 
         Raises:
-            KcoreError: there is none now.
+            KcoreError: no coordinator is available.
         """
         answer = self.send(FindCoordinatorRequest(coordinator_keys=[group_id]), KEYS_VERSION).coordinators[0]
         if answer.error_code:

@@ -1,4 +1,4 @@
-"""A blocking connection to any Kafka-compatible server, for tools and tests: typed requests in, typed responses out."""
+"""A blocking connection to any Kafka-compatible server, for tools and tests: typed requests and responses."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from kcore_ext.codec.frames import encode_request
 
 R = TypeVar("R")
 
-HANDSHAKE_VERSION = 1  # tokens go in SaslAuthenticate (KIP-152)
+HANDSHAKE_VERSION = 1  # tokens are sent in SaslAuthenticate (KIP-152)
 AUTHENTICATE_VERSION = 1
-API_VERSIONS_VERSION = 3  # the first that names the client's software (KIP-511); servers that do not know it say so
+API_VERSIONS_VERSION = 3  # the first to name the client's software (KIP-511); older servers answer with an error
 SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", VERSION
 RECEIVE_BYTES = 1 << 20
-"""What is taken from the socket at once, at most."""
+"""The largest single read from the socket."""
 
 
 class ConnectionClosedError(KcoreError):
-    """The server closed the connection instead of answering, or cannot be reached."""
+    """The server closed the connection without a response, or is unreachable."""
 
 
 class Connection:
-    """One connection. Not for several threads at once.
+    """One connection. Not thread-safe.
 
     Args:
         host: the server's host.
         port: its port.
-        client_id: what the server calls this client.
-        timeout_s: how long one answer may take.
+        client_id: the client id in every request.
+        timeout_s: time limit of one response.
         security: TLS and SASL; None: neither.
 
     Raises:
-        ConnectionClosedError: nobody listens there, or the two sides do not agree on TLS.
-        AuthenticationError: the server does not believe this client, or this client the server.
+        ConnectionClosedError: no server listens there, or the TLS handshake failed.
+        AuthenticationError: the server refuses the client's credentials, or does not prove its own identity.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Connection:
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
-            raise ConnectionClosedError(f"{host}:{port} cannot be reached: {error}") from error
+            raise ConnectionClosedError(f"cannot connect to {host}:{port}: {error}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if security is not None:
             try:
@@ -73,12 +73,12 @@ class Connection:
                 raise
 
     def _come_in(self, security: ClientSecurity, host: str) -> None:
-        """TLS, then SASL (KIP-43, KIP-152)."""
+        """Performs the TLS handshake, then SASL (KIP-43, KIP-152)."""
         if security.tls is not None:
             try:
                 self._socket = security.tls.wrap_socket(self._socket, server_hostname=host)
             except OSError as error:  # ssl's own errors are OSErrors
-                raise ConnectionClosedError(f"{host}: TLS failed: {error}") from error
+                raise ConnectionClosedError(f"{host}: TLS handshake failed: {error}") from error
         if not security.mechanism:
             return
         offered = self.send(SaslHandshakeRequest(mechanism=security.mechanism), HANDSHAKE_VERSION)
@@ -101,7 +101,7 @@ class Connection:
         """Connects to `HOST:PORT`."""
         host, _, port = bootstrap.rpartition(":")
         if not port.isdigit():
-            raise ConnectionClosedError(f"{bootstrap!r} is no HOST:PORT")
+            raise ConnectionClosedError(f"{bootstrap!r} is not HOST:PORT")
         return cls(host.strip("[]") or "127.0.0.1", int(port), **options)
 
     def __enter__(self) -> Connection:
@@ -116,7 +116,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed here: by `close`, or because an answer was not waited for to its end."""
+        """True if this side closed the connection: by `close`, or because a wait for a response was interrupted."""
         return self._socket.fileno() < 0
 
     def send(self, request: Request[R], version: int | None = None) -> R:
@@ -124,14 +124,14 @@ class Connection:
 
         Args:
             request: a request message.
-            version: the version to speak; None: the newest that both sides know.
+            version: the request version; None: the newest that both sides know.
 
         Returns:
             The response message.
 
         Raises:
-            ConnectionClosedError: the server closed the connection (it does so to what it cannot read).
-            TimeoutError: no answer in time; the connection is closed.
+            ConnectionClosedError: the server closed the connection, e.g. because it cannot decode the request.
+            TimeoutError: no response arrived in time; the connection is closed.
         """
         key = type(request).API_KEY
         if version is None:
@@ -141,8 +141,8 @@ class Connection:
         try:
             self._socket.sendall(data)
             frame = self._frame()
-        except BaseException as error:  # an interrupt too
-            self.close()  # the answer may still come, and would be taken for the next request's
+        except BaseException as error:  # including interrupts
+            self.close()  # the response may still arrive and would be read as that of the next request
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise ConnectionClosedError(f"the connection broke: {error}") from error
             raise
@@ -155,7 +155,7 @@ class Connection:
         return response
 
     def _newest(self, request: Any) -> int:
-        """The newest version that both sides know."""
+        """Returns the newest version that both sides know."""
         key = type(request).API_KEY
         if key == ApiKey.API_VERSIONS:
             return int(type(request).MAX_VERSION)
@@ -196,7 +196,7 @@ class Connection:
 
 
 def _behind_tags(frame: bytes, position: int) -> int:
-    """Where a tag section that begins at `position` ends (KIP-482). Servers send none in headers, but they may."""
+    """Returns the end of a tag section that begins at `position` (KIP-482). Servers may send tags in headers."""
     count, position = _uvarint(frame, position)
     for _ in range(count):
         _, position = _uvarint(frame, position)

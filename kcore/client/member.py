@@ -1,7 +1,7 @@
-"""A member of a consumer group: it joins, shares the partitions out if it leads, beats, commits and leaves.
+"""A member of a classic consumer group: joins, assigns partitions if it leads, sends heartbeats, commits and leaves.
 
-One thread, no background: `beat` is called between reads, often enough, and says when the group wants to share out
-anew.
+It runs on the caller's thread: the caller invokes `beat` regularly between reads, and rejoins when `beat` returns
+False.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ REBALANCE_MS = 60_000
 BEAT_S = 3.0
 TRIES = 100
 PAUSE_S = 0.2
-OFFSETS_VERSION = 9  # the newest ones that speak of topics by name
+OFFSETS_VERSION = 9  # the newest version that addresses topics by name
 COMMIT_VERSION = 9
 
 FORGOTTEN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
-"""The group goes on without this member: join as a new one."""
+"""Errors after which the member has to join as a new member."""
 
 REJOIN = {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION}
-"""The group has this member, and shares out anew or has done so."""
+"""Errors after which the member stays in the group, but has to rejoin for a rebalance."""
 
 
 class GroupMember:
-    """A member of a group.
+    """A member of a classic consumer group.
 
     Args:
-        cluster: where the group lives.
+        cluster: the brokers.
         group_id: the group.
-        topics: what it reads.
+        topics: the subscribed topics.
 
     Attributes:
-        owned: its partitions, (topic, partition), as of the last `join`.
+        owned: the assigned partitions, (topic, partition), as of the last `join`.
     """
 
     def __init__(self, cluster: Cluster, group_id: str, topics: Sequence[str]) -> None:
@@ -76,10 +76,10 @@ class GroupMember:
         self._beat_s = 0.0
 
     def join(self) -> None:
-        """Joins, or joins again; `owned` is what it reads from now on.
+        """Joins or rejoins the group; `owned` contains the new assignment.
 
         Raises:
-            KcoreError: the group does not want it, or its coordinator stays away.
+            KcoreError: the group refuses the member, or its coordinator stays unavailable.
         """
         for _ in range(TRIES):
             joined = self._send(self._join_request())
@@ -96,10 +96,10 @@ class GroupMember:
                     self._beat_s = time.monotonic()
                     return
             self._recover(code)
-        raise KcoreError(f"group {self.group_id!r} cannot be joined")
+        raise KcoreError(f"cannot join group {self.group_id!r}")
 
     def beat(self) -> bool:
-        """Tells the coordinator that it lives, where that is due. False: join again."""
+        """Sends a heartbeat if one is due. Returns False if the member has to rejoin."""
         now_s = time.monotonic()
         if now_s - self._beat_s < BEAT_S:
             return True
@@ -108,7 +108,7 @@ class GroupMember:
         return self._still_in(self._send(request).error_code)
 
     def committed(self) -> dict[tuple[str, int], int]:
-        """The committed offsets of its partitions; those that have none are left out."""
+        """Returns the committed offsets of its partitions, without partitions that have none."""
         by_topic: dict[str, list[int]] = {}
         for topic, partition in self.owned:
             by_topic.setdefault(topic, []).append(partition)
@@ -124,10 +124,13 @@ class GroupMember:
                     if part.committed_offset >= 0
                 }
             self._recover(answer.error_code)
-        raise KcoreError(f"offsets of group {self.group_id!r} cannot be read")
+        raise KcoreError(f"cannot fetch the offsets of group {self.group_id!r}")
 
     def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
-        """Commits the offsets at which reading goes on. False: join again, and read from what is committed."""
+        """Commits the next offsets to read.
+
+        Returns False if the member has to rejoin and read from the committed offsets.
+        """
         by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
         for (topic, partition), offset in offsets.items():
             part = OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
@@ -145,7 +148,7 @@ class GroupMember:
         return self._still_in(min(codes, default=0))
 
     def leave(self) -> None:
-        """Leaves; the others share its partitions at once."""
+        """Leaves the group; the other members take over its partitions immediately."""
         if self._member_id:
             self._send(LeaveGroupRequest(group_id=self.group_id, members=[MemberIdentity(member_id=self._member_id)]))
             self._member_id, self.owned = "", []
@@ -157,10 +160,10 @@ class GroupMember:
         return False
 
     def _recover(self, code: int) -> None:
-        """Gets ready for another try.
+        """Prepares a retry after an error.
 
         Raises:
-            KcoreError: another try does not help.
+            KcoreError: a retry cannot help.
         """
         if code in FORGOTTEN:
             self._member_id, self._generation_id = "", -1
@@ -178,11 +181,11 @@ class GroupMember:
                 return self._connection.send(request, version)
             except ConnectionClosedError:
                 raise
-            except KcoreError:  # there is no coordinator yet
+            except KcoreError:  # no coordinator yet
                 if attempt == TRIES - 1:
                     raise
                 time.sleep(PAUSE_S)
-        raise AssertionError("every try returns or raises")
+        raise AssertionError("every attempt returns or raises")
 
     def _join_request(self) -> JoinGroupRequest:
         subscription = ConsumerProtocolSubscription(topics=self.topics).encode_versioned(1)

@@ -1,4 +1,4 @@
-"""Which partition a record with a key goes to: as Java's producer decides, so that keys meet their older records."""
+"""Maps record keys to partitions as Java's producer does, so that equal keys share a partition."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SEED = 0x9747B28C
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit MurmurHash2 of `data`, unsigned."""
+    """Computes Kafka's 32-bit MurmurHash2 of `data`, unsigned."""
     length = len(data)
     hashed = _SEED ^ length
     whole = length & ~3
@@ -23,5 +23,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of a record with that key, of a topic with so many."""
+    """Returns the partition of a key in a topic with that number of partitions."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

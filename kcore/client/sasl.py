@@ -1,6 +1,7 @@
-"""The client's side of SASL: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), as token exchanges without I/O.
+"""The client side of SASL: PLAIN (RFC 4616) and SCRAM (RFC 5802, RFC 7677), as token exchanges without I/O.
 
-An exchange is a generator: it gives tokens to send, and is sent what came back. It returns when the server is believed.
+An exchange is a generator: it yields tokens to send and receives the server's tokens. It returns once the server is
+authenticated.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from kcore.security.scram import MIN_ITERATIONS, ScramMechanism
 Exchange = Generator[bytes, bytes, None]
 
 MAX_ITERATIONS: Final = 1_000_000
-"""The most that a server can make a client work."""
+"""The largest iteration count that a client accepts: it bounds the work that a server can cause."""
 
 _SERVER_FIRST = re.compile(r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9+/]+=*),i=(?P<count>[1-9]\d{0,8})")
 _SERVER_FINAL = re.compile(r"v=(?P<signature>[A-Za-z0-9+/]+=*)")
 
 
 def plain(user: str, password: str) -> Exchange:
-    """PLAIN: one token."""
+    """Runs PLAIN: a single token."""
     yield f"\0{user}\0{password}".encode()
 
 
 def scram(mechanism: ScramMechanism, user: str, password: str, nonce: str = "") -> Exchange:
-    """SCRAM: the password is proved, and the server proves that it knows it too.
+    """Runs SCRAM: client and server prove to each other that they know the password.
 
     Args:
         mechanism: the hash.
-        user: who.
-        password: its password.
-        nonce: printable ASCII without a comma; by default random.
+        user: the user's name.
+        password: the user's password.
+        nonce: printable ASCII without a comma; random by default.
 
     Raises:
-        AuthenticationError: what the server says is malformed, or it does not know the password.
+        AuthenticationError: a server message is malformed, or the server does not know the password.
     """
     nonce = nonce or secrets.token_urlsafe(24)
     name = user.replace("=", "=3D").replace(",", "=2C")
@@ -51,7 +52,7 @@ def scram(mechanism: ScramMechanism, user: str, password: str, nonce: str = "") 
         raise AuthenticationError(f"{mechanism.sasl_name}: the server's first message is malformed")
     iterations = int(found["count"])
     if not MIN_ITERATIONS <= iterations <= MAX_ITERATIONS:
-        raise AuthenticationError(f"{mechanism.sasl_name}: the server asks for {iterations} iterations")
+        raise AuthenticationError(f"{mechanism.sasl_name}: the server requests {iterations} iterations")
     salted = mechanism.salted_password(password.encode(), _decoded(mechanism, found["salt"]), iterations)
     final = f"c={base64.b64encode(b'n,,').decode()},r={found['nonce']}"
     signed = f"{bare},{first},{final}".encode()
@@ -69,14 +70,14 @@ def _text(mechanism: ScramMechanism, token: bytes) -> str:
     try:
         return token.decode()
     except UnicodeDecodeError:
-        raise AuthenticationError(f"{mechanism.sasl_name}: a message that is no UTF-8") from None
+        raise AuthenticationError(f"{mechanism.sasl_name}: the message is not UTF-8") from None
 
 
 def _decoded(mechanism: ScramMechanism, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
-        raise AuthenticationError(f"{mechanism.sasl_name}: a field that is no base64") from None
+        raise AuthenticationError(f"{mechanism.sasl_name}: a field is not base64") from None
 
 
 MECHANISMS: Final[dict[str, Callable[[str, str], Exchange]]] = {
@@ -86,4 +87,4 @@ MECHANISMS: Final[dict[str, Callable[[str, str], Exchange]]] = {
         for one in ScramMechanism
     },
 }
-"""Mechanism -> its exchange, for a user and a password."""
+"""Mechanism -> function that starts its exchange for a user and a password."""

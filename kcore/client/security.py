@@ -1,4 +1,4 @@
-"""How a client comes in: TLS and SASL, from settings with Kafka's names (and librdkafka's, where they differ)."""
+"""A client's TLS and SASL, configured by Kafka's settings (and librdkafka's, where the names differ)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NAMES: Final = {
     "sasl.jaas.config": 'a login module with username="…" password="…"',
     "sasl.username": "the user",
     "sasl.password": "and its password",
-    "ssl.truststore.location": "a PEM file with the authorities that are believed; none: those of the system",
+    "ssl.truststore.location": "a PEM file with the trusted authorities; none: those of the system",
     "ssl.truststore.type": "PEM",
     "ssl.truststore.certificates": "the authorities themselves, in PEM",
     "ssl.ca.location": "the same as ssl.truststore.location",
@@ -33,7 +33,7 @@ NAMES: Final = {
     "ssl.key.password": "the key's password",
     "ssl.endpoint.identification.algorithm": "https: the certificate must be the host's; empty or none: any",
 }
-"""Setting -> what it may be."""
+"""Setting -> its valid values."""
 
 _OURS = ("security.", "sasl.", "ssl.")
 _JAAS = re.compile(r'\b(?P<name>username|password)\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s;"]+))')
@@ -42,13 +42,13 @@ _ESCAPED = re.compile(r"\\(.)")
 
 @dataclass(frozen=True, slots=True)
 class ClientSecurity:
-    """What is said before Kafka's protocol. Its text shows no secret.
+    """The TLS and SASL configuration of a client. Its repr shows no secret.
 
     Attributes:
         tls: the TLS context; None: no TLS.
         mechanism: the SASL mechanism; "" for none.
-        user: who.
-        password: its password.
+        user: the user's name.
+        password: the user's password.
     """
 
     tls: ssl.SSLContext | None = field(default=None, repr=False)
@@ -58,17 +58,17 @@ class ClientSecurity:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> ClientSecurity:
-        """From settings; names that are not of security are somebody else's, and left alone.
+        """Reads the security settings; ignores other settings.
 
         Raises:
-            ConfigError: one is not known, or not valid, or missing; a file cannot be read.
+            ConfigError: a setting is unknown, invalid or missing, or a file cannot be read.
         """
         for name in settings:
             if name.startswith(_OURS) and name not in NAMES:
-                raise ConfigError(f"{name} is not known here; known are {', '.join(NAMES)}")
+                raise ConfigError(f"unknown setting {name}; valid: {', '.join(NAMES)}")
         for name in ("ssl.truststore.type", "ssl.keystore.type"):
             if settings.get(name, "PEM").upper() != "PEM":
-                raise ConfigError(f"{name}={settings[name]}: only PEM can be read")
+                raise ConfigError(f"{name}={settings[name]}: only PEM is supported")
         protocol = settings.get("security.protocol", "PLAINTEXT").upper()
         if protocol not in PROTOCOLS:
             raise ConfigError(f"security.protocol={protocol}; valid: {', '.join(PROTOCOLS)}")
@@ -83,7 +83,7 @@ class ClientSecurity:
 
     @classmethod
     def of_file(cls, path: str | Path) -> ClientSecurity:
-        """From a properties file, as Kafka's own tools take it. See `of`."""
+        """Reads a properties file of Kafka's tools, which `of` interprets."""
         try:
             return cls.of({name: value for name, (value, _) in read_properties(Path(path)).items()})
         except ConfigError as error:

@@ -1,12 +1,12 @@
-"""Virtual topics: names with numbered shards and no data, to share work instead of records.
+"""Virtual topics: names with numbered shards and without data, which distribute work among group members.
 
-A consumer group shares the partitions of its topics, and of what is in them it knows nothing. A topic that holds no
-records is therefore a way for any service to have its shards owned: by one member each, moved one by one when members
-come and go, with a member epoch that fences whoever was away too long (KIP-848). Members are ordinary consumers of any
-client library that speaks the protocol; a shard's progress can be kept as its committed offset.
+A consumer group distributes the partitions of its topics regardless of their contents. A topic without records is
+therefore a way for any service to have its shards owned. Each shard belongs to one member and moves individually when
+members join or leave; a member epoch fences members that were away too long (KIP-848). The members are ordinary
+consumers of any client library that implements the protocol; a committed offset can store the progress of a shard.
 
-A virtual topic is an ordinary topic that takes no message (`max.message.bytes=0`), so that it works the same on any
-Kafka-compatible server, and costs nothing but its name.
+A virtual topic is an ordinary topic that refuses every record (`max.message.bytes=0`). It works on any Kafka-compatible
+server and costs only its name.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopic
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
 SETTINGS: Final = {"max.message.bytes": "0", "cleanup.policy": "compact"}
-"""What makes a topic virtual: no message fits, and nothing is ever to be deleted for its age."""
+"""The settings of a virtual topic: no record fits, and retention never deletes anything."""
 
 TIMEOUT_MS: Final = 30_000
 
 
 class Server(Protocol):
-    """Whoever answers requests: an engine in this process, or a connection to a server."""
+    """A component that answers requests: an engine in this process, or a connection to a server."""
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """The response to a request."""
+        """Returns the response to a request."""
         ...
 
 
 def declare_virtual_topic(server: Server, name: str, shards: int) -> int:
-    """Makes sure that a virtual topic is there and has at least so many shards. May be called by every member.
+    """Creates a virtual topic with at least that many shards, unless it exists. Every member may call it.
 
     Args:
         server: an engine, or a connection.
         name: the topic.
-        shards: how many; a topic that has fewer is grown, one that has more is left alone.
+        shards: the number of shards; a topic with fewer is extended, one with more is unchanged.
 
     Returns:
-        How many shards it has.
+        The number of shards.
 
     Raises:
-        KafkaError: the server refused.
+        KafkaError: the server refused the request.
     """
     settings = [CreatableTopicConfig(name=key, value=value) for key, value in SETTINGS.items()]
     topic = CreatableTopic(name=name, num_partitions=shards, replication_factor=-1, configs=settings)
@@ -63,6 +63,6 @@ def declare_virtual_topic(server: Server, name: str, shards: int) -> int:
         return present
     growing = CreatePartitionsTopic(name=name, count=shards, assignments=None)
     (grown,) = server.send(CreatePartitionsRequest(topics=[growing], timeout_ms=TIMEOUT_MS)).results
-    if grown.error_code and grown.error_code != ErrorCode.INVALID_PARTITIONS:  # another member was quicker
+    if grown.error_code and grown.error_code != ErrorCode.INVALID_PARTITIONS:  # another member was faster
         raise KafkaError(ErrorCode(grown.error_code), grown.error_message)
     return shards

@@ -3,7 +3,7 @@
     python -m kcore.demo.actor PROTOCOL BOOTSTRAP GROUP TOPIC CLIENT_ID
     python -m kcore.demo.actor transactional BOOTSTRAP GROUP TOPIC CLIENT_ID OUT SEED
 
-SIGTERM: it leaves as it should. SIGKILL: it does not.
+On SIGTERM it leaves its group; SIGKILL simulates a crash.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _consumer(protocol: str, bootstrap: str, group: str, client_id: str) -> Any:
 
 
 def consume(protocol: str, bootstrap: str, group: str, topic: str, client_id: str, stop: threading.Event) -> None:
-    """Reads and commits until it is told to stop."""
+    """Reads and commits until `stop` is set."""
     from confluent_kafka import KafkaException  # noqa: PLC0415
 
     consumer = _consumer(protocol, bootstrap, group, client_id)
@@ -60,7 +60,7 @@ def consume(protocol: str, bootstrap: str, group: str, topic: str, client_id: st
 
 
 def pipe(bootstrap: str, group: str, topic: str, client_id: str, out: str, seed: int, stop: threading.Event) -> None:
-    """Reads, writes and commits in transactions; aborts some, forgets to end some until they time out."""
+    """Reads, writes and commits in transactions; aborts some, and leaves some open until they time out."""
     from confluent_kafka import KafkaException, Producer  # noqa: PLC0415
 
     chance = random.Random(seed)
@@ -100,7 +100,7 @@ def pipe(bootstrap: str, group: str, topic: str, client_id: str, out: str, seed:
 
 
 def main() -> None:
-    """Plays its part until SIGTERM."""
+    """Runs the actor until SIGTERM."""
     kind, bootstrap, group, topic, client_id, *more = sys.argv[1:]
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())

@@ -1,4 +1,4 @@
-"""The consumers of the demonstration: started, listened to, killed."""
+"""Consumer processes of the demonstration."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class Worker:
-    """A consumer process; what it says arrives in a queue as (its name, the event).
+    """A consumer process; its events arrive in a queue as (name, event).
 
     Args:
-        library: which client library it uses; its name too.
+        library: its client library, which is also its name.
         arguments: bootstrap, group, topic, pause.
         events: the queue.
     """
@@ -45,16 +45,16 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True while the process runs."""
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Sends SIGKILL."""
         self._process.kill()
         self._process.wait()
 
     def stop(self, timeout_s: float = 15.0) -> None:
-        """SIGTERM; SIGKILL if it does not end in time."""
+        """Sends SIGTERM, and SIGKILL if the process does not end in time."""
         self._process.terminate()
         try:
             self._process.wait(timeout_s)

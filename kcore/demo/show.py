@@ -1,4 +1,4 @@
-"""How the demonstration looks at a terminal."""
+"""Terminal output of the demonstration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = {"confluent-kafka": "cyan", "kafka-python": "yellow", "aiokafka": "mag
 
 
 class Show:
-    """Prints what happens, with the time since the start in front."""
+    """Prints events of the demonstration, prefixed with the time since the start."""
 
     def __init__(self) -> None:
         self.console = Console(highlight=False)
@@ -30,37 +30,37 @@ class Show:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the start."""
+        """The seconds since the start."""
         return time.monotonic() - self._started_s
 
     def say(self, who: str, what: str, style: str = "") -> None:
-        """One line: the time, who, what."""
+        """Prints one line: the time, the actor and its action."""
         line = Text(f"{self.elapsed_s:6.1f} s  ", style="dim")
         line.append(f"{who:<16}", style=COLOURS.get(who, "bold"))
         line.append(what, style=style)
         self.console.print(line)
 
     def command(self, words: Sequence[str]) -> None:
-        """A command that is about to run."""
+        """Prints a command that is about to run."""
         self.console.print()
         self.console.print(
             Text(f"{self.elapsed_s:6.1f} s  ", style="dim").append(f"$ {shlex.join(words)}", "bold"), soft_wrap=True
         )
 
     def rebalance(self, cause: str, owners: Owners) -> None:
-        """A rebalance came to its end: why, and who owns what now."""
+        """Prints the cause of a completed rebalance and the new owners."""
         self._rebalances += 1
         self.console.print(Rule(f"rebalance {self._rebalances}: {cause}", style="blue", align="left"))
         for member, partitions in sorted(owners.partitions.items()):
             self.say(member, "owns " + (", ".join(map(str, partitions)) or "nothing"))
 
     def progress(self, counted: int, total: int) -> None:
-        """How far the counting is."""
+        """Prints the progress of the count."""
         filled = 40 * counted // max(total, 1)
         self.say("counted", f"{'█' * filled}{'░' * (40 - filled)} {counted} of {total} lines")
 
     def offsets(self, title: str, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Committed offsets and lag, a line a partition."""
+        """Prints committed offsets and lag, one line per partition."""
         table = Table(title=title, title_justify="left", pad_edge=False)
         for name in ("partition", "committed", "log end", "lag"):
             table.add_column(name, justify="right")
@@ -70,11 +70,11 @@ class Show:
         self.console.print(table)
 
     def panel(self, title: str, text: str, style: str = "green") -> None:
-        """Something that matters."""
+        """Prints a highlighted text."""
         self.console.print(Panel(text, title=title, border_style=style, title_align="left", expand=False))
 
     def events(self, events: Iterable[Event]) -> None:
-        """The tail of the event log."""
+        """Prints the tail of the event log."""
         table = Table(title="tail of the event log (kcore log dump)", title_justify="left", pad_edge=False)
         table.add_column("offset", justify="right", no_wrap=True)
         table.add_column("record", no_wrap=True)
@@ -85,7 +85,7 @@ class Show:
         self.console.print(table)
 
     def counts(self, counts: Counter[str]) -> None:
-        """The most frequent words."""
+        """Prints the most frequent words."""
         words = "  ".join(f"{word} {count}" for word, count in counts.most_common(8))
         self.say("words", f"{len(counts)} different, {sum(counts.values())} in all; most often: {words}")
 
@@ -96,7 +96,7 @@ def _about(event: Event) -> str:
 
 
 def _brief(value: Any) -> str:
-    """What a record says, without what the demonstration does not need: ids, timestamps, bytes."""
+    """Summarises a record without ids, timestamps and bytes."""
     if value is None:
         return "<deleted>"
     if "members" in value:

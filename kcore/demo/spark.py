@@ -1,4 +1,4 @@
-"""The Spark demonstration: a history is made by a real server and real clients, then told by the jobs over its log."""
+"""The Spark demonstration: a real server and real clients produce a history, and Spark jobs analyse its log."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class SparkStory:
     """One run.
 
     Args:
-        folder: where data, export, tables and report go; what an earlier run left there is replaced.
-        seed: of the traffic.
-        seconds: how long the traffic lasts.
-        show: where it is told.
+        folder: the output folder of data, export, tables and report; replaces the results of an earlier run.
+        seed: the seed of the traffic.
+        seconds: the duration of the traffic.
+        show: prints the progress.
     """
 
     def __init__(self, folder: Path, seed: int, seconds: float, show: Show) -> None:
@@ -50,7 +50,7 @@ class SparkStory:
         self.statuses: list[tuple[str, int]] = []
 
     def run(self) -> bool:
-        """Makes the history and tells it. Returns whether every command ended as it should."""
+        """Produces the history and runs the jobs. Returns True if every command succeeded."""
         check_java()
         _use_spark_settings()
         data = self.folder / "data"
@@ -81,7 +81,7 @@ class SparkStory:
         return (begun_ms + time.time_ns() // 1_000_000) // 2
 
     def _export(self, data: Path, events: str) -> None:
-        """`kcore export`, and its proof."""
+        """Runs `kcore export` and verifies the export."""
         from kcore.spark.events.sources import open_source  # noqa: PLC0415
         from kcore.spark.export.exporter import export, verify  # noqa: PLC0415
 
@@ -96,7 +96,7 @@ class SparkStory:
         self.statuses.append(("export verify", len(findings)))
 
     def _job(self, job: str, *arguments: str) -> None:
-        """`kcore spark JOB`, in this process: the jobs' sessions follow each other in one Java machine."""
+        """Runs `kcore spark JOB` in this process: all jobs share one Java machine, with one session after the other."""
         command = [job, *arguments, "--master", MASTER]
         self.show.command(["kcore", "spark", *command])
         self.statuses.append((f"spark {job}", submit.main(command)))
@@ -123,7 +123,7 @@ def _use_spark_settings() -> None:
 
 
 def run(folder: Path, seed: int, seconds: float) -> bool:
-    """The demonstration; see `SparkStory`. ConfigError if something that it needs is not installed."""
+    """Runs the demonstration. Raises ConfigError if a dependency is not installed."""
     for name in ("confluent_kafka", "pyspark", "pyarrow"):
         try:
             __import__(name)

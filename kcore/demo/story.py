@@ -1,4 +1,4 @@
-"""The story: three client libraries share a group, one of them dies, the server dies, and nothing is lost."""
+"""The demonstration: three client libraries share a group, one consumer and the server are killed, nothing is lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Story:
 
     Args:
         path: the text file.
-        show: where it is told.
+        show: prints the progress.
     """
 
     def __init__(self, path: Path, show: Show) -> None:
@@ -54,7 +54,7 @@ class Story:
         self._shown_at_s = 0.0
 
     def run(self) -> bool:
-        """Tells the story. Returns whether every count was right."""
+        """Runs the demonstration. Returns True if every count was right."""
         try:
             self._begin()
             self._until("all three own partitions", lambda: self._owning() == set(LIBRARIES))
@@ -178,7 +178,7 @@ class Story:
             self._look()
 
     def _drain(self, wait_s: float) -> None:
-        """Takes what the consumers said."""
+        """Handles the consumers' events."""
         try:
             self._take(*self._events.get(timeout=wait_s) if wait_s else self._events.get_nowait())
             while True:
@@ -198,7 +198,7 @@ class Story:
             raise KcoreError(f"the {library} consumer ended by itself")
 
     def _look(self) -> None:
-        """Asks the server who owns what; tells a rebalance when it is over."""
+        """Fetches the owners from the server, and prints a completed rebalance."""
         assert self._watch is not None
         owners = self._watch.owners()
         if owners is not None and owners != self.owners:

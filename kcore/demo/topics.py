@@ -8,14 +8,14 @@ TIMEOUT_S = 30
 
 
 def make_topics(bootstrap: str, topics: Mapping[str, int]) -> None:
-    """Makes topics, and waits until they are there.
+    """Creates topics and waits until they exist.
 
     Args:
         bootstrap: the server.
-        topics: topic -> how many partitions it has.
+        topics: topic -> number of its partitions.
 
     Raises:
-        confluent_kafka.KafkaException: the server refused.
+        confluent_kafka.KafkaException: the server refused the request.
     """
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415
     from confluent_kafka.cimpl import NewTopic  # noqa: PLC0415

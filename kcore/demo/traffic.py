@@ -1,4 +1,4 @@
-"""Traffic with a history worth telling, from a seed: three protocols, joins, leaves, crashes, transactions."""
+"""Seeded traffic for the Spark demonstration: three protocols, joins, leaves, crashes, transactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SETTINGS: Final = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
-"""What the server is started with: short timeouts, so that a history fits into half a minute."""
+"""The server's settings: short timeouts, so that a history fits into half a minute."""
 
 TOPICS: Final = {"orders": 6, "payments": 6, "clicks": 4, "invoices": 2}
 RECORDS_PER_S: Final = 400
@@ -33,7 +33,7 @@ STOP_S: Final = 10.0
 
 
 class Cast(NamedTuple):
-    """A group: the protocol of its members, what they read, how many there are at first."""
+    """A group: its members' protocol, its topic, and its initial number of members."""
 
     protocol: str
     topic: str
@@ -46,13 +46,13 @@ GROUPS: Final = {
     "click-counters": Cast("cooperative", "clicks", 2),
     "invoicing": Cast("transactional", "orders", 2),
 }
-"""Group -> who plays in it at first."""
+"""Group -> its initial members."""
 STORMY: Final = "payment-desk"
 """The group whose members come and go in quick succession near the end."""
 
 
 class Act(NamedTuple):
-    """Something that happens: when, in seconds from the start; join, leave or crash; in which group."""
+    """An event: its time in seconds from the start; join, leave or crash; its group."""
 
     at_s: float
     what: str
@@ -60,7 +60,7 @@ class Act(NamedTuple):
 
 
 def script(seed: int, seconds: float) -> list[Act]:
-    """What happens, by time: joins, leaves and crashes, and a storm. The same seed gives the same script."""
+    """Generates events by time: joins, leaves and crashes, and a storm. A seed always gives the same script."""
     chance = random.Random(seed)
     acts = []
     for group in GROUPS:
@@ -80,8 +80,8 @@ class Traffic:
 
     Args:
         bootstrap: the server.
-        seed: of everything that is left to chance.
-        say: told what happens: (who, what).
+        seed: the seed of all random choices.
+        say: receives each event as (actor, action).
     """
 
     def __init__(self, bootstrap: str, seed: int, say: Callable[[str, str], None]) -> None:
@@ -94,7 +94,7 @@ class Traffic:
         self.produced = 0
 
     def play(self, seconds: float) -> None:
-        """Everything, for so long. Whoever is alive at the end leaves."""
+        """Runs the script for this time. Members that are alive at the end leave."""
         make_topics(self._bootstrap, TOPICS)
         done = threading.Event()
         feeder = threading.Thread(target=self._feed, args=(done,), daemon=True)
@@ -114,7 +114,7 @@ class Traffic:
             self._end()
 
     def _feed(self, done: threading.Event) -> None:
-        """Writes records to every topic that is read, evenly."""
+        """Writes records evenly to all topics."""
         from confluent_kafka import Producer  # noqa: PLC0415
 
         producer = Producer({"bootstrap.servers": self._bootstrap, "enable.idempotence": True, "log_level": 0})

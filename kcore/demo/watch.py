@@ -1,4 +1,4 @@
-"""What the demonstration knows of the group: asked of the server, told apart from what it knew before."""
+"""The demonstration's view of the group: fetches it from the server and detects changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Owners(NamedTuple):
 
 
 class GroupWatch:
-    """Asks a server for one group, as any admin client would; survives the server's deaths.
+    """Describes one group like any admin client; reconnects after a server crash.
 
     Args:
         bootstrap: the server.
@@ -50,13 +50,13 @@ class GroupWatch:
             raise
 
     def close(self) -> None:
-        """Forgets the connection."""
+        """Closes the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def owners(self) -> Owners | None:
-        """Who owns what, or None while the group is not stable or the server is away."""
+        """Returns the partition owners, or None while the group is not stable or the server is down."""
         try:
             group = self._send(DescribeGroupsRequest(groups=[self._group])).groups[0]
         except (ConnectionClosedError, TimeoutError):
@@ -71,5 +71,5 @@ class GroupWatch:
         return Owners(members, partitions)
 
     def offsets(self) -> list[tuple[Any, ...]]:
-        """Committed offsets and lag: (group, topic, partition, committed, end, lag, metadata)."""
+        """Returns committed offsets and lag: (group, topic, partition, committed, end, lag, metadata)."""
         return offset_rows(self._connected(), [self._group])

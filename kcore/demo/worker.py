@@ -1,8 +1,8 @@
-"""A consumer of the demonstration, in a process of its own: counts words, says which as JSON lines.
+"""A consumer process of the demonstration: counts words and prints them as JSON lines.
 
     python -m kcore.demo.worker LIBRARY BOOTSTRAP GROUP TOPIC PAUSE_S
 
-A record is said before its offset is committed, so that whoever reads the lines has each record at least once, and,
+It prints a record before it commits its offset. A reader of the lines therefore gets each record at least once and,
 keyed by partition and offset, exactly once.
 """
 
@@ -28,23 +28,23 @@ WORD = re.compile(r"\w+")
 
 
 def words_of(line: str) -> Counter[str]:
-    """The words of a line, in lower case, with how often each stands in it."""
+    """Counts the words of a line, in lower case."""
     return Counter(WORD.findall(line.lower()))
 
 
 def say(event: str, **fields: Any) -> None:
-    """One line for the demonstration."""
+    """Prints one event as a JSON line."""
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
 def say_counted(partition: int, records: Iterable[tuple[int, bytes | None]]) -> None:
-    """Says which records were counted, and what was in them."""
+    """Prints the counted records with their words."""
     counted = [[offset, words_of((value or b"").decode("utf-8", "replace"))] for offset, value in records]
     say("counted", partition=partition, records=counted)
 
 
 def consume_confluent(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
-    """librdkafka, by confluent-kafka."""
+    """Consumes with librdkafka (confluent-kafka)."""
     from confluent_kafka import Consumer, KafkaException  # noqa: PLC0415
 
     consumer = Consumer(
@@ -81,7 +81,7 @@ def consume_confluent(bootstrap: str, group: str, topic: str, pause_s: float, st
 
 
 def consume_kafka_python(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
-    """The pure Python client, kafka-python."""
+    """Consumes with kafka-python, a pure Python client."""
     from kafka import KafkaConsumer  # noqa: PLC0415
     from kafka.coordinator.assignors.range import RangePartitionAssignor  # noqa: PLC0415
     from kafka.errors import KafkaError  # noqa: PLC0415
@@ -146,7 +146,7 @@ async def _consume_aiokafka(bootstrap: str, group: str, topic: str, pause_s: flo
 
 
 def consume_aiokafka(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
-    """The asyncio client, aiokafka."""
+    """Consumes with aiokafka, an asyncio client."""
     asyncio.run(_consume_aiokafka(bootstrap, group, topic, pause_s, stop))
 
 

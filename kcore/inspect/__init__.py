@@ -1,4 +1,4 @@
-"""Looking into logs and groups: of a data folder, of an engine, of a running server."""
+"""Inspection of logs and groups in a data folder, an engine, or a running server."""
 
 from kcore.inspect.events import Event, decode_batch
 from kcore.inspect.groups import Target, list_groups, log_ends, offset_rows, owned_partitions

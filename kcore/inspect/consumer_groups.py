@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) as ConsumerGroupDescribe shows them, and what follows from it for each member."""
+"""Descriptions of consumer groups (KIP-848), and each member's reconciliation progress."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Part = tuple[str, int]
 
 
 class MemberProgress(NamedTuple):
-    """How far a member is.
+    """The reconciliation progress of a member.
 
     Attributes:
-        state: "Stable"; "Unrevoked" while it has what it shall not have; "Unreleased" while it lacks what it shall
-            have; "Behind" while all it lacks is the epoch; "Away" for a static member that may come back.
-        waits_for: what must happen next, None for a member that has its target while no newer one is due.
+        state: "Stable"; "Unrevoked" while it owns partitions outside of its target; "Unreleased" while target
+            partitions are missing; "Behind" if only its epoch is old; "Away" for a static member that may return.
+        waits_for: the next required step; None for a member that has its target, unless a newer target is due.
     """
 
     state: str
@@ -30,7 +30,7 @@ class MemberProgress(NamedTuple):
 
 
 def consumer_groups(server: Target, group_ids: Sequence[str]) -> dict[str, Any]:
-    """Those of the groups that are consumer groups, described; a server that knows none has none."""
+    """Describes the given groups that are consumer groups; a server without KIP-848 has none."""
     if not group_ids:
         return {}
     try:
@@ -41,7 +41,7 @@ def consumer_groups(server: Target, group_ids: Sequence[str]) -> dict[str, Any]:
 
 
 def progress(group: Any, member: Any) -> MemberProgress:
-    """How far a member of a described group is."""
+    """Returns the reconciliation progress of a described group's member."""
     has, target = parts_of(member.assignment), parts_of(member.target_assignment)
     if member.member_epoch == AWAY_EPOCH:
         return MemberProgress("Away", "its instance to come back")
@@ -58,12 +58,12 @@ def progress(group: Any, member: Any) -> MemberProgress:
 
 
 def parts_of(assignment: Any) -> set[Part]:
-    """The partitions of a described assignment."""
+    """Returns the partitions of a described assignment."""
     return {(topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions}
 
 
 def shown(parts: Iterable[Part]) -> str | None:
-    """`topic:0,1 other:2`; None for nothing."""
+    """Formats partitions as `topic:0,1 other:2`; None for no partitions."""
     by_topic: dict[str, list[str]] = {}
     for topic, index in sorted(parts):
         by_topic.setdefault(topic, []).append(str(index))
@@ -71,7 +71,7 @@ def shown(parts: Iterable[Part]) -> str | None:
 
 
 def _holders(group: Any, member: Any, lacking: set[Part]) -> str:
-    """Who still has what a member lacks."""
+    """Describes which members own the partitions that a member lacks."""
     said = []
     free = set(lacking)
     for other in group.members:

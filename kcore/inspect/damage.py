@@ -1,7 +1,7 @@
-"""Judgement of stored batches for a repair: which ones cannot be loaded, what they held, and which topics are missing.
+"""Assesses stored batches for a repair: batches that cannot be loaded, their contents, and missing topics.
 
-The log itself knows bytes and offsets. Here are the rules of those who read it: records must decode, and the metadata
-must name each topic before its partitions.
+The log handles only bytes and offsets. This module knows the rules of its readers: records must decode, and the
+metadata must name each topic before its partitions.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from kcore_ext.batch import BatchBuilder, CorruptBatchError, iter_entries, parse
 
 MAX_BATCH_BYTES = 1 << 20
 PRODUCER_IDS_AHEAD = 1_000
-"""Producer ids are given out in blocks of so many: a block that was begun counts as used."""
+"""Producer ids are allocated in blocks of this size: a partly used block counts as used."""
 _UNREADABLE = (KcoreError, CorruptBatchError, DecodeError, ValueError, IndexError, OverflowError, MemoryError)
 
 Batches = Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]
 
 
 class FolderReader:
-    """The reader of one damaged folder; see `kcore.log.repair_plan.Reader`.
+    """The reader of one damaged folder; implements `kcore.log.repair_plan.Reader`.
 
     Attributes:
-        names: topic id -> name, also of topics that were deleted.
+        names: topic id -> name, including deleted topics.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class FolderReader:
         self._rehearsal: Rehearsal | None = None
 
     def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
-        """The reason why a sound batch cannot be loaded, or None."""
+        """Returns the reason why an undamaged batch cannot be loaded, or None."""
         try:
             validate(batch, decompress=decompress)
             header = parse_header(batch)
@@ -82,13 +82,13 @@ class FolderReader:
         return self._rehearsal.refusal(topic, key, batch)
 
     def close(self) -> None:
-        """Release what the judgements needed."""
+        """Releases the resources of the assessment."""
         if self._rehearsal is not None:
             self._rehearsal.close()
             self._rehearsal = None
 
     def _judge_metadata(self, batch: bytes) -> str | None:
-        """Refuse a batch that would fail the load: an unknown record, or a partition of a topic that is not there."""
+        """Refuses a batch that would fail the load: an unknown record, or a partition of a missing topic."""
         names, partitions = dict(self.names), dict(self._partitions)
         for offset, _, _, value in iter_entries(batch, decompress=decompress):
             try:
@@ -118,10 +118,10 @@ class FolderReader:
             self._next_producer_id = max(self._next_producer_id, record.next_producer_id)
         return None
 
-    # ---- what the metadata has lost
+    # ---- lost metadata
 
     def amend(self, plan: Plan, batches: Batches) -> None:
-        """Name topics again whose metadata is lost while their partitions are there, and count producer ids on."""
+        """Restores the metadata of topics whose partitions exist, and advances the producer ids."""
         by_topic: dict[bytes, list[PartitionPlan]] = {}
         for partition in plan.partitions:
             topic_id = partition.key.topic_id
@@ -149,7 +149,7 @@ class FolderReader:
             _append_metadata(plan, records)
 
     def _guess(self, partitions: list[PartitionPlan], batches: Batches) -> str | None:
-        """The internal topic that the first records of some partitions are of, or None."""
+        """Guesses the internal topic from the first records of some partitions, or returns None."""
         for partition in partitions:
             for _, batch in batches(partition):
                 if not parse_header(batch).record_count or parse_header(batch).is_control:
@@ -166,7 +166,7 @@ class FolderReader:
 
 
 def _decode(topic: str, name: bytes | None, value: bytes | None) -> bool:
-    """Decode a record of a coordinator; returns whether it is of a known type. Raises DecodeError."""
+    """Decodes a coordinator record; returns True if its type is known. Raises DecodeError."""
     if name is None:
         return False
     typed = decode_key(topic, name)
@@ -178,7 +178,7 @@ def _decode(topic: str, name: bytes | None, value: bytes | None) -> bool:
 
 
 def _lost_topics(losses: list[Loss]) -> dict[bytes, str]:
-    """Names of topics in damaged batches of the metadata, as far as these can be read."""
+    """Returns topic names from damaged metadata batches, as far as these are readable."""
     found = {}
     for loss in losses:
         if loss.partition is not None and loss.partition.topic_id == METADATA_TOPIC_ID and loss.batch:
@@ -193,7 +193,7 @@ def _lost_topics(losses: list[Loss]) -> dict[bytes, str]:
 
 
 def _append_metadata(plan: Plan, records: list[Record]) -> None:
-    """Append a batch to the metadata's log; the log is created if it is lost."""
+    """Appends a batch to the metadata log, which is created if it is lost."""
     key = PartitionKey(METADATA_TOPIC_ID, 0)
     log = next((one for one in plan.partitions if one.key == key), None)
     if log is None:
@@ -214,11 +214,11 @@ def _append_metadata(plan: Plan, records: list[Record]) -> None:
     log.changed = True
 
 
-# ---- what a loss held
+# ---- contents of a loss
 
 
 def contents(loss: Loss, topic: str | None, limit: int) -> list[str]:
-    """What can still be read of the records of a damaged batch: of a coordinator's their keys, else key and value."""
+    """Describes the readable records of a damaged batch: keys of coordinator records, otherwise key and value."""
     found: list[str] = []
     for name, value in _entries(loss.batch):
         if len(found) == limit:
@@ -228,7 +228,7 @@ def contents(loss: Loss, topic: str | None, limit: int) -> list[str]:
 
 
 def _entries(batch: bytes) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Keys and values of a batch that may be damaged, up to the first that cannot be read."""
+    """Yields keys and values of a batch that may be damaged, up to the first unreadable record."""
     if not batch:
         return
     try:

@@ -1,4 +1,4 @@
-"""Events: what stands in a log, decoded for people and programs."""
+"""Events: the records of a log, decoded for people and programs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class Event(NamedTuple):
     """One record of a log.
 
     Attributes:
-        topic: where it stands.
-        partition: in which partition.
-        offset: at which offset.
+        topic: the record's topic.
+        partition: its partition.
+        offset: its offset.
         timestamp_ms: its timestamp.
         type: the record's type (`GroupMetadata`, `OffsetCommit`, …), `marker` for the end of a transaction, `record`
-            in a topic of users, `unknown` for a type that this version does not know, `unreadable` for a record of an
-            internal topic that cannot be decoded: a coordinator cannot load it.
+                in a user topic, `unknown` for a type that this version does not know, `unreadable` for a record of an
+                internal topic that cannot be decoded, which its coordinator cannot load.
         key: the key's fields, or its text.
         value: the value's fields, or its text; None for a tombstone.
-        producer_id: whose transaction it stands in, -1 for none.
+        producer_id: the producer of the record's transaction, -1 for none.
     """
 
     topic: str
@@ -42,16 +42,16 @@ class Event(NamedTuple):
     producer_id: int = -1
 
     def concerns(self, group_id: str) -> bool:
-        """Whether it is about a group."""
+        """Returns True if the event concerns a group."""
         return isinstance(self.key, dict) and group_id in (self.key.get("group"), self.key.get("group_id"))
 
 
 SECRETS: dict[type, frozenset[str]] = {UserScramCredentialRecord: frozenset({"salt", "stored_key", "server_key"})}
-"""Fields that no dump shows: with them a reader could try passwords, and pretend to be the server."""
+"""Fields that no dump shows: they would allow a reader to guess passwords or impersonate the server."""
 
 
 def to_builtins(value: Any) -> Any:
-    """A message as dicts, lists and plain values; bytes become text where they are, else hex."""
+    """Converts a message to dicts, lists and scalars; bytes become text if they are readable, else hex."""
     if isinstance(value, Struct):
         secret = SECRETS.get(type(value), frozenset())
         return {
@@ -66,7 +66,7 @@ def to_builtins(value: Any) -> Any:
 
 
 def readable(data: bytes | None) -> str | None:
-    """Bytes as text if they are printable UTF-8, else as hex with 0x in front."""
+    """Formats bytes as text if they are printable UTF-8, else as hex with the prefix 0x."""
     if data is None:
         return None
     try:
@@ -77,10 +77,10 @@ def readable(data: bytes | None) -> str | None:
 
 
 def decode_batch(topic: str, partition: int, batch: bytes) -> Iterator[Event]:
-    """The events of one record batch.
+    """Yields the events of one record batch.
 
     Raises:
-        CorruptBatchError: the bytes are no whole batch.
+        CorruptBatchError: the bytes are not a complete batch.
     """
     header = parse_header(batch)
     producer_id = header.producer_id if header.is_transactional else -1
@@ -96,7 +96,7 @@ def decode_batch(topic: str, partition: int, batch: bytes) -> Iterator[Event]:
 
 
 def _decode(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, Any, Any]:
-    """Type, key and value of a record; one that its coordinator could not decode is `unreadable`."""
+    """Decodes type, key and value of a record; the type is `unreadable` if its coordinator could not decode it."""
     try:
         return _decode_known(topic, key, value)
     except DecodeError:

@@ -1,4 +1,4 @@
-"""Groups and offsets, asked by typed requests of whoever answers them."""
+"""Groups and offsets, fetched by typed requests from a server or engine."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 EARLIEST, LATEST = -2, -1  # ListOffsets: the start and the end of a log
-NAMES_VERSION = 9  # OffsetFetch 10 tells topic ids instead of names (KIP-848)
+NAMES_VERSION = 9  # OffsetFetch 10 returns topic ids instead of names (KIP-848)
 
 
 class Target(Protocol):
     """Answers typed requests: an engine in this process, or a connection to a server."""
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """The response to a request."""
+        """Returns the response to a request."""
         ...
 
 
 def list_groups(server: Target, states: Sequence[str] = ()) -> list[Any]:
-    """Every group, or those in some states, by id.
+    """Returns every group, or the groups in some states, sorted by id.
 
     Raises:
         KcoreError: the server refused.
     """
     response = server.send(ListGroupsRequest(states_filter=states))
     if response.error_code:
-        raise KcoreError(f"groups cannot be listed: {code_name(response.error_code)}")
+        raise KcoreError(f"cannot list groups: {code_name(response.error_code)}")
     return sorted(response.groups, key=lambda group: str(group.group_id))
 
 
 def offset_rows(server: Target, group_ids: Sequence[str]) -> list[tuple[Any, ...]]:
-    """(group, topic, partition, committed, log end, lag, metadata) of every committed offset, sorted.
+    """Returns (group, topic, partition, committed, log end, lag, metadata) of every committed offset, sorted.
 
-    The lag is None where the partition is not there any more.
+    The lag is None if the partition no longer exists.
 
     Raises:
         KcoreError: the server refused a group.
@@ -66,7 +66,7 @@ def offset_rows(server: Target, group_ids: Sequence[str]) -> list[tuple[Any, ...
 
 
 def log_ends(server: Target, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """The high watermark of each partition; those that are not there are left out."""
+    """Returns the high watermark of each existing partition."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
@@ -82,7 +82,7 @@ def log_ends(server: Target, partitions: Iterable[tuple[str, int]]) -> dict[tupl
 
 
 def owned_partitions(assignment: bytes) -> dict[str, list[int]] | None:
-    """What a consumer's assignment gives it, topic -> partitions; None if it is not the consumer protocol's."""
+    """Decodes a consumer's assignment into topic -> partitions; None if it is not of the consumer protocol."""
     if not assignment:
         return {}
     try:
@@ -93,7 +93,7 @@ def owned_partitions(assignment: bytes) -> dict[str, list[int]] | None:
 
 
 def list_offset(server: Target, topic: str, partition: int, timestamp: int) -> int:
-    """One offset of a partition: EARLIEST, LATEST, or the first at or after a timestamp in ms.
+    """Returns one offset of a partition: EARLIEST, LATEST, or the first at or after a timestamp in ms.
 
     Raises:
         KcoreError: the server refused.

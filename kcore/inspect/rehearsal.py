@@ -18,7 +18,7 @@ REHEARSED = (CONSUMER_OFFSETS, TRANSACTION_STATE)
 
 
 class Rehearsal:
-    """State machines of an engine in memory, into which the batches of one partition after the other are replayed."""
+    """Replays the batches of one partition after the other into state machines of an engine in memory."""
 
     def __init__(self) -> None:
         config = Config.of(
@@ -30,24 +30,24 @@ class Rehearsal:
         )
         self._engine = Engine.open(config, clock=ManualClock())
         self._sender = SyncEngine(self._engine)
-        # The topic of transactions exists once a transactional id has been given out.
+        # The transaction topic exists once a transactional id was allocated.
         self._sender.send(InitProducerIdRequest(transactional_id="rehearsal", transaction_timeout_ms=1_000))
         self._key: PartitionKey | None = None
         self._machine: Any = None
         self._accepted: list[bytes] = []
 
     def close(self) -> None:
-        """Close the engine."""
+        """Closes the engine."""
         self._sender.close()
 
     def refusal(self, topic: str, key: PartitionKey, batch: bytes) -> str | None:
-        """Replay the next batch of a partition; returns the reason if that fails, and goes on without the batch."""
+        """Replays the next batch of a partition; if that fails, returns the reason and continues without the batch."""
         if key != self._key:
             self._key, self._machine, self._accepted = key, self._new_machine(topic), []
         try:
             replay_batch(batch, self._machine)
-        except Exception as error:  # whatever it is, a load would fail with it
-            # A part of the batch may have been replayed: begin anew with the batches before it.
+        except Exception as error:  # any error would fail a load
+            # A part of the batch may have been replayed: start again with the batches before it.
             self._machine = self._new_machine(topic)
             for accepted in self._accepted:
                 replay_batch(accepted, self._machine)

@@ -1,4 +1,4 @@
-"""Where events come from: the log of a folder that nobody has open, or the topics of a running server."""
+"""Sources of events: the log of a closed data folder, or the topics of a running server."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, deco
 from kcore_ext.batch import iter_records, parse_header, split_batches
 
 FETCH_BYTES = 4 << 20
-NAMES_VERSION = 12  # Fetch 13 asks by topic id (KIP-516)
+NAMES_VERSION = 12  # Fetch 13 addresses topics by id (KIP-516)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which events are wanted.
+    """A selection of events.
 
     Attributes:
-        topics: their topics; none: all.
-        partitions: their partitions; none: all.
+        topics: the selected topics; empty: all.
+        partitions: the selected partitions; empty: all.
         from_offset: the first offset.
         to_offset: the offset before which to stop; None: the end.
     """
@@ -38,22 +38,22 @@ class Selection:
     to_offset: int | None = None
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Whether anything of a partition is wanted."""
+        """Returns True if any event of a partition is selected."""
         return (not self.topics or topic in self.topics) and (not self.partitions or partition in self.partitions)
 
     def within(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Those of a partition's events whose offsets are wanted."""
+        """Yields the selected events of a partition."""
         for event in events:
             if event.offset >= self.from_offset and (self.to_offset is None or event.offset < self.to_offset):
                 yield event
 
 
 def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
-    """The events of a data folder that no server has open, by topic, partition and offset.
+    """Yields the events of a data folder that no server has open, by topic, partition and offset.
 
     Raises:
-        DataFolderError: it cannot be opened.
-        CorruptLogError: a batch is damaged; what stands before it was given.
+        DataFolderError: the folder cannot be opened.
+        CorruptLogError: a batch is damaged; the batches before it were yielded.
     """
     check_folder(path)
     engine = LmdbLogEngine(path, create=False)
@@ -73,7 +73,7 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
 
 
 def topic_names(engine: LmdbLogEngine) -> dict[bytes, str]:
-    """The names of the topics that there are, read from the metadata's own log."""
+    """Reads the names of existing topics from the metadata log."""
     names = {METADATA_TOPIC_ID: CLUSTER_METADATA}
     log = engine.get(PartitionKey(METADATA_TOPIC_ID, 0))
     for _, batch in log.batches() if log is not None else ():
@@ -87,10 +87,10 @@ def topic_names(engine: LmdbLogEngine) -> dict[bytes, str]:
 
 
 def server_events(server: Target, selection: Selection) -> Iterator[Event]:
-    """The events of a running server's topics, through Fetch, by topic, partition and offset.
+    """Fetches the events of a running server's topics, by topic, partition and offset.
 
     Raises:
-        KcoreError: the server cannot be reached or refuses.
+        KcoreError: the server is unreachable or refuses the request.
     """
     for topic in sorted(server.send(MetadataRequest(topics=None)).topics, key=lambda topic: topic.name):
         for part in sorted(topic.partitions, key=lambda part: part.partition_index):

@@ -1,4 +1,4 @@
-"""Topics, asked by typed requests of whoever answers them."""
+"""Topics, fetched by typed requests from a server or engine."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-NAMES_VERSION = 9  # Metadata 10 and later know topics by id too (KIP-516)
+NAMES_VERSION = 9  # Metadata 10 and later also address topics by id (KIP-516)
 TOPIC = 2  # ConfigResource
-SET_FOR_THE_TOPIC = 1  # where a setting comes from, as DescribeConfigs says it
+SET_FOR_THE_TOPIC = 1  # the source of a setting, in DescribeConfigs
 
 
 class TopicPartitionRow(NamedTuple):
-    """A partition as people look at it.
+    """A partition in a listing.
 
     Attributes:
         topic: its topic.
         partition: its number.
-        leader: the node that leads it, None if there is none.
-        start_offset: where its log begins.
+        leader: its leader's node id, None without a leader.
+        start_offset: the first offset of its log.
         end_offset: the offset of the next record.
-        settings: what was set for its topic, `name=value` each; "" if nothing was.
+        settings: its topic's own settings, as `name=value`; "" without any.
     """
 
     topic: str
@@ -37,14 +37,14 @@ class TopicPartitionRow(NamedTuple):
 
 
 def find_topics(server: Target, names: Sequence[str] = ()) -> list[Any]:
-    """Topics with their partitions, by name.
+    """Returns topics with their partitions, sorted by name.
 
     Args:
-        server: who is asked.
-        names: which; none: all.
+        server: answers the requests.
+        names: the topics; empty: all.
 
     Raises:
-        KcoreError: one of them is not there, or cannot be looked at.
+        KcoreError: a topic does not exist or cannot be described.
     """
     asked = [MetadataRequestTopic(name=name) for name in names] if names else None
     answer = server.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False), NAMES_VERSION)
@@ -55,9 +55,9 @@ def find_topics(server: Target, names: Sequence[str] = ()) -> list[Any]:
 
 
 def describe_topics(server: Target, names: Sequence[str] = ()) -> list[TopicPartitionRow]:
-    """Every partition of topics, with where its log begins and ends; internal topics where they are named.
+    """Returns every partition of topics with the first and last offsets of its log.
 
-    See `find_topics`.
+    Unlike `find_topics`, it skips internal topics unless they are named.
     """
     rows = []
     for topic in find_topics(server, names):
@@ -73,10 +73,10 @@ def describe_topics(server: Target, names: Sequence[str] = ()) -> list[TopicPart
 
 
 def own_settings(server: Target, topic: str) -> dict[str, str]:
-    """The settings that were made for a topic itself, name -> value.
+    """Returns the settings of a topic itself, name -> value.
 
     Raises:
-        KcoreError: they cannot be looked at.
+        KcoreError: the server refused the request.
     """
     resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=topic, configuration_keys=None)
     result = server.send(DescribeConfigsRequest(resources=[resource])).results[0]

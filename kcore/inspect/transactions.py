@@ -1,7 +1,7 @@
-"""Transactions, asked by typed requests: what is open, since when, where, and what it holds back (KIP-664).
+"""Open transactions, fetched by typed requests: state, start, partitions, and the offsets they hold back (KIP-664).
 
 A read_committed reader sees a partition up to its *last stable offset*: the first record of the earliest open
-transaction. What lies between that and the end is held back.
+transaction. Such a transaction holds back the offsets from there to the end.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ TopicPartition = tuple[str, int]
 
 
 class StableOffset(NamedTuple):
-    """How far readers of a partition get.
+    """The offsets up to which readers see a partition.
 
     Attributes:
-        last_stable_offset: those who read what is committed.
-        high_watermark: all others.
+        last_stable_offset: the limit of read_committed readers.
+        high_watermark: the limit of all other readers.
     """
 
     last_stable_offset: int
@@ -44,7 +44,7 @@ class StableOffset(NamedTuple):
 
     @property
     def held_back(self) -> int:
-        """How many offsets open transactions keep from read_committed readers."""
+        """The number of offsets that open transactions hide from read_committed readers."""
         return self.high_watermark - self.last_stable_offset
 
 
@@ -54,11 +54,11 @@ class OpenTransaction(NamedTuple):
     Attributes:
         topic: the topic.
         partition: the partition.
-        producer_id: whose it is.
-        producer_epoch: its epoch.
-        coordinator_epoch: of the coordinator that ended the producer's last transaction here, -1 for none.
-        start_offset: where it begins.
-        last_timestamp_ms: when the producer last wrote here, in ms since the epoch.
+        producer_id: its producer id.
+        producer_epoch: its producer epoch.
+        coordinator_epoch: epoch of the coordinator that ended the producer's last transaction here, -1 for none.
+        start_offset: its first offset.
+        last_timestamp_ms: time of the producer's last write here, in ms since the epoch.
     """
 
     topic: str
@@ -78,17 +78,17 @@ def list_transactions(
     duration_ms: int = -1,
     pattern: str | None = None,
 ) -> list[Any]:
-    """Transactional ids with producer id and state, by id; filters narrow each other down.
+    """Returns transactional ids with producer id and state, sorted by id; all filters must match.
 
     Args:
-        server: who is asked.
-        states: only those in one of these.
-        producer_ids: only those of one of these producers.
-        duration_ms: only those whose transaction began longer ago; -1: all.
-        pattern: only ids that match this regular expression (RE2) as a whole.
+        server: answers the requests.
+        states: only ids in one of these states.
+        producer_ids: only ids of one of these producers.
+        duration_ms: only ids whose transaction has been open for longer; -1: all.
+        pattern: only ids that match this regular expression (RE2) completely.
 
     Raises:
-        KcoreError: the server refused, or a state is none.
+        KcoreError: the server refused the request, or a state does not exist.
     """
     response = server.send(
         ListTransactionsRequest(
@@ -99,14 +99,14 @@ def list_transactions(
         )
     )
     if response.error_code:
-        raise KcoreError(f"transactions cannot be listed: {code_name(response.error_code)}")
+        raise KcoreError(f"cannot list transactions: {code_name(response.error_code)}")
     if response.unknown_state_filters:
-        raise KcoreError(f"no transaction can be {' or '.join(response.unknown_state_filters)}")
+        raise KcoreError(f"unknown transaction state: {' or '.join(response.unknown_state_filters)}")
     return sorted(response.transaction_states, key=lambda state: str(state.transactional_id))
 
 
 def describe_transactions(server: Target, transactional_ids: Sequence[str]) -> list[Any]:
-    """The state of each id; one that is not known has an error code."""
+    """Describes the state of each id; an unknown id has an error code."""
     if not transactional_ids:
         return []
     request = DescribeTransactionsRequest(transactional_ids=transactional_ids)
@@ -114,7 +114,7 @@ def describe_transactions(server: Target, transactional_ids: Sequence[str]) -> l
 
 
 def all_partitions(server: Target, topic: str | None = None, partition: int | None = None) -> list[TopicPartition]:
-    """Every partition there is, of a topic if one is named."""
+    """Returns every partition, or those of the named topic."""
     topics = server.send(MetadataRequest(topics=None)).topics
     return sorted(
         (found.name, part.partition_index)
@@ -126,7 +126,7 @@ def all_partitions(server: Target, topic: str | None = None, partition: int | No
 
 
 def stable_offsets(server: Target, places: Iterable[TopicPartition]) -> dict[TopicPartition, StableOffset]:
-    """How far readers of each partition get; partitions that are not there are left out."""
+    """Returns the offsets up to which readers see each existing partition."""
     by_topic = _by_topic(places)
     if not by_topic:
         return {}
@@ -152,10 +152,10 @@ def stable_offsets(server: Target, places: Iterable[TopicPartition]) -> dict[Top
 
 
 def producers(server: Target, places: Iterable[TopicPartition]) -> list[tuple[str, int, Any]]:
-    """(topic, partition, producer) of each producer that partitions know, sorted.
+    """Returns (topic, partition, producer) for each producer that the partitions know, sorted.
 
     Raises:
-        KcoreError: a partition is not there.
+        KcoreError: a partition does not exist.
     """
     found = []
     request = DescribeProducersRequest(
@@ -171,7 +171,7 @@ def producers(server: Target, places: Iterable[TopicPartition]) -> list[tuple[st
 
 
 def open_transactions(server: Target, places: Iterable[TopicPartition]) -> list[OpenTransaction]:
-    """Every transaction that is open in the logs of partitions."""
+    """Returns every transaction that is open in the partitions' logs."""
     return [
         OpenTransaction(
             topic,
@@ -188,12 +188,12 @@ def open_transactions(server: Target, places: Iterable[TopicPartition]) -> list[
 
 
 def hanging_transactions(server: Target, places: Iterable[TopicPartition], idle_since_ms: int) -> list[OpenTransaction]:
-    """Transactions that are open in a partition, but that no coordinator will ever end there (KIP-664).
+    """Returns transactions that are open in a partition, but that no coordinator will ever end there (KIP-664).
 
     Args:
-        server: who is asked.
-        places: the partitions to look at.
-        idle_since_ms: only those whose producer has not written since, in ms since the epoch.
+        server: answers the requests.
+        places: the partitions to search.
+        idle_since_ms: only transactions whose producer has not written since, in ms since the epoch.
     """
     candidates = [found for found in open_transactions(server, places) if found.last_timestamp_ms <= idle_since_ms]
     if not candidates:
@@ -207,10 +207,10 @@ def hanging_transactions(server: Target, places: Iterable[TopicPartition], idle_
 
 
 def abort_transaction(server: Target, found: OpenTransaction) -> None:
-    """Writes an ABORT marker for a transaction into one partition's log. The coordinator is not asked.
+    """Writes an ABORT marker for a transaction into one partition's log, without involving the coordinator.
 
     Raises:
-        KcoreError: the partition refused.
+        KcoreError: the partition refused the marker.
     """
     marker = WritableTxnMarker(
         producer_id=found.producer_id,
@@ -223,7 +223,7 @@ def abort_transaction(server: Target, found: OpenTransaction) -> None:
     code = response.markers[0].topics[0].partitions[0].error_code
     if code:
         raise KcoreError(
-            f"{found.topic}-{found.partition} takes no marker of producer {found.producer_id}: {code_name(code)}"
+            f"{found.topic}-{found.partition} refused the marker of producer {found.producer_id}: {code_name(code)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""API keys, and what follows from them: message classes, flexible versions, header versions."""
+"""API keys with their message classes, flexible versions and header versions."""
 
 from enum import IntEnum
 from functools import cache
@@ -9,7 +9,7 @@ from kcore_ext.codec import frames
 
 
 class ApiKey(IntEnum):
-    """The number of each API, under Kafka's own name. Those without messages here are for brokers and controllers."""
+    """The number of each API, under Kafka's own name. APIs without messages here are for brokers and controllers."""
 
     PRODUCE = 0
     FETCH = 1
@@ -104,7 +104,7 @@ class ApiKey(IntEnum):
 
 @cache
 def _message_class(api_key: int, suffix: str) -> type[Message]:
-    """Imports the API's file and finds the class in it."""
+    """Imports the API's module and returns its message class."""
     try:
         name = ApiKey(api_key).name.lower()
         module = import_module(f"kcore.protocol.messages.{name}")
@@ -115,7 +115,7 @@ def _message_class(api_key: int, suffix: str) -> type[Message]:
 
 
 def request_class(api_key: int) -> type[Message]:
-    """The class of an API's requests; its file is imported when it is first asked for.
+    """Returns the class of an API's requests; its module is imported at the first use.
 
     Raises:
         KeyError: the key is unknown, or its messages are not declared here.
@@ -124,7 +124,7 @@ def request_class(api_key: int) -> type[Message]:
 
 
 def response_class(api_key: int) -> type[Message]:
-    """The class of an API's responses; its file is imported when it is first asked for.
+    """Returns the class of an API's responses; its module is imported at the first use.
 
     Raises:
         KeyError: the key is unknown, or its messages are not declared here.
@@ -133,17 +133,19 @@ def response_class(api_key: int) -> type[Message]:
 
 
 def flexible_since(api_key: int) -> int:
-    """The first version of an API with compact lengths and tag sections (KIP-482); 32768 where none has them."""
+    """Returns the first version of an API with compact lengths and tag sections (KIP-482); 32768 without any."""
     return request_class(api_key).FLEXIBLE_SINCE
 
 
 def request_header_version(api_key: int, version: int) -> int:
-    """2 in flexible versions, else 1. Holds for versions above the known ones too."""
+    """Returns 2 in flexible versions, else 1; valid even for versions above the known ones."""
     return 2 if version >= flexible_since(api_key) else 1
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """1 in flexible versions, else 0; always 0 for ApiVersions, whose client may not know the answer's version."""
+    """Returns 1 in flexible versions, else 0; always 0 for ApiVersions, whose client may not know the response
+    version.
+    """
     return int(api_key != ApiKey.API_VERSIONS and version >= flexible_since(api_key))
 
 

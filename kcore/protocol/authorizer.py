@@ -1,4 +1,4 @@
-"""Who may do what: the face of an authorizer, and the operations of Kafka's access control (KIP-11, KIP-430)."""
+"""The authorizer interface, and the operations of Kafka's access control (KIP-11, KIP-430)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 
 class Operation(IntEnum):
-    """What a principal wants to do; the number is Kafka's `AclOperation` code."""
+    """An operation that a principal requests; the number is Kafka's `AclOperation` code."""
 
     UNKNOWN = 0
     ANY = 1
@@ -28,7 +28,7 @@ class Operation(IntEnum):
 
 
 class ResourceType(IntEnum):
-    """What it is done to; the number is Kafka's `ResourceType` code."""
+    """The type of a resource; the number is Kafka's `ResourceType` code."""
 
     UNKNOWN = 0
     ANY = 1
@@ -71,23 +71,23 @@ SUPPORTED_OPERATIONS: dict[ResourceType, tuple[Operation, ...]] = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""Which operations exist for a kind of resource: the bits that clients are told when they ask (KIP-430)."""
+"""Resource type -> operations that exist for it: the bits that clients can request (KIP-430)."""
 
 OPERATIONS_NOT_ASKED = -(1 << 31)
-"""The field's value where the client did not ask for its operations."""
+"""The field's value if the client did not request the operations."""
 
 
 class Authorizer(Protocol):
-    """Decides who may do what."""
+    """Authorizes operations of principals on resources."""
 
     def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, resource_name: str) -> bool:
-        """Whether the one who asks may do it.
+        """Returns True if the request's principal may perform the operation.
 
         Args:
-            context: the request's context: principal and client host count.
-            operation: what is to be done.
-            resource_type: to what kind of thing.
-            resource_name: to which one; `CLUSTER_NAME` for the cluster.
+            context: the request's context, with principal and client host.
+            operation: the requested operation.
+            resource_type: the resource's type.
+            resource_name: the resource's name; `CLUSTER_NAME` for the cluster.
         """
         ...
 
@@ -95,10 +95,10 @@ class Authorizer(Protocol):
 def authorized_operations(
     authorizer: Authorizer | None, context: Any, resource_type: ResourceType, resource_name: str
 ) -> int:
-    """The operations that are allowed on a resource, one bit each (KIP-430).
+    """Returns the authorized operations on a resource, one bit each (KIP-430).
 
     Args:
-        authorizer: who decides; None allows all.
+        authorizer: the authorizer; None allows all.
         context: the request's context.
         resource_type: TOPIC, GROUP or CLUSTER.
         resource_name: the resource.

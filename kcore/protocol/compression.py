@@ -1,14 +1,14 @@
-"""The codecs of record batches, with the framing that Kafka's clients use, and a limit on what comes out.
+"""The codecs of record batches, with the framing of Kafka's clients and a limit on the output size.
 
 * gzip: RFC 1952, one or more members.
 * snappy: written in the frame of the Java clients and librdkafka ("xerial": eight bytes of magic, two int32 version
   numbers, then blocks of int32 length and raw snappy); read in that frame or raw.
-* lz4: the frame format with independent blocks, the only kind that Kafka's Java reader takes.
+* lz4: the frame format with independent blocks, the only kind that Kafka's Java reader accepts.
 * zstd: RFC 8878 frames (KIP-110).
 
-A batch of a few bytes can claim to be gigabytes. Nothing here ever holds more output than it was told to. The work is
-linear in the input and the output: gzip members and snappy blocks, each of which costs some microseconds however few
-bytes it holds, are counted, and a batch that is cut into far more of them than any writer makes is refused.
+A batch of a few bytes can claim to be gigabytes. These functions never hold more output than the given limit. Their
+work is linear in input and output: gzip members and snappy blocks, which cost some microseconds each regardless of
+size, are counted. A batch with far more of them than any writer produces is refused.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class CompressionType(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> CompressionType:
-        """The codec that a setting names: `gzip`, `snappy`, `lz4`, `zstd`, and `none` or `uncompressed`.
+        """Returns the codec that a setting names: `gzip`, `snappy`, `lz4`, `zstd`, and `none` or `uncompressed`.
 
         Raises:
-            CompressionError: there is no such codec.
+            CompressionError: no such codec exists.
         """
         found = _BY_NAME.get(name)
         if found is None:
@@ -44,10 +44,10 @@ class CompressionType(IntEnum):
 
 
 class CompressionError(ValueError):
-    """Bytes that a codec cannot decompress within the limit, or a codec that does not exist.
+    """Bytes that a codec cannot decompress within the limit, or an unknown codec.
 
     Attributes:
-        codec: name or number of the codec. reason: what went wrong.
+        codec: name or number of the codec. reason: the cause.
     """
 
     def __init__(self, codec: str | int, reason: str) -> None:
@@ -70,24 +70,24 @@ Buffer = bytes | bytearray | memoryview
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """Compress the records of a batch.
+    """Compresses the records of a batch.
 
     Args:
         codec: a CompressionType.
-        data: what to compress.
+        data: the bytes to compress.
         level: the codec's own scale (gzip 1 to 9, zstd up to 22, lz4 up to 17); None: its default. Snappy has none.
 
     Returns:
-        The compressed bytes; with codec 0 the bytes as they are.
+        The compressed bytes; with codec 0 the unchanged bytes.
 
     Raises:
-        CompressionError: there is no such codec.
+        CompressionError: no such codec exists.
     """
     if codec == CompressionType.NONE:
         return bytes(data)
     if codec == CompressionType.GZIP:
         return zlib.compress(data, -1 if level is None else level, _GZIP_WBITS)
-    # Here and below: a node that is sent no such batch starts without the library.
+    # Here and below: a node that never receives such a batch starts without the library.
     from kcore.protocol.compression_cramjam import COMPRESSORS  # noqa: PLC0415
 
     pack = COMPRESSORS.get(codec)
@@ -97,18 +97,18 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
-    """Decompress the records of a batch.
+    """Decompresses the records of a batch.
 
     Args:
         codec: a CompressionType.
         data: the whole compressed block.
-        max_size_bytes: how much may come out.
+        max_size_bytes: the largest output.
 
     Returns:
-        The bytes; with codec 0 those that were given.
+        The decompressed bytes; with codec 0 the unchanged bytes.
 
     Raises:
-        CompressionError: no such codec, corrupt data, data cut short or followed by more, or more output than allowed.
+        CompressionError: unknown codec, corrupt, truncated or trailing data, or more output than allowed.
     """
     unpack = _DECOMPRESSORS.get(codec)
     if unpack is None:
@@ -121,7 +121,7 @@ def decompress(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
 
 
 def too_large(codec: str, max_size_bytes: int) -> CompressionError:
-    """What is raised where more comes out than is allowed."""
+    """Returns the error for an output above the limit."""
     return CompressionError(codec, f"more than the {max_size_bytes} bytes allowed")
 
 
@@ -134,16 +134,16 @@ def _decompress_none(data: Buffer, max_size_bytes: int) -> bytes:
 def check_pieces(codec: str, count: int, size_bytes: int) -> None:
     """Refuses data that is cut into too many pieces: gzip members or snappy blocks.
 
-    Writers make one member, and blocks of 1 KiB or more. The bound leaves them far behind, and keeps what a piece costs
-    below what reading the records of its 64 bytes costs.
+    Writers produce one member, and blocks of 1 KiB or more. The bound is far above that, and makes a piece cost less
+    than reading the records of its 64 bytes.
 
     Args:
         codec: name of the codec.
-        count: the pieces that were decompressed so far.
-        size_bytes: how much came out of them.
+        count: number of pieces decompressed so far.
+        size_bytes: size of their output.
 
     Raises:
-        CompressionError: there are too many.
+        CompressionError: the number of pieces is too high.
     """
     if count > _FREE_PIECES + size_bytes // _MIN_PIECE_BYTES:
         raise CompressionError(codec, f"{count} pieces hold no more than {size_bytes} bytes")
@@ -152,13 +152,13 @@ def check_pieces(codec: str, count: int, size_bytes: int) -> None:
 def _decompress_gzip(data: Buffer, max_size_bytes: int) -> bytes:
     rest = memoryview(data)
     out, used = _gzip_member(rest, len(rest), 0, max_size_bytes)
-    if used == len(rest):  # nearly always there is one member
+    if used == len(rest):  # nearly always the only member
         return out
     parts = [out]
     total = len(out)
     while used < len(rest):
         rest = rest[used:]
-        # A decompressor copies what follows its member, so a further one gets no more than it is likely to need.
+        # A decompressor copies the data after its member, so a further one gets no more than it is likely to need.
         out, used = _gzip_member(rest, _GZIP_FIRST_PIECE_BYTES, total, max_size_bytes)
         parts.append(out)
         total += len(out)
@@ -167,7 +167,9 @@ def _decompress_gzip(data: Buffer, max_size_bytes: int) -> bytes:
 
 
 def _gzip_member(data: memoryview, piece_bytes: int, total: int, max_size_bytes: int) -> tuple[bytes, int]:
-    """Decompresses the first member of `data` behind `total` bytes; returns its output and how many bytes it took."""
+    """Decompresses the first member of `data` after `total` bytes; returns its output and the number of consumed
+    bytes.
+    """
     member = zlib.decompressobj(_GZIP_WBITS)
     parts = []
     at = 0

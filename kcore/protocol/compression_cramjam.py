@@ -1,4 +1,4 @@
-"""Snappy, lz4 and zstd, by cramjam: what `kcore.protocol.compression` does with them."""
+"""Snappy, lz4 and zstd for `kcore.protocol.compression`, implemented with cramjam."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _XERIAL_HEADER: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES: Final = 32 * 1024
 _SNAPPY_HIGHEST_RATIO: Final = 22  # three bytes of snappy make 64 at most
 _FIRST_OUTPUT_BYTES: Final = 64 * 1024
-_FULL: Final = "failed to write whole buffer"  # what cramjam says when the output does not fit
+_FULL: Final = "failed to write whole buffer"  # cramjam's error if the output does not fit
 
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
@@ -30,7 +30,7 @@ def _compress_zstd(data: Buffer, level: int | None) -> bytes:
 def _compress_xerial(data: Buffer, level: int | None) -> bytes:
     view = memoryview(data)
     parts = [_XERIAL_HEADER]
-    for start in range(0, max(len(view), 1), _XERIAL_BLOCK_BYTES):  # a block even of nothing: readers expect one
+    for start in range(0, max(len(view), 1), _XERIAL_BLOCK_BYTES):  # one block even for empty data: readers expect it
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
         parts += (struct.pack(">i", len(block)), block)
     return b"".join(parts)
@@ -73,7 +73,7 @@ def _decompress_snappy_block(block: memoryview, size_before: int, max_size_bytes
 
 
 def _decompress_frames(codec: str, decompress_into: Any, data: Buffer, max_size_bytes: int) -> bytes:
-    """Into a buffer that doubles while it is too small: frames need not say how much comes out, and may lie."""
+    """Decompresses into a buffer that doubles until it fits: frames may omit or misstate their output size."""
     if not len(data):
         raise CompressionError(codec, "no data")
     size = min(max_size_bytes, max(_FIRST_OUTPUT_BYTES, 4 * len(data)))
@@ -104,11 +104,11 @@ COMPRESSORS: Final[dict[int, Callable[[Buffer, int | None], bytes]]] = {
     CompressionType.LZ4: _compress_lz4,
     CompressionType.ZSTD: _compress_zstd,
 }
-"""By codec: the data, and the level; None for the default. Snappy has no levels."""
+"""Codec -> function of the data and the level (None: the default). Snappy has no levels."""
 
 DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
     CompressionType.SNAPPY: _decompress_snappy,
     CompressionType.LZ4: _decompress_lz4,
     CompressionType.ZSTD: _decompress_zstd,
 }
-"""By codec: the whole compressed block, and how many bytes may come out."""
+"""Codec -> function of the complete compressed block and the largest output in bytes."""

@@ -1,7 +1,7 @@
-"""The embedded consumer protocol: what classic consumers put into JoinGroup metadata and SyncGroup assignments.
+"""The embedded consumer protocol: JoinGroup metadata and SyncGroup assignments of classic consumers.
 
-On the wire both stand behind an int16 version. A version above the newest known is read as the newest known, since
-fields are only ever appended, and bytes behind the known fields are ignored. Negative versions are refused.
+Both follow an int16 version on the wire. A version above the newest known is decoded as the newest known: fields are
+only ever appended, and bytes after the known fields are ignored. Negative versions are refused.
 """
 
 from typing import Final, Self
@@ -12,7 +12,7 @@ from kcore_ext.codec.plan import DecodeError
 Buffer = bytes | bytearray | memoryview
 
 PROTOCOL_TYPE: Final = "consumer"
-"""The protocol type of groups that speak this protocol."""
+"""The protocol type of groups that use this protocol."""
 
 
 class TopicPartition(Struct):
@@ -23,27 +23,27 @@ class TopicPartition(Struct):
 
 
 class _Versioned(Message):
-    """A message behind its int16 version."""
+    """A message prefixed with its int16 version."""
 
     __slots__ = ()
 
     def encode_versioned(self, version: int) -> bytes:
-        """The int16 version, then the message.
+        """Encodes the int16 version and the message.
 
         Raises:
-            EncodeError: see `Message.encode`.
+            EncodeError: a value cannot be encoded in this version.
         """
         return version.to_bytes(2, "big") + self.encode(version)
 
     @classmethod
     def decode_versioned(cls, data: Buffer) -> tuple[Self, int]:
-        """Reads the version and the message.
+        """Decodes the version and the message.
 
         Returns:
-            The message and the version that stands in front of it, which may be newer than the one it was read as.
+            The message and its encoded version, which may be newer than the one used to decode it.
 
         Raises:
-            DecodeError: the bytes are cut short or malformed, or the version is negative.
+            DecodeError: the bytes are truncated or malformed, or the version is negative.
         """
         if len(data) < 2:
             raise DecodeError(0, f"a version needs 2 bytes, found {len(data)}")
@@ -54,7 +54,9 @@ class _Versioned(Message):
 
 
 class ConsumerProtocolSubscription(_Versioned, versions="0-3"):
-    """What a consumer wants; v1 has owned partitions (KIP-429), v2 their generation (KIP-792), v3 racks (KIP-881)."""
+    """A consumer's subscription; v1 adds owned partitions (KIP-429), v2 their generation (KIP-792), v3 racks
+    (KIP-881).
+    """
 
     topics: Array[String] = ()
     user_data: NullableBytes = None
@@ -64,7 +66,7 @@ class ConsumerProtocolSubscription(_Versioned, versions="0-3"):
 
 
 class ConsumerProtocolAssignment(_Versioned, versions="0-3"):
-    """A consumer's assignment; the versions only follow those of the subscription."""
+    """A consumer's assignment; all versions are equal and only follow those of the subscription."""
 
     assigned_partitions: Array[TopicPartition] = ()
     user_data: NullableBytes = None

@@ -5,16 +5,16 @@ from typing import Final
 
 
 class ErrorCode(IntEnum):
-    """What went wrong, as an int16 on the wire.
+    """A Kafka error code, an int16 on the wire.
 
     Attributes:
-        message: a short text for people; the wire has its own field for one where it has one at all.
+        message: a short text for people; a response carries it only in its error message field, if it has one.
     """
 
     message: str
 
     def __new__(cls, code: int, message: str = "") -> "ErrorCode":
-        """A member is its code; the text hangs on it. `ErrorCode(3)` finds the member of that code."""
+        """Creates a member that equals its code and has a text. `ErrorCode(3)` finds the member of that code."""
         member = int.__new__(cls, code)
         member._value_ = code
         member.message = message
@@ -158,14 +158,14 @@ class ErrorCode(IntEnum):
 
 
 NO_ERROR: Final = ErrorCode.NONE
-"""For code that every request passes: CPython 3.11 takes 0.1 µs to find a member in its class."""
+"""Int constants for hot paths: CPython 3.11 takes 0.1 µs to find a member in its class."""
 
 COORDINATOR_AWAY: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
-"""The coordinator is not there, or not ready: whoever asked looks for it again."""
+"""Errors of a missing or loading coordinator, after which a client looks up the coordinator again."""
 
 
 def code_name(code: int) -> str:
-    """What Kafka calls an error code, or its number if only a newer server knows it."""
+    """Returns Kafka's name of an error code, or the number of an unknown code of a newer server."""
     return next((known.name for known in ErrorCode if known == code), str(code))

@@ -1,8 +1,8 @@
-"""What stands in for `kcore_ext` where it was never built: enough to read declarations, and nothing more.
+"""Replaces `kcore_ext` where it is not built: enough to read declarations.
 
-Spark's executors may have no build. The declarations of `kcore.protocol` are importable there all the same, so that
-what is on the wire is written down once: classes with their `FIELDS`, but without constructors and codec. Whoever has
-the fields can read the bytes (`kcore.spark.decode.pure_record`).
+Spark's executors may have no build. They can still import the declarations of `kcore.protocol`, so that the wire format
+is declared once: classes with their `FIELDS`, but without constructors and codec. `kcore.spark.decode.pure_record`
+reads bytes with the help of the fields.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ARRAY: Final = WIRE_KINDS["array"]
 
 
 class DecodeError(ValueError):
-    """Bytes that are not what they should be; the twin of `kcore_ext.codec.plan.DecodeError`.
+    """Malformed bytes; the counterpart of `kcore_ext.codec.plan.DecodeError`.
 
     Attributes:
-        position: the offset in the buffer at which reading failed.
-        reason: what was expected and what was found.
+        position: the offset in the buffer at which decoding failed.
+        reason: the expected and the found bytes.
     """
 
     def __init__(self, position: int, reason: str) -> None:
@@ -44,15 +44,15 @@ class DecodeError(ValueError):
 
 
 class EncodeError(ValueError):
-    """A value that cannot be written. Nothing is written here; the name is for those who import it."""
+    """A value that cannot be encoded. This module encodes nothing; the name exists for importers."""
 
 
 class MessageTooLargeError(EncodeError):
-    """A message that is larger than its writer allows; only importable here, like `EncodeError`."""
+    """A message above its size limit. This module encodes nothing; the name exists for importers."""
 
 
 class FieldSpec(NamedTuple):
-    """One declared field; see `kcore_ext.codec.plan.FieldSpec`."""
+    """One declared field, with the attributes of `kcore_ext.codec.plan.FieldSpec`."""
 
     name: str
     kind: int
@@ -76,7 +76,7 @@ class Schema(NamedTuple):
 
 
 class StructBase:
-    """What every declared class inherits."""
+    """The base of every declared class."""
 
     def __init__(self, **_: Any) -> None:
         _missing(type(self).__name__)
@@ -87,21 +87,21 @@ def _missing(what: str) -> NoReturn:
 
 
 def bind(cls: type, schema: Schema) -> None:
-    """Connects a declared class with its schema: nothing to do where nothing is compiled."""
+    """Does nothing: without the extension no schema has to be compiled."""
 
 
 def encode_request(*_: Any) -> NoReturn:
-    """Refuses: needs the compiled extension."""
+    """Raises ImportError: needs the compiled extension."""
     _missing("a request")
 
 
 def encode_response(*_: Any) -> NoReturn:
-    """Refuses: needs the compiled extension."""
+    """Raises ImportError: needs the compiled extension."""
     _missing("a response")
 
 
 def as_java(error: UnicodeError) -> tuple[str, int]:
-    """Java's replacement of bytes that are no UTF-8: one U+FFFD for an encoded surrogate, where Python makes three.
+    """Replaces bytes that are not UTF-8 as Java does: one U+FFFD for an encoded surrogate, where Python makes three.
 
     An error handler for `codecs`, registered as `kcore.java`.
     """

@@ -1,7 +1,7 @@
 """The declarative layer: one class per message for all of its versions.
 
-A declaration is an annotated class body; the annotation is the wire type, the value is Kafka's default, and
-``field(...)`` says what depends on the version::
+A declaration is an annotated class body. The annotation is the wire type, the value is Kafka's default, and
+``field(...)`` declares the version-dependent properties::
 
     class HeartbeatRequest(Request["HeartbeatResponse"], api_key=12, versions="0-4", flexible="4+"):
         group_id: String = ""
@@ -36,7 +36,7 @@ from typing import (
 try:
     from kcore_ext.codec import frames
     from kcore_ext.codec.plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema
-except ImportError:  # no build of it here: declarations can be read all the same
+except ImportError:  # no build of the extension: declarations are still readable
     from kcore.protocol.pure import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema  # type: ignore[assignment]
 
 R = TypeVar("R")
@@ -63,13 +63,13 @@ Array = Sequence
 """`Array[T]`: any sequence is encoded; decoding gives tuples."""
 
 ZERO_UUID: Final = bytes(16)
-"""Kafka's "no id": sixteen zero bytes."""
+"""Kafka's absent id: sixteen zero bytes."""
 
 _SPAN = re.compile(r"(\d+)(?:(\+)|-(\d+))?")
 
 
 class _Options:
-    """What `field(...)` was told, until the class that it belongs to is made."""
+    """The arguments of `field(...)`, until its class is created."""
 
     __slots__ = ("compact", "default", "factory", "ignorable", "nullable", "tag", "tagged", "versions")
 
@@ -108,16 +108,16 @@ def field(
     ignorable: bool = False,
     compact: bool = True,
 ) -> Any:
-    """Says what of a field depends on the message's version.
+    """Declares the version-dependent properties of a field.
 
     Args:
         versions: the versions that have the field: ``"3+"``, ``"0-7"`` or ``"2"``.
-        default: the value of a field that is not given or not in the version read; always Kafka's own default.
+        default: the value of a field that is not given or missing in the decoded version; always Kafka's default.
         default_factory: the struct class, for a field that holds a struct and is not null by default.
-        nullable: the versions in which null may be written; all of the field's where the annotation allows None.
+        nullable: the versions that allow null; all versions of the field if the annotation allows None.
         tag: the number of a tagged field (KIP-482), None for one in the fixed part.
-        tagged: the versions in which it is tagged; all of the field's unless given.
-        ignorable: a value other than the default is dropped, not refused, in versions that lack the field.
+        tagged: the versions in which it is tagged; by default all versions of the field.
+        ignorable: True to drop, False to refuse a non-default value in versions that lack the field.
         compact: False for the one string that keeps its two-byte length in flexible versions (the header's client id).
     """
     return _Options(versions, default, default_factory, nullable, tag, tagged, ignorable, compact)
@@ -134,7 +134,7 @@ def parse_span(text: str) -> tuple[int, int]:
         The lowest and the highest version, both included; (MAX_VERSION + 1, -1) for ``"none"``.
 
     Raises:
-        ValueError: the text is no version range.
+        ValueError: the text is not a version range.
     """
     if text == "none":
         return MAX_VERSION + 1, -1
@@ -149,7 +149,7 @@ def parse_span(text: str) -> tuple[int, int]:
 
 
 def _wire_type(annotation: Any) -> tuple[str, str | None, Any, bool]:
-    """(kind, kind of an array's elements, struct class, whether None is allowed) of an annotation."""
+    """Returns (kind, kind of an array's elements, struct class, nullable) of an annotation."""
     if get_origin(annotation) in (Union, UnionType):
         inner = [arm for arm in get_args(annotation) if arm is not NoneType]
         if len(inner) != 1:
@@ -174,11 +174,11 @@ _SCALARS: Final = {
         String, NullableString, Bytes, NullableBytes, Records, NullableRecords,
     )
 }  # fmt: skip
-"""The wire types of most fields, by the identity of their annotation: to look into a thousand of them takes time."""
+"""The wire types of most fields, by the identity of their annotation: analysing a thousand of them takes time."""
 
 
 def _field_spec(owner: str, name: str, annotation: Any, value: Any) -> FieldSpec:
-    """One declaration, checked and in the compiler's terms."""
+    """Validates one declaration and converts it to the compiler's terms."""
     options = value if isinstance(value, _Options) else _Options("0+", value, None, None, None, None, False, True)
     kind, item, struct, optional = _SCALARS.get(id(annotation)) or _wire_type(annotation)
     default = options.default
@@ -210,10 +210,10 @@ def _field_spec(owner: str, name: str, annotation: Any, value: Any) -> FieldSpec
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 class StructMeta(type):
-    """Turns a declaration into a class with slots and a schema; see the module's docstring."""
+    """Turns a declaration into a class with slots and a schema."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "StructMeta":
-        """Takes the fields out of the class body, makes slots of them and hands them to the codec."""
+        """Removes the fields from the class body, creates slots for them, and registers them with the codec."""
         annotations = namespace.get("__annotations__", {})
         declared = {n: a for n, a in annotations.items() if id(a) in _SCALARS or get_origin(a) is not ClassVar}
         specs = tuple(_field_spec(name, n, a, namespace.pop(n, _UNSET)) for n, a in declared.items())
@@ -237,9 +237,8 @@ class StructMeta(type):
 class Struct(frames.StructBase, metaclass=StructMeta):
     """A structure inside of messages: keyword-only constructor, equality by value, no instance dictionary.
 
-    Values are plain: str, int, bool, float, bytes (uuids are sixteen of them), sequences, None, structs. They are not
-    checked until they are encoded. A struct whose field another struct is, and that was neither given nor read, gets a
-    fresh default when it is first looked at.
+    Values are str, int, bool, float, bytes (uuids have sixteen), sequences, None, and structs. They are validated only
+    when they are encoded. A struct field that was neither given nor decoded gets a new default at its first access.
     """
 
     __slots__ = ()
@@ -255,7 +254,7 @@ class Message(Struct):
     MIN_VERSION: ClassVar[int] = 0
     MAX_VERSION: ClassVar[int] = 0
     FLEXIBLE_SINCE: ClassVar[int] = MAX_VERSION + 1
-    """The first flexible version (KIP-482); `schema.MAX_VERSION` + 1 where none is."""
+    """The first flexible version (KIP-482); `schema.MAX_VERSION` + 1 without any."""
 
     def __init_subclass__(
         cls, *, api_key: int = -1, versions: str | None = None, flexible: str = "none", **options: Any
@@ -269,7 +268,7 @@ class Message(Struct):
     if TYPE_CHECKING:
 
         def encode(self, version: int) -> bytes:
-            """The message's bytes in a version, without any header.
+            """Encodes the message in a version, without any header.
 
             Raises:
                 EncodeError: the version is not one of the message's, a value does not fit its type, or a field that
@@ -278,14 +277,14 @@ class Message(Struct):
 
         @classmethod
         def decode(cls, data: bytes | bytearray | memoryview, version: int, position: int = 0) -> Self:
-            """Reads a message from `data`, beginning at `position`; bytes after it are ignored.
+            """Decodes a message from `data`, beginning at `position`; ignores bytes after it.
 
             Raises:
-                DecodeError: the bytes are no such message, or the version is not one of the message's.
+                DecodeError: the bytes are malformed, or the version is not one of the message's.
             """
 
 
 class Request(Message, Generic[R]):
-    """A request; the type argument is its response, so that whoever answers or sends it can be typed."""
+    """A request; the type argument is its response, which types the code that sends or handles it."""
 
     __slots__ = ()

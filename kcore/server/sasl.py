@@ -181,7 +181,7 @@ class SaslConnection(SecureConnection):
         if self._exchange.state is not SaslState.FAILED:
             self._exchange.fail()
         self._queue.defer(answer)
-        self._refuse(f"authentication failed: {why}")
+        self._refuse(f"SASL exchange failed: {why}")
         delay_ms = self.server.config.connection_failed_authentication_delay_ms
         self.server.loop.call_later(delay_ms / 1000, self._send_failure, answer, response)
 

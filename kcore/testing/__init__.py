@@ -1,7 +1,7 @@
-"""For test suites: real servers that start in a blink, killed and restarted at will.
+"""Real servers for test suites: they start quickly and can be killed and restarted.
 
-`pytest_plugins = ["kcore.testing.plugin"]` brings the fixtures `kcore_server` (a running `kcore serve` in a process of
-its own, fresh for each test) and `kcore_bootstrap` (its HOST:PORT).
+`pytest_plugins = ["kcore.testing.plugin"]` provides the fixtures `kcore_server` (a running `kcore serve` in a process
+of its own, new for each test) and `kcore_bootstrap` (its HOST:PORT).
 """
 
 from kcore.testing.server import ServerProcess

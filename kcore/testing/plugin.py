@@ -1,4 +1,4 @@
-"""pytest fixtures: a fresh kcore server for each test that asks."""
+"""pytest fixtures: a new kcore server for each test."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ QUICK = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms"
 
 @pytest.fixture
 def kcore_server() -> Iterator[ServerProcess]:
-    """A running server that keeps everything in memory, with groups that do not wait before their first rebalance."""
+    """Runs a server that keeps everything in memory and starts the first rebalance of a group without delay."""
     with ServerProcess(settings=QUICK) as server:
         yield server
 
 
 @pytest.fixture
 def kcore_bootstrap(kcore_server: ServerProcess) -> str:
-    """Its HOST:PORT."""
+    """Returns the server's HOST:PORT."""
     return kcore_server.bootstrap

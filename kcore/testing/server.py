@@ -12,22 +12,22 @@ from pathlib import Path
 
 from kcore.errors import KcoreError
 
-MAX_SAID = 4_000  # characters of its log in the error if it does not start
+MAX_SAID = 4_000  # characters of the log in the error of a failed start
 
 
 class ServerProcess:
-    """`kcore serve` on one folder and one port, started, killed and started again.
+    """`kcore serve` on one folder and one port; can be started, killed and started again.
 
     Args:
-        data: the data folder; None: nothing is kept on disk.
+        data: the data folder; None: all data is in memory.
         settings: settings by Kafka's names.
         config_file: a properties file, read before `settings`.
         arguments: further arguments of `kcore serve`.
-        stderr: where its log goes, behind what is there; None: nowhere, but if it does not start the error tells it.
+        stderr: the file to which its log is appended; None: it is discarded, except in the error of a failed start.
 
     Attributes:
-        port: the port; a free one is found at the first start and kept.
-        recovered: what the last start said of what it found in the folder.
+        port: the port; selected at the first start and kept.
+        recovered: the recovery line of the last start.
     """
 
     def __init__(
@@ -59,25 +59,25 @@ class ServerProcess:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients connect."""
+        """The HOST:PORT that clients connect to."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         assert self._process is not None, "the server was never started"
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """True while the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Starts it and waits until it listens and has loaded what is in its folder.
+        """Starts the server and waits until it listens and has loaded its folder.
 
         Raises:
-            KcoreError: it ended instead; with what it said.
+            KcoreError: the process ended; the text contains its output.
         """
         command = [sys.executable, "-m", "kcore", "serve", "--listen", f"127.0.0.1:{self.port}", *self._arguments]
         if self.data is not None:
@@ -102,11 +102,11 @@ class ServerProcess:
         raise KcoreError(f"kcore serve ended with status {status}: {said or 'it said nothing'}")
 
     def kill(self) -> int:
-        """SIGKILL; returns the process id it had."""
+        """Sends SIGKILL; returns the former process id."""
         return self._end(signal.SIGKILL)[0]
 
     def stop(self) -> int | None:
-        """SIGTERM, a clean end; returns its exit status, None if it did not run."""
+        """Sends SIGTERM and waits for a clean exit; returns the exit status, None if it did not run."""
         return self._end(signal.SIGTERM)[1] if self.alive else None
 
     def _end(self, number: signal.Signals) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Which partition of a topic moved from whom to whom in one run of sticky's general path."""
+"""The partition moves of one run of sticky's general path, by topic and members."""
 
 from kcore_ext.assign.containers cimport Index, Memory
 

@@ -1,1 +1,1 @@
-"""Which partition of a topic moved from whom to whom in one run of sticky's general path."""
+"""The partition moves of one run of sticky's general path, by topic and members."""

@@ -1,4 +1,4 @@
-"""Which partition of a topic moved from whom to whom in one run of sticky's general path.
+"""The partition moves of one run of sticky's general path, by topic and members.
 
 A partition that moves back is swapped for the least one that went the other way (Kafka's PartitionMovements), so sets of
 partitions are needed that know their least and lose any. A partition is in one set at most: the sets are pairing heaps

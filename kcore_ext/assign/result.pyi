@@ -1,4 +1,4 @@
-"""Assignments as value objects over arrays: rows become Python objects when somebody looks."""
+"""Assignments as value objects over arrays: rows become Python objects at their first access."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple

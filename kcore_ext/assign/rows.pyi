@@ -1,4 +1,4 @@
-"""Who has which partitions, as arrays, and whether members of two assignments have the same."""
+"""The partitions of each member as arrays, and the comparison of two such assignments."""
 
 from kcore_ext.assign.model import Topics
 

@@ -1,4 +1,4 @@
-"""Kafka's record batch v2: build, parse, iterate, stamp and check it. Nothing here knows what the records mean.
+"""Kafka's record batch v2: builds, parses, iterates, stamps and checks batches, regardless of the records' meaning.
 
     0 base offset i64 | 8 length i32 (of what follows it) | 12 leader epoch i32 | 16 magic i8 = 2 | 17 crc u32
     21 attributes i16 | 23 last offset delta i32 | 27 base timestamp i64 | 35 max timestamp i64
@@ -8,11 +8,11 @@ All numbers are big-endian. The CRC-32C covers everything from the attributes on
 leader epoch in place without a new CRC. Records are zig-zag varints and bytes; with a codec in the attributes they are
 one compressed block.
 
-Codecs live above this package and are handed in: `compress(codec, data) -> bytes` and
+Codecs are defined above this package and passed as arguments: `compress(codec, data) -> bytes` and
 `decompress(codec, data, max_size_bytes) -> bytes`, codec 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 
-Nothing reads beyond the buffer it was given, or allocates by a number found in it before that number was checked
-against the bytes that are there. Bytes that are no batch raise CorruptBatchError.
+No function reads beyond its buffer, or allocates by a number in it before checking that number against the available
+bytes. Malformed batches raise CorruptBatchError.
 """
 
 from kcore_ext.batch.builder import BatchBuilder, build_control_batch, marker_builder

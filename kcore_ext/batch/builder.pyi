@@ -41,7 +41,7 @@ class BatchBuilder:
     def transactional(self) -> bool: ...
     @property
     def marker(self) -> tuple[int, bool, int] | None:
-        """(coordinator epoch, whether it commits, transaction.version) of an end marker."""
+        """(coordinator epoch, True for a commit, transaction.version) of an end marker."""
     def append(
         self,
         timestamp_ms: int,
@@ -65,7 +65,7 @@ def marker_builder(
     timestamp_ms: int,
     transaction_version: int = 0,
 ) -> BatchBuilder:
-    """The end marker of a transaction: the only record of a transactional control batch without a sequence.
+    """Builds the end marker of a transaction: the only record of a transactional control batch without a sequence.
 
     Args:
         control_type: 0 ABORT, 1 COMMIT.
@@ -76,7 +76,7 @@ def marker_builder(
         transaction_version: the transaction.version behind it: not written, but kept in `marker`.
 
     Raises:
-        ValueError: control_type is neither.
+        ValueError: control_type is neither of these.
     """
 
 def build_control_batch(

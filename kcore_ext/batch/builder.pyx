@@ -1,4 +1,4 @@
-"""Building a record batch."""
+"""Builds record batches."""
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
@@ -33,7 +33,7 @@ cdef bytes NO_HEADERS = b"\0"     # a count of 0
 
 
 cdef bytes encode_headers(object headers):
-    """The header count and the headers, as they stand at the end of a record."""
+    """Encodes the header count and the headers of a record."""
     cdef unsigned char size[10]
     cdef bytearray out = bytearray()
     out += (<char*>size)[: put_varint(size, len(headers)) - size]
@@ -51,7 +51,7 @@ cdef bytes encode_headers(object headers):
 
 
 cdef inline bytes as_bytes(object data):
-    """None stays None; any buffer becomes bytes. (`bytes` alone would make five zeros of the number 5.)"""
+    """Converts any buffer to bytes; None stays None. (`bytes(5)` would be five zeros.)"""
     if data is None or type(data) is bytes:
         return <bytes>data
     return bytes(memoryview(data))
@@ -62,7 +62,7 @@ cdef class BatchBuilder:
     """Collects records and builds a batch of them.
 
     Args:
-        max_size_bytes: what the batch may come to at most, its header included, 61 to 2^31 - 1.
+        max_size_bytes: the largest size of the batch including its header, 61 to 2^31 - 1.
         base_timestamp_ms: the batch's base timestamp; with log_append_time the time of the append, of every record.
         producer_id, producer_epoch, base_sequence: of an idempotent or transactional producer; -1 for none.
         transactional, control: the bits of the attributes.
@@ -76,7 +76,7 @@ cdef class BatchBuilder:
         last_offset_delta: of the last record, -1 before the first.
         producer_id, producer_epoch, base_timestamp_ms: as given. max_timestamp_ms: the largest so far.
         transactional: as given.
-        marker: (coordinator epoch, whether it commits, transaction.version) of an end marker, else None.
+        marker: (coordinator epoch, True for a commit, transaction.version) of an end marker, else None.
 
     Raises:
         ValueError: a number out of its range, or a codec without compress.
@@ -117,7 +117,7 @@ cdef class BatchBuilder:
 
     @property
     def transactional(self):
-        """Whether the batch belongs to a transaction."""
+        """True if the batch belongs to a transaction."""
         return self.attributes & TRANSACTIONAL_BIT != 0
 
     @property
@@ -126,7 +126,7 @@ cdef class BatchBuilder:
         return HEADER_BYTES + self.records_size
 
     def append(self, int64_t timestamp_ms, key, value, headers=(), *, int32_t offset_delta=-1):
-        """Add a record.
+        """Adds a record.
 
         Args:
             timestamp_ms: its create time.
@@ -145,7 +145,7 @@ cdef class BatchBuilder:
         )
 
     def build(self, int64_t base_offset=0, int32_t leader_epoch=-1, *, int32_t last_offset_delta=-1):
-        """The batch as bytes. The builder is unchanged: more records may follow, and another build.
+        """Returns the batch as bytes. The builder is unchanged, so that more records and another build may follow.
 
         Args:
             base_offset: offset of the batch. leader_epoch: of the partition; the log stamps both.
@@ -161,7 +161,7 @@ cdef class BatchBuilder:
         return out
 
     def build_bytearray(self, int64_t base_offset=0, int32_t leader_epoch=-1, *, int32_t last_offset_delta=-1):
-        """As build, but as a bytearray, which a log can stamp in place without another copy."""
+        """Returns the batch as a bytearray, which a log can stamp in place without another copy."""
         cdef int32_t last = self.checked_last(last_offset_delta)
         cdef bytes packed = self.pack()
         cdef bytearray out = PyByteArray_FromStringAndSize(NULL, self.built_size(packed))
@@ -172,7 +172,7 @@ cdef class BatchBuilder:
         return f"<BatchBuilder count={self.count} size_bytes={HEADER_BYTES + self.records_size}>"
 
     cdef bint add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, int32_t offset_delta) except -1:
-        """`append` at C level; `headers` as encode_headers makes them."""
+        """Adds a record; `headers` is the result of encode_headers."""
         # Deltas of the widest kind wrap as Java's do, and the reader's addition takes that back
         cdef int64_t timestamp_delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self.base_timestamp_ms)
         cdef Py_ssize_t key_size = -1 if key is None else PyBytes_GET_SIZE(key)
@@ -213,7 +213,7 @@ cdef class BatchBuilder:
         return True
 
     cdef unsigned char* begin_record(self, int64_t timestamp_ms, Py_ssize_t key_size, Py_ssize_t value_size) except? NULL:
-        """`add` for who writes key and value in place: see builder.pxd."""
+        """Adds a record whose caller writes key and value in place; builder.pxd documents the layout."""
         cdef int64_t timestamp_delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self.base_timestamp_ms)
         cdef int32_t offset_delta = self.last_offset_delta + 1
         cdef Py_ssize_t size = 2 + varint_size(timestamp_delta) + varint_size(offset_delta)
@@ -236,7 +236,7 @@ cdef class BatchBuilder:
         return put_varint(at, key_size)
 
     cdef int reserve(self, Py_ssize_t size) except -1:
-        """Make room for `size` more bytes of records, by doubling."""
+        """Reserves `size` more bytes for records, by doubling the buffer."""
         cdef Py_ssize_t capacity = self.capacity
         cdef unsigned char* records
         if self.records_size + size <= capacity:
@@ -253,7 +253,7 @@ cdef class BatchBuilder:
         return 0
 
     cdef int32_t checked_last(self, int32_t last_offset_delta) except -1:
-        """The last offset delta that `build` is to write."""
+        """Validates and returns the last offset delta that `build` writes."""
         if last_offset_delta < 0 and self.count:
             return self.last_offset_delta
         if last_offset_delta < 0:
@@ -263,7 +263,7 @@ cdef class BatchBuilder:
         return last_offset_delta
 
     cdef bytes pack(self):
-        """The compressed records; None to write them as they are."""
+        """Returns the compressed records; None to write them uncompressed."""
         cdef bytes packed
         if not self.attributes & CODEC_BITS:
             return None
@@ -278,7 +278,7 @@ cdef class BatchBuilder:
     cdef int write(
         self, unsigned char* out, bytes packed, int64_t base_offset, int32_t leader_epoch, int32_t last_offset_delta
     ) except -1:
-        """Write the whole batch to `out`, which has `built_size(packed)` bytes."""
+        """Writes the whole batch to `out`, which has `built_size(packed)` bytes."""
         cdef Py_ssize_t size = self.built_size(packed)
         write_int64(out, base_offset)
         write_int32(out + 8, <int32_t>(size - LENGTH_OVERHEAD))
@@ -340,7 +340,7 @@ def marker_builder(
     int16_t control_type, int32_t coordinator_epoch, *, int64_t producer_id, int16_t producer_epoch,
     int64_t timestamp_ms, int transaction_version=0,
 ) -> BatchBuilder:
-    """The end marker of a transaction: the only record of a transactional control batch without a sequence.
+    """Builds the end marker of a transaction: the only record of a transactional control batch without a sequence.
 
     Args:
         control_type: 0 ABORT, 1 COMMIT.
@@ -361,7 +361,7 @@ def build_control_batch(
     int16_t control_type, int32_t coordinator_epoch, *, int64_t producer_id, int16_t producer_epoch,
     int64_t timestamp_ms, int64_t base_offset=0, int32_t leader_epoch=-1,
 ):
-    """The batch of `marker_builder` as bytes."""
+    """Returns the batch of `marker_builder` as bytes."""
     return marker_builder(
         control_type,
         coordinator_epoch,

@@ -11,7 +11,7 @@ class CorruptBatchError(ValueError):
     def __init__(self, position: int, reason: str, fault: str = "record") -> None: ...
 
 class SplitBatches(NamedTuple):
-    """What `split_batches` found."""
+    """The result of `split_batches`."""
 
     batches: list[tuple[int, int]]
     end: int
@@ -19,7 +19,7 @@ class SplitBatches(NamedTuple):
 
 @final
 class BatchHeader:
-    """The fields of a batch's header, under Kafka's names, and what follows from them."""
+    """The fields of a batch's header, under Kafka's names, and derived values."""
 
     @property
     def position(self) -> int: ...

@@ -48,12 +48,12 @@ class CorruptBatchError(ValueError):
 
 
 class SplitBatches(NamedTuple):
-    """What `split_batches` found.
+    """The result of `split_batches`.
 
     Attributes:
         batches: (position, size_bytes) of each whole batch, in order; of any magic from 0 to 2.
-        end: where the last whole batch ends; the bytes from there on make no whole batch.
-        error: why what follows is no batch at all; None if it is only cut short, or if nothing follows.
+        end: the end of the last whole batch; the bytes after it are not a whole batch.
+        error: the reason why the remaining bytes are not a batch; None if they are only truncated, or if none remain.
     """
 
     batches: list
@@ -67,10 +67,10 @@ cdef uint32_t checksum(const unsigned char* start, Py_ssize_t size) noexcept:
 
 @cython.final
 cdef class BatchHeader:
-    """The fields of a batch's header, under Kafka's names, and what follows from them. Made by `parse_header`.
+    """The fields of a batch's header, under Kafka's names, and derived values. Created by `parse_header`.
 
     Attributes:
-        position: where in the buffer the batch begins. The rest are the fields of the format, see the module's text.
+        position: the start of the batch in the buffer. The other attributes are the fields of the format.
     """
 
     def __init__(self):
@@ -88,7 +88,7 @@ cdef class BatchHeader:
 
     @property
     def next_offset(self):
-        """The offset behind it."""
+        """The offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -105,22 +105,22 @@ cdef class BatchHeader:
 
     @property
     def is_log_append_time(self):
-        """Whether `max_timestamp_ms` is the time of the append, which every record then has."""
+        """True if `max_timestamp_ms` is the append time, which then applies to every record."""
         return (self.attributes & LOG_APPEND_TIME_BIT) != 0
 
     @property
     def is_transactional(self):
-        """Whether it belongs to a transaction."""
+        """True if it belongs to a transaction."""
         return (self.attributes & TRANSACTIONAL_BIT) != 0
 
     @property
     def is_control(self):
-        """Whether it holds a control record, which consumers never see."""
+        """True if it contains a control record, which consumers never see."""
         return (self.attributes & CONTROL_BIT) != 0
 
     @property
     def delete_horizon_ms(self):
-        """When the cleaner may drop its tombstones; -1 if not set."""
+        """The time from which the cleaner may drop its tombstones; -1 if not set."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_BIT else -1
 
     def __repr__(self):
@@ -133,7 +133,7 @@ cdef class BatchHeader:
 
 
 cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssize_t position):
-    """The header of the batch at `position` of a buffer of `size` bytes; the rest of the batch need not be there."""
+    """Parses the header of the batch at `position` of a buffer; the rest of the batch may be missing."""
     cdef const unsigned char* at = start + position
     cdef BatchHeader header
     if position < 0 or position > size:
@@ -163,7 +163,7 @@ cdef BatchHeader read_header(const unsigned char* start, Py_ssize_t size, Py_ssi
 
 
 cdef BatchHeader read_whole(const unsigned char* start, Py_ssize_t size, Py_ssize_t position):
-    """The same for a batch that must be there as a whole."""
+    """Parses the header of a batch that must be complete."""
     cdef BatchHeader header = read_header(start, size, position)
     if header.batch_length > size - position - LENGTH_OVERHEAD:
         raise CorruptBatchError(
@@ -181,7 +181,7 @@ cdef int check_crc(const unsigned char* start, BatchHeader header) except -1:
 
 
 def parse_header(buffer, Py_ssize_t position=0):
-    """The header of the batch that begins at `position`. The records behind it are not looked at and may be cut off.
+    """Parses the header of the batch at `position`. Ignores its records, which may be truncated.
 
     Raises:
         CorruptBatchError: fewer than 61 bytes, a magic other than 2, or a length below that of an empty batch.
@@ -196,10 +196,10 @@ def parse_header(buffer, Py_ssize_t position=0):
 
 
 def validate_crc(buffer, Py_ssize_t position=0):
-    """Check size, magic and CRC-32C of the batch at `position`.
+    """Checks size, magic and CRC-32C of the batch at `position`.
 
     Returns:
-        True, always: what is wrong raises.
+        True; any fault raises.
 
     Raises:
         CorruptBatchError: it is cut short, of another magic, or its CRC does not match.
@@ -214,7 +214,7 @@ def validate_crc(buffer, Py_ssize_t position=0):
 
 
 def stamp(buffer, int64_t base_offset, int32_t leader_epoch, Py_ssize_t position=0):
-    """Set base offset and leader epoch of the batch at `position` in place; its CRC does not cover them.
+    """Sets base offset and leader epoch of the batch at `position` in place; its CRC does not cover them.
 
     Raises:
         CorruptBatchError: see parse_header. BufferError: the buffer cannot be written.
@@ -232,7 +232,7 @@ def stamp(buffer, int64_t base_offset, int32_t leader_epoch, Py_ssize_t position
 
 
 def stamped(buffer, int64_t base_offset, int32_t leader_epoch):
-    """A copy of the one batch v2 that `buffer` holds, with base offset and leader epoch; a bytearray gets them too.
+    """Copies the only batch v2 in `buffer` with base offset and leader epoch; a bytearray is also stamped in place.
 
     Returns:
         (bytes, last offset delta); None if the buffer does not hold exactly one batch v2.
@@ -268,7 +268,7 @@ cdef bytes copy_stamped(object buffer, int64_t base_offset, int32_t leader_epoch
 
 
 def stamp_append_time(buffer, int64_t timestamp_ms, Py_ssize_t position=0):
-    """Give the whole batch at `position` the time of its append (LogAppendTime) in place, with a new CRC.
+    """Sets the append time (LogAppendTime) of the batch at `position` in place, with a new CRC.
 
     Base timestamp and deltas stay as they came; readers take the time from the batch for every record.
 
@@ -290,7 +290,7 @@ def stamp_append_time(buffer, int64_t timestamp_ms, Py_ssize_t position=0):
 
 
 def split_batches(buffer):
-    """Find the whole batches in a run of bytes, such as the records of a produce request. Only lengths are looked at.
+    """Finds the whole batches in a run of bytes, such as the records of a produce request, by their lengths only.
 
     Returns:
         SplitBatches(batches, end, error). Batches of magic 0 and 1 (one message each) are found as well, so that a

@@ -32,7 +32,7 @@ class Record:
 
 @final
 class ControlMarker:
-    """What a control batch says."""
+    """The content of a control batch."""
 
     @property
     def type(self) -> int: ...

@@ -140,9 +140,9 @@ cdef class Record:
 
 @cython.final
 cdef class RecordReader:
-    """Walks over the records of one batch. Made by `iter_records` and `iter_entries`; it holds the buffer until its end.
+    """Iterates over the records of one batch for `iter_records` and `iter_entries`; holds the buffer until the end.
 
-    Corrupt records raise when they are reached, those before them are handed out.
+    Yields the records before a corrupt one, and raises when it reaches that.
     """
 
     def __init__(self):
@@ -203,7 +203,7 @@ cdef class RecordReader:
         return False
 
     cdef int open(self, object buffer, Py_ssize_t position, object decompress, Py_ssize_t max_size_bytes) except -1:
-        """Take the buffer, check header and count, and decompress."""
+        """Acquires the buffer, checks header and count, and decompresses the records."""
         cdef const unsigned char* bytes_of_batch
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
         self.holds_view = True
@@ -223,7 +223,7 @@ cdef class RecordReader:
         return 0
 
     cdef int unpack(self, object decompress, Py_ssize_t max_size_bytes) except -1:
-        """Put the decompressed records in the place of the compressed ones."""
+        """Replaces the compressed records with the decompressed ones."""
         cdef int codec = self.header.attributes & CODEC_BITS
         cdef bytes records
         if codec > HIGHEST_CODEC:
@@ -254,7 +254,7 @@ def iter_records(
     buffer, Py_ssize_t position=0, *, decompress=None,
     Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES
 ):
-    """The records of the batch at `position`, one by one. The CRC is not checked.
+    """Iterates over the records of the batch at `position`. Does not check the CRC.
 
     Args:
         buffer: bytes, bytearray or memoryview; bytes behind the batch do not matter.
@@ -276,7 +276,7 @@ def iter_entries(
     buffer, Py_ssize_t position=0, *, decompress=None,
     Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES
 ):
-    """As iter_records, but yields plain tuples (offset, timestamp_ms, key, value): the fast way to load a log."""
+    """Iterates like iter_records, but yields tuples (offset, timestamp_ms, key, value), which load a log faster."""
     cdef RecordReader reader = open_reader(buffer, position, decompress, max_decompressed_bytes)
     reader.as_entries = True
     return reader
@@ -286,7 +286,7 @@ def validate(
     buffer, Py_ssize_t position=0, *, decompress=None,
     Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES
 ):
-    """Check the whole batch at `position`: size, magic, CRC, counts, every record, and that offsets ascend.
+    """Checks the whole batch at `position`: size, magic, CRC, counts, every record, and ascending offsets.
 
     Args: as for iter_records. Without `decompress` the records of a compressed batch are not looked at.
 
@@ -331,7 +331,7 @@ def validate(
 
 @cython.final
 cdef class ControlMarker:
-    """What a control batch says.
+    """The content of a control batch.
 
     Attributes:
         type: 0 ABORT, 1 COMMIT, 2 LEADER_CHANGE, 3 SNAPSHOT_HEADER, 4 SNAPSHOT_FOOTER, 5 KRAFT_VERSION, 6 KRAFT_VOTERS;
@@ -344,12 +344,12 @@ cdef class ControlMarker:
 
     @property
     def is_end_marker(self):
-        """Whether it ends a transaction."""
+        """True if it ends a transaction."""
         return 0 <= self.type <= 1
 
     @property
     def is_commit(self):
-        """Whether it commits a transaction."""
+        """True if it commits a transaction."""
         return self.type == 1
 
     def __repr__(self):
@@ -357,15 +357,15 @@ cdef class ControlMarker:
 
 
 def refuse_codec(codec, data, max_size_bytes):
-    """Stands for `decompress` where a batch must not be compressed."""
+    """Replaces `decompress` for batches that must not be compressed."""
     raise ValueError("control batches are not compressed")
 
 
 def parse_control(buffer, Py_ssize_t position=0):
-    """The control record of the control batch at `position`.
+    """Parses the control record of the control batch at `position`.
 
     Raises:
-        CorruptBatchError: it is no control batch, holds no record, or key or value of an end marker are too short.
+        CorruptBatchError: it is not a control batch, has no record, or an end marker's key or value is too short.
     """
     cdef RecordReader reader = open_reader(buffer, position, refuse_codec, 0)
     cdef ControlMarker marker = ControlMarker.__new__(ControlMarker)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 Run = list[tuple[int, bytes]]
 
 class SimpleRun(NamedTuple):
-    """What `simple_run` found.
+    """The result of `simple_run`.
 
     Attributes:
         stop: the index behind the last plain batch.
@@ -35,17 +35,17 @@ def gather(entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_
     """
 
 def count_sound(run: Run, offset: int, cleaned_to: int, check_crc: bool) -> int:
-    """How many batches from the first one on are whole, say the base offset they stand at, and follow one another.
+    """Counts the batches from the first on that are whole, contain their own base offset, and are contiguous.
 
     Args:
         run: the batches.
-        offset: where the first one has to begin; each further one where the one before it ends.
-        cleaned_to: up to here a batch may also begin later: compaction has left a gap.
-        check_crc: whether the CRC counts too.
+        offset: required start of the first batch; each further batch starts at the end of the one before.
+        cleaned_to: below this offset a batch may also start later, because compaction leaves gaps.
+        check_crc: True to check the CRC as well.
     """
 
 def simple_run(run: Run, index: int) -> SimpleRun:
-    """How far the batches from `index` on are plain: neither control, nor transactional, nor compressed, nor empty."""
+    """Counts the simple batches from `index` on: neither control, nor transactional, nor compressed, nor empty."""
 
 def replay_producers(run: Run, replay: Callable[[bytes], object]) -> None:
     """Calls `replay` with each batch that has a producer id."""

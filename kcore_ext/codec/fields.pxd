@@ -34,7 +34,7 @@ cdef class FieldLayout:
 
 
 cdef inline PyObject* get(PyObject* message, FieldLayout shape, int field) noexcept:
-    """What stands in a field, borrowed; NULL in an object of another class, and where nobody has set or read it."""
+    """The borrowed value of a field; NULL in an object of another class, and for a field that was never set or read."""
     if type_of(message) is not shape.type:
         return NULL
     return (<PyObject**>(<char*>message + shape.at[field]))[0]
@@ -47,7 +47,7 @@ cdef inline object read(object message, FieldLayout shape, int field):
 
 
 cdef inline Py_ssize_t length_of(PyObject* array) noexcept:
-    """How many elements an array has; -1 for what is neither list nor tuple."""
+    """The number of elements of an array; -1 for an object that is neither list nor tuple."""
     if array is NULL:
         return -1
     if PyList_CheckExact(<object>array):

@@ -2,7 +2,7 @@ from typing import final
 
 @final
 class FieldLayout:
-    """Where the fields of one message class are, for other compiled modules.
+    """The memory positions of a message class's fields, for other compiled modules.
 
     Args:
         cls: a declared class of `kcore.protocol`. None: no class is known, every field is read as Python has it.

@@ -1,4 +1,4 @@
-"""Messages made by compiled code: without a call of the class, whose arguments would be looked up by name."""
+"""Creates messages in compiled code without calling their class, which would look up arguments by name."""
 
 cimport cython
 from cpython.object cimport PyObject, PyTypeObject
@@ -20,7 +20,7 @@ cdef extern from "Python.h":
 
 @cython.final
 cdef class FieldLayout:
-    """See fields.pyi."""
+    """The memory positions of a message class's fields; the stub documents it."""
 
     def __cinit__(self, cls, *names):
         cdef int i
@@ -50,7 +50,7 @@ cdef class FieldLayout:
         self.type = <PyTypeObject*>cls
 
     cdef FieldLayout part(self, str name, tuple names):
-        """Of the structs in the field of that name."""
+        """Returns the layout of the structs in the field of that name."""
         cdef FieldSpec spec
         for spec in self.schema.fields:
             if spec.name == name and spec.struct is not None:
@@ -58,7 +58,7 @@ cdef class FieldLayout:
         raise TypeError(f"{self.cls.__name__} has no structs {name!r}")
 
     cdef object make(self, PyObject** values):
-        """An object whose fields have these values, borrowed, as far as they are named here, and else their defaults."""
+        """Creates an object from borrowed values of the named fields and the defaults of all others."""
         cdef PyObject* instance = new_instance(self.type)
         cdef PyObject* value
         cdef int i, named = self.named, count = self.count  # whatever is stored below, they stay what they are

@@ -4,16 +4,16 @@ from typing import Any
 from kcore_ext.codec.plan import Schema
 
 class StructBase:
-    """What every declared class inherits: keyword-only construction, equality by value, repr, pickling."""
+    """The base of every declared class: keyword-only construction, equality by value, repr, pickling."""
 
 class LazySlot:
-    """The attribute of a field whose default is a struct: an empty slot gets a struct of its own when first read."""
+    """The attribute of a field whose default is a struct: an empty slot gets a new struct at its first read."""
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any: ...
     def __set__(self, instance: Any, value: Any) -> None: ...
 
 def bind(cls: type, schema: Schema) -> None:
-    """Connects a declared class, just made by its metaclass, with its schema."""
+    """Connects a declared class, just created by its metaclass, with its schema."""
 
 def encode_response(
     response: StructBase, version: int, correlation_id: int, header_version: int, *, limit_bytes: int | None = None
@@ -57,4 +57,4 @@ def decode_request_header(data: bytes | bytearray | memoryview, position: int = 
     """
 
 def set_flexible_versions(resolve: Callable[[int], int]) -> None:
-    """Tells `decode_request_header` whom to ask for the first flexible version of an API that it has not met."""
+    """Sets the function with which `decode_request_header` looks up the first flexible version of a new API."""

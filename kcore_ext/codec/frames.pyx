@@ -1,4 +1,4 @@
-"""The public face of the codec: the base class of every message, frames and request headers.
+"""The public interface of the codec: the base class of every message, frames and request headers.
 
 Messages are instances of declared classes (`kcore.protocol.schema`) with real slots. Constructing, comparing, reading
 and writing them happens here and in the two modules below without a Python-level call per field.
@@ -76,7 +76,7 @@ cdef inline void _put(PyObject** slot, PyObject* value) noexcept:
 
 
 cdef int _find(Schema schema, PyObject* keyword, int hint) except -2:
-    """The index of a keyword's field, looking behind the previous one first; -1 when there is none."""
+    """The index of a keyword's field, searching after the previous one first; -1 without such a field."""
     cdef int i
     for i in range(hint, schema.n):
         if schema.names[i] == keyword:
@@ -110,7 +110,7 @@ cdef int _assign(PyObject* instance, Schema schema, PyObject* const* values, PyO
 
 
 cdef PyObject* _construct(PyObject* cls, PyObject* const* args, size_t nargsf, PyObject* keywords) except NULL:
-    """`Class(field=value, ...)` without the argument tuple and dictionary that type.__call__ would make."""
+    """Creates an object for `Class(field=value, ...)` without the argument tuple and dictionary of type.__call__."""
     if PyVectorcall_NARGS(nargsf):
         raise TypeError(f"{(<object>cls).__name__} takes keyword arguments only")
     cdef PyObject* instance = new_instance(<PyTypeObject*>cls)
@@ -125,7 +125,7 @@ cdef PyObject* _construct(PyObject* cls, PyObject* const* args, size_t nargsf, P
 
 
 cdef object _new_struct(PyTypeObject* cls):
-    """An instance with all defaults."""
+    """Creates an instance with all defaults."""
     cdef PyObject* raw = _construct(<PyObject*>cls, NULL, 0, NULL)
     instance = <object>raw
     Py_DECREF(raw)
@@ -133,7 +133,7 @@ cdef object _new_struct(PyTypeObject* cls):
 
 
 cdef object _get(PyObject* instance, Schema schema, int at):
-    """The value of a field, making the default that an empty slot stands for."""
+    """Returns the value of a field; creates the default of an empty slot."""
     cdef PyObject** slot = _at(instance, schema.offsets[at])
     if slot[0] == NULL:
         if schema.defaults[at] != NULL:
@@ -144,7 +144,7 @@ cdef object _get(PyObject* instance, Schema schema, int at):
 
 
 cdef class LazySlot:
-    """The attribute of a field whose default is a struct: an empty slot gets a struct of its own when first read.
+    """The attribute of a field whose default is a struct: an empty slot gets a new struct at its first read.
 
     So a default costs nothing until somebody looks, and no two messages share one that can be changed.
     """
@@ -172,7 +172,7 @@ cdef class LazySlot:
 
 
 cdef bint _equal_values(object left, object right) except -1:
-    """Equality in which a list equals a tuple with the same elements."""
+    """Compares values; a list equals a tuple with the same elements."""
     if left is right:
         return True
     if PyTuple_CheckExact(left) or PyList_CheckExact(left):
@@ -186,7 +186,7 @@ cdef bint _equal_values(object left, object right) except -1:
 
 
 cdef class StructBase:
-    """What every declared class inherits: keyword-only construction, equality by value, repr, pickling."""
+    """The base of every declared class: keyword-only construction, equality by value, repr, pickling."""
 
     def __init__(self, **fields):
         cdef Schema schema = schema_of(Py_TYPE(self))
@@ -213,7 +213,7 @@ cdef class StructBase:
         return encode_message(self, version)
 
     def __repr__(self):
-        """The constructor call that makes an equal object; fields with their default value are left out."""
+        """Formats the constructor call of an equal object; omits fields with their default value."""
         cdef Schema schema = schema_of(Py_TYPE(self))
         cdef int i
         shown = []
@@ -261,7 +261,7 @@ def bind(cls, schema):
 
 # ---------------------------------------------------------------- messages
 cdef Plan* _plan(Schema schema, int version, bint writing) except NULL:
-    """The plan of a version that the message has."""
+    """Returns the plan of a supported version."""
     if version < schema.min_version or version > schema.max_version:
         reason = f"version {version} is none of {schema.min_version} to {schema.max_version}"
         if writing:
@@ -271,7 +271,7 @@ cdef Plan* _plan(Schema schema, int version, bint writing) except NULL:
 
 
 cdef bytes encode_message(object message, int version):
-    """The bytes of a message in a version, without any header."""
+    """Encodes a message in a version, without any header."""
     cdef Writer writer
     cdef Plan* plan = _plan(schema_of(Py_TYPE(message)), version, True)
     begin(&writer, LONGEST_MESSAGE)
@@ -279,7 +279,7 @@ cdef bytes encode_message(object message, int version):
 
 
 cdef object decode_message(Schema schema, object data, int version, Py_ssize_t position):
-    """A message from any object that lends its bytes."""
+    """Decodes a message from any object with the buffer protocol."""
     cdef Plan* plan = _plan(schema, version, False)
     cdef Py_buffer view
     if PyBytes_CheckExact(data):
@@ -409,7 +409,7 @@ cdef object _resolve = None
 
 
 def set_flexible_versions(resolve):
-    """Tells `decode_request_header` whom to ask for the first flexible version of an API that it has not met.
+    """Sets the function with which `decode_request_header` looks up the first flexible version of a new API.
 
     Args:
         resolve: a function from an API key to a version; KeyError for a key that is not served.
@@ -419,7 +419,7 @@ def set_flexible_versions(resolve):
 
 
 cdef int _first_flexible(int api_key) except -2:
-    """The first flexible version of an API; UNKNOWN for a key without messages."""
+    """Returns the first flexible version of an API; UNKNOWN for a key without messages."""
     if not 0 <= api_key < API_KEYS:
         return UNKNOWN
     if _flexible_since[api_key] == UNKNOWN:
@@ -431,7 +431,7 @@ cdef int _first_flexible(int api_key) except -2:
 
 
 cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_ssize_t position, RequestHead* head):
-    """Fills `head` and returns the client id. See `decode_request_header`."""
+    """Fills `head` and returns the client id; `decode_request_header` without Python objects."""
     cdef Reader reader
     cdef int flexible_since
     if position < 0 or size - position < 8:

@@ -1,4 +1,4 @@
-"""The memory of message objects: slots behind the object's head, and nothing else.
+"""The memory of message objects: only slots after the object's head.
 
 A message's class has no instance dictionary, no weak references and no finalizer, so making, visiting and freeing an
 object is a loop over its slots. Python's general routines do the same several times slower, and they were a third of
@@ -117,7 +117,7 @@ cdef extern from *:
 
 
 cdef PyObject* new_instance(PyTypeObject* cls) noexcept:
-    """An object with empty slots, known to the garbage collector; NULL when memory is out."""
+    """Creates an object with empty slots, tracked by the garbage collector; NULL if out of memory."""
     return kcore_new(cls)
 
 

@@ -1,4 +1,4 @@
-"""Compiled plans: what the codec walks over instead of declarations.
+"""Compiled plans, which the codec executes in place of declarations.
 
 A `Plan` belongs to one (class, version, flexible) and lists the fields of that version in wire order. Everything in it
 is borrowed from the `Schema` and `PlanHolder` objects that own it, which live as long as the message class.

@@ -6,28 +6,28 @@ WIRE_KINDS: Final[dict[str, int]]
 """The number of each wire type's name."""
 
 class DecodeError(ValueError):
-    """Bytes that are not what they should be."""
+    """Malformed bytes."""
 
     position: int
-    """The offset in the buffer at which reading failed."""
+    """The offset in the buffer at which decoding failed."""
     reason: str
-    """What was expected and what was found."""
+    """The expected and the found value."""
     def __init__(self, position: int, reason: str) -> None: ...
 
 class EncodeError(ValueError):
-    """A value that cannot be written."""
+    """A value that cannot be encoded."""
 
     field: str
     """The class and the field, as in `HeartbeatRequest.generation_id`."""
     reason: str
-    """What was expected and what was found."""
+    """The expected and the found value."""
     def __init__(self, field: str, reason: str) -> None: ...
 
 class MessageTooLargeError(EncodeError):
-    """A message or frame that would have more bytes than its writer allows."""
+    """A message or frame above the size limit of its writer."""
 
     limit_bytes: int
-    """The most bytes that were allowed."""
+    """The size limit in bytes."""
     def __init__(self, field: str, limit_bytes: int) -> None: ...
 
 class FieldSpec:

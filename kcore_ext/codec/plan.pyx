@@ -31,7 +31,7 @@ globals()["ARRAY"] = ARRAY
 
 
 class DecodeError(ValueError):
-    """Bytes that are not what they should be.
+    """Malformed bytes.
 
     Attributes:
         position: the offset in the buffer at which reading failed.
@@ -48,7 +48,7 @@ class DecodeError(ValueError):
 
 
 class EncodeError(ValueError):
-    """A value that cannot be written.
+    """A value that cannot be encoded.
 
     Attributes:
         field: the class and the field, as in ``"HeartbeatRequest.generation_id"``.
@@ -65,7 +65,7 @@ class EncodeError(ValueError):
 
 
 class MessageTooLargeError(EncodeError):
-    """A message or frame that would have more bytes than its writer allows.
+    """A message or frame above the size limit of its writer.
 
     Attributes:
         limit_bytes: the most bytes that were allowed.
@@ -80,7 +80,7 @@ class MessageTooLargeError(EncodeError):
 
 
 cdef class FieldSpec:
-    """One declared field in the compiler's terms; made by `kcore.protocol.schema`."""
+    """One declared field in the compiler's terms; created by `kcore.protocol.schema`."""
 
     def __init__(self, str name, int kind, int item, object struct, tuple versions, tuple nullable, tuple tagged,
                  int tag, bint ignorable, bint compact, object default, bint fresh):
@@ -106,7 +106,7 @@ cdef bint _within(tuple span, int version):
 
 
 cdef Py_ssize_t _min_size(int kind, bint compact, Plan* nested, bint nullable):
-    """The fewest bytes that a value of this kind takes."""
+    """Returns the smallest encoded size of a value of this kind."""
     if kind == BOOL or kind == INT8:
         return 1
     if kind == INT16 or kind == UINT16:
@@ -125,7 +125,7 @@ cdef Py_ssize_t _min_size(int kind, bint compact, Plan* nested, bint nullable):
 
 
 cdef class PlanHolder:
-    """Owns the arrays of one plan, and keeps alive what the plan points to."""
+    """Owns the arrays of one plan, and keeps the objects alive to which the plan points."""
 
     def __dealloc__(self):
         PyMem_Free(self.plan.ops)
@@ -263,7 +263,7 @@ cdef inline size_t _slot(PyTypeObject* cls) noexcept:
 
 
 cdef Schema schema_of(PyTypeObject* cls):
-    """The schema of a declared class; TypeError for any other."""
+    """Returns the schema of a declared class; raises TypeError for any other."""
     cdef size_t at = _slot(cls)
     if _cached_class[at] == cls:
         return <Schema>_cached_schema[at]
@@ -276,13 +276,13 @@ cdef Schema schema_of(PyTypeObject* cls):
 
 
 cdef void register(PyTypeObject* cls, Schema schema):
-    """Makes `schema` the schema of `cls`."""
+    """Sets the schema of `cls`."""
     type.__setattr__(<object>cls, "__schema__", schema)
     schema_of(cls)
 
 
 cdef void _forget(Schema schema) noexcept:
-    """Takes a dying schema out of the cache: another class may get its address."""
+    """Removes a freed schema from the cache: another class may get its address."""
     for at in range(CACHE):
         if _cached_schema[at] == <PyObject*>schema:
             _cached_class[at] = NULL

@@ -1,4 +1,4 @@
-"""Reading messages from bytes, for other compiled modules."""
+"""Decodes messages, for other compiled modules."""
 
 from kcore_ext.codec.plan cimport Plan
 

@@ -1,4 +1,4 @@
-"""The decoder: walks a plan over the bytes and fills the slots of new objects.
+"""The decoder: executes a plan over the bytes and fills the slots of new objects.
 
 Nothing in here raises while it walks. The first failure is noted in the Reader, every function above returns its
 error value, and `read_message` makes one DecodeError of it. A length or count is compared with what is left before
@@ -44,7 +44,7 @@ DEF LONGEST_STRING = 0x7FFF  # Kafka's limit in compact and in plain strings
 
 
 def _as_java(error):
-    """Java's replacement of bytes that are no UTF-8: one U+FFFD for an encoded surrogate, where Python makes three."""
+    """Replaces bytes that are not UTF-8 as Java does: one U+FFFD for an encoded surrogate, where Python makes three."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     data, start = error.object, error.start
@@ -80,7 +80,7 @@ cdef inline uint64_t _eight(const unsigned char* at) noexcept:
 
 
 cdef inline size_t _place(const unsigned char* at, Py_ssize_t length) noexcept:
-    """A slot for some bytes, from their length, both ends and the middle, where names differ."""
+    """Hashes some bytes by their length, both ends and the middle, where names differ."""
     cdef uint64_t mixed = <uint64_t>length
     cdef Py_ssize_t i
     if length >= 8:
@@ -94,7 +94,7 @@ cdef inline size_t _place(const unsigned char* at, Py_ssize_t length) noexcept:
 
 
 cdef PyObject* _kept_string(const unsigned char* at, Py_ssize_t length) noexcept:
-    """The string of some bytes; only plain ASCII is kept."""
+    """Decodes a string; caches only ASCII strings."""
     cdef PyObject** slot = &_kept[_place(at, length)]
     cdef PyObject* text = slot[0]
     if text != NULL and PyUnicode_GET_LENGTH(text) == length and memcmp(PyUnicode_DATA(text), at, length) == 0:
@@ -111,7 +111,7 @@ cdef PyObject* _kept_string(const unsigned char* at, Py_ssize_t length) noexcept
 
 # ---------------------------------------------------------------- primitives
 cdef inline PyObject* _fail(Reader* reader, const char* reason, Py_ssize_t found) noexcept:
-    """Notes the first failure and where it happened."""
+    """Records the first failure and its position."""
     if reader.reason == NULL:
         reader.reason = reason
         reader.found = found
@@ -119,7 +119,7 @@ cdef inline PyObject* _fail(Reader* reader, const char* reason, Py_ssize_t found
 
 
 cdef inline bint _short(Reader* reader, Py_ssize_t size) noexcept:
-    """True, and a failure, when fewer than `size` bytes are left."""
+    """Returns True and records a failure if fewer than `size` bytes are left."""
     if reader.end - reader.at < size:
         _fail(reader, b"the bytes end where more are needed:", size)
         return True
@@ -147,7 +147,7 @@ cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept:
 
 
 cdef inline Py_ssize_t _length(Reader* reader, bint compact, bint wide, bint nullable) noexcept:
-    """A length or count: NULL_LENGTH for an allowed null, FAILED for anything else that is none."""
+    """Reads a length or count: NULL_LENGTH for an allowed null, FAILED for an invalid one."""
     cdef unsigned int raw
     cdef Py_ssize_t length
     if compact:
@@ -235,7 +235,7 @@ cdef inline PyObject* _uuid(Reader* reader) noexcept:
 
 
 cdef inline PyObject* _number(Reader* reader, int kind) noexcept:
-    """A number or a bool."""
+    """Reads a number or a bool."""
     cdef const unsigned char* at = reader.at
     cdef PyObject* truth
     cdef int64_t bits
@@ -287,7 +287,7 @@ cdef inline PyObject* _number(Reader* reader, int kind) noexcept:
 
 # ---------------------------------------------------------------- structures
 cdef PyObject* _item(Op* op, Reader* reader) noexcept:
-    """One element of an array of strings, structs, uuids or bytes."""
+    """Reads one element of an array of strings, structs, uuids or bytes."""
     if op.item == STRUCT:
         return _struct(op.plan, reader)
     elif op.item == STRING:
@@ -300,7 +300,7 @@ cdef PyObject* _item(Op* op, Reader* reader) noexcept:
 
 
 cdef PyObject* _array(Op* op, Reader* reader) noexcept:
-    """A tuple of elements. Its count has been checked against the bytes left when the tuple is made."""
+    """Reads a tuple of elements. The count is checked against the remaining bytes before the tuple is allocated."""
     cdef Py_ssize_t count = _length(reader, op.compact, True, op.nullable)
     cdef Py_ssize_t i
     cdef PyObject* element
@@ -331,7 +331,7 @@ cdef PyObject* _array(Op* op, Reader* reader) noexcept:
 
 
 cdef PyObject* _value(Op* op, Reader* reader) noexcept:
-    """The value of one field."""
+    """Reads the value of one field."""
     cdef unsigned int present
     if op.kind == STRING:
         return _string(reader, op.compact, op.nullable)
@@ -362,7 +362,7 @@ cdef inline PyObject** _slot(PyObject* instance, Py_ssize_t offset) noexcept:
 
 
 cdef inline void _default(PyObject* instance, Op* op) noexcept:
-    """Gives an empty slot its default; where that is a struct the slot stays empty until somebody reads it."""
+    """Sets an empty slot to its default; a default struct is created only at the first read."""
     cdef PyObject** slot = _slot(instance, op.offset)
     if slot[0] == NULL and op.default != NULL:
         Py_INCREF(op.default)
@@ -370,7 +370,7 @@ cdef inline void _default(PyObject* instance, Op* op) noexcept:
 
 
 cdef int _tag_header(Reader* reader, unsigned int* tag, unsigned int* size) noexcept:
-    """The number and size of the next tagged field; the size is within what is left."""
+    """Reads the number and size of the next tagged field; the size is within the remaining bytes."""
     if read_uvarint(reader, tag) < 0 or read_uvarint(reader, size) < 0:
         return -1
     if <Py_ssize_t>size[0] > reader.end - reader.at:
@@ -380,7 +380,7 @@ cdef int _tag_header(Reader* reader, unsigned int* tag, unsigned int* size) noex
 
 
 cdef int _tag_count(Reader* reader, unsigned int* count) noexcept:
-    """The number of tagged fields; each takes two bytes at least."""
+    """Reads the number of tagged fields; each takes at least two bytes."""
     if reader.at < reader.end and reader.at[0] == 0:
         count[0] = 0
         reader.at += 1
@@ -394,7 +394,7 @@ cdef int _tag_count(Reader* reader, unsigned int* count) noexcept:
 
 
 cdef int skip_tags(Reader* reader) noexcept:
-    """Passes over a tag section; 0, or -1 and a failure."""
+    """Skips a tag section; returns 0, or -1 with a recorded failure."""
     cdef unsigned int count, tag, size
     if _tag_count(reader, &count) < 0:
         return -1
@@ -407,7 +407,7 @@ cdef int skip_tags(Reader* reader) noexcept:
 
 
 cdef int _tagged(Plan* plan, Reader* reader, PyObject* instance) noexcept:
-    """A tag section: known fields are read from the bytes of their size, unknown ones are passed over (KIP-482)."""
+    """Reads a tag section: decodes known fields within their size, skips unknown ones (KIP-482)."""
     cdef unsigned int count, tag, size
     cdef const unsigned char* end
     cdef PyObject* value
@@ -441,7 +441,7 @@ cdef int _tagged(Plan* plan, Reader* reader, PyObject* instance) noexcept:
 
 
 cdef PyObject* _struct(Plan* plan, Reader* reader) noexcept:
-    """A new object with every slot filled, or NULL."""
+    """Reads a new object with every slot filled, or returns NULL."""
     cdef PyObject* instance = new_instance(plan.type)
     cdef PyObject* value
     cdef Op* op = plan.ops
@@ -473,7 +473,7 @@ cdef PyObject* _struct(Plan* plan, Reader* reader) noexcept:
 
 # ---------------------------------------------------------------- for the modules above
 cdef int raise_failure(Reader* reader) except -1:
-    """Raises what a walk ended with: the failure noted in the reader, or an exception of Python's own (no memory)."""
+    """Raises the error of a failed decode: the recorded failure, or an exception of Python's own (no memory)."""
     if reader.reason == NULL:
         if PyErr_Occurred() != NULL:
             return -1
@@ -485,7 +485,7 @@ cdef int raise_failure(Reader* reader) except -1:
 
 
 cdef object read_client_id(Reader* reader):
-    """A request header's client id; null is "" (so are the member ids made of it)."""
+    """Reads a request header's client id; null becomes "", as in the member ids derived from it."""
     cdef PyObject* text = _string(reader, False, True)
     if text == NULL:
         raise_failure(reader)
@@ -495,7 +495,7 @@ cdef object read_client_id(Reader* reader):
 
 
 cdef object read_message(Plan* plan, const unsigned char* data, Py_ssize_t size, Py_ssize_t position):
-    """Reads one message from `data[position:size]`; bytes behind it are left alone.
+    """Reads one message from `data[position:size]`; ignores bytes after it.
 
     Raises:
         DecodeError: the bytes are no such message.

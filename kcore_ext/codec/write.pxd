@@ -1,4 +1,4 @@
-"""Writing messages to bytes, for other compiled modules."""
+"""Encodes messages, for other compiled modules."""
 
 from cpython.object cimport PyObject, PyTypeObject
 

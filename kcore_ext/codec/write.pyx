@@ -1,4 +1,4 @@
-"""The encoder: walks a plan over an object's slots into memory.
+"""The encoder: executes a plan over an object's slots and writes to memory.
 
 A message is written into scratch memory that all messages share and copied once into its bytes object. One that
 outgrows the scratch memory goes on in a bytes object of its own, which is cut to size at the end; so no large buffer
@@ -67,7 +67,7 @@ cdef bint _scratch_taken = False
 
 # ---------------------------------------------------------------- memory
 cdef int begin(Writer* writer, Py_ssize_t limit) except -1:
-    """Takes the scratch memory, or memory of its own if another message is being written around this one.
+    """Takes the scratch memory, or new memory if an enclosing message is being encoded.
 
     Args:
         writer: what to initialise.
@@ -97,7 +97,7 @@ cdef int begin(Writer* writer, Py_ssize_t limit) except -1:
 
 
 cdef int _grow(Writer* writer, Py_ssize_t size) noexcept:
-    """Moves to a bytes object, or a larger one, with room for `size` more bytes."""
+    """Moves the output to a new, larger bytes object with room for `size` more bytes."""
     global _scratch_taken
     cdef Py_ssize_t used = writer.at - writer.start
     cdef Py_ssize_t most = writer.limit + SLACK
@@ -126,14 +126,14 @@ cdef int _grow(Writer* writer, Py_ssize_t size) noexcept:
 
 
 cdef inline int reserve(Writer* writer, Py_ssize_t size) noexcept:
-    """Makes sure that `size` more bytes can be written; 0, or -1 and a failure."""
+    """Reserves `size` more bytes; returns 0, or -1 with a recorded failure."""
     if writer.end - writer.at >= size:
         return 0
     return _grow(writer, size)
 
 
 cdef bytes finish(Writer* writer, bint written, int version):
-    """Ends what `begin` began: returns the bytes, or raises the first failure."""
+    """Ends the output that `begin` started: returns the bytes, or raises the first failure."""
     global _scratch_taken
     cdef Py_ssize_t size = writer.at - writer.start
     cdef PyObject* raw = writer.owner
@@ -167,7 +167,7 @@ cdef bytes finish_frame(Writer* writer, bint written, int version):
 
 
 cdef int fail(Writer* writer, const char* reason, PyObject* found) noexcept:
-    """Notes the first failure."""
+    """Records the first failure."""
     if writer.reason == NULL:
         writer.reason = reason
         writer.found = found
@@ -177,7 +177,7 @@ cdef int fail(Writer* writer, const char* reason, PyObject* found) noexcept:
 
 
 cdef int _raise(Writer* writer, int version) except -1:
-    """Raises the noted failure; a conversion that Python itself refused becomes its cause."""
+    """Raises the recorded failure, with the exception of a failed Python conversion as its cause."""
     cause, found, place = None, None, "message"
     cdef PyObject* held = writer.found
     writer.found = NULL
@@ -209,7 +209,7 @@ cdef int _raise(Writer* writer, int version) except -1:
 
 
 cdef int _rethrow() except -1:
-    """The exception that C code has set."""
+    """Returns the exception that C code has set."""
     return -1
 
 
@@ -242,7 +242,7 @@ cdef inline void _put_uvarint(Writer* writer, uint32_t value) noexcept:
 
 
 cdef inline void _put_length(Writer* writer, Py_ssize_t length, bint compact, bint wide) noexcept:
-    """A length or count; -1 for null. Room for five bytes has been reserved."""
+    """Writes a length or count; -1 for null. The caller has reserved five bytes."""
     if compact:
         if length < 0x7F:
             writer.at[0] = <unsigned char>(length + 1)
@@ -283,7 +283,7 @@ cdef inline int _put_string(Writer* writer, PyObject* text, bint compact) noexce
 
 
 cdef int _put_buffer(Writer* writer, PyObject* value, bint compact) noexcept:
-    """Bytes of any object that lends them."""
+    """Writes the bytes of any object with the buffer protocol."""
     cdef Py_buffer view
     cdef int status
     if not PyObject_CheckBuffer(value):
@@ -307,7 +307,7 @@ cdef inline int _put_raw(Writer* writer, const char* data, Py_ssize_t length, bi
 
 
 cdef int put_raw(Writer* writer, const char* data, Py_ssize_t length) noexcept:
-    """Bytes without a length, and room for one byte more."""
+    """Writes bytes without a length, and reserves one more byte."""
     if reserve(writer, length + 1) < 0:
         return -1
     memcpy(writer.at, data, length)
@@ -342,7 +342,7 @@ cdef int _put_real(Writer* writer, PyObject* value) noexcept:
 
 
 cdef inline int _put_number(Writer* writer, int kind, PyObject* value) noexcept:
-    """A number or a bool, within the bounds of its type."""
+    """Writes a number or a bool, within the bounds of its type."""
     cdef long long number
     if reserve(writer, 8) < 0:
         return -1
@@ -387,7 +387,7 @@ cdef inline int _put_number(Writer* writer, int kind, PyObject* value) noexcept:
 
 # ---------------------------------------------------------------- structures
 cdef inline PyObject* _read(PyObject* instance, Op* op) noexcept:
-    """What a slot holds; its default where it is empty, NULL where that is a struct with defaults only."""
+    """Returns the value of a slot; an empty one yields its default, or NULL for a struct with defaults only."""
     cdef PyObject* value
     if instance == NULL:
         return op.default
@@ -396,7 +396,7 @@ cdef inline PyObject* _read(PyObject* instance, Op* op) noexcept:
 
 
 cdef int _put_item(Writer* writer, Op* op, PyObject* value) noexcept:
-    """One element of an array."""
+    """Writes one element of an array."""
     if op.item == STRUCT:
         if Py_TYPE(value) != op.plan.type and not PyType_IsSubtype(Py_TYPE(value), op.plan.type):
             return fail(writer, b"an element is of another class", value)
@@ -411,7 +411,7 @@ cdef int _put_item(Writer* writer, Op* op, PyObject* value) noexcept:
 
 
 cdef int _put_list(Writer* writer, Op* op, PyObject* elements) noexcept:
-    """An array given as a list, which other code may change: each element is looked up and held while it is written."""
+    """Writes a list, which other code may change: looks up and holds each element while writing it."""
     cdef Py_ssize_t count = Py_SIZE(elements)
     cdef Py_ssize_t i
     cdef PyObject* element
@@ -448,7 +448,7 @@ cdef int _put_tuple(Writer* writer, Op* op, PyObject* elements) noexcept:
 
 
 cdef int _put_array(Writer* writer, Op* op, PyObject* value) noexcept:
-    """An array of any sequence."""
+    """Writes any sequence as an array."""
     cdef PyObject* copied
     cdef int status
     if PyTuple_Check(value):
@@ -466,7 +466,7 @@ cdef int _put_array(Writer* writer, Op* op, PyObject* value) noexcept:
 
 
 cdef int _put_nested(Writer* writer, Op* op, PyObject* value) noexcept:
-    """A struct; `value` is NULL for one with defaults only."""
+    """Writes a struct; `value` is NULL for one with defaults only."""
     if op.nullable:
         if reserve(writer, 1) < 0:
             return -1
@@ -483,7 +483,7 @@ cdef int _put_nested(Writer* writer, Op* op, PyObject* value) noexcept:
 
 
 cdef inline int _put_value(Writer* writer, Op* op, PyObject* value) noexcept:
-    """The value of one field."""
+    """Writes the value of one field."""
     if op.kind == STRUCT:
         return _put_nested(writer, op, value)
     elif value == Py_None:
@@ -529,7 +529,7 @@ cdef int _is_default(Op* op, PyObject* value) noexcept:
 
 
 cdef int _put_tagged(Writer* writer, Op* op, PyObject* value) noexcept:
-    """A tagged field: number, size, value. The size is known afterwards; it nearly always takes one byte."""
+    """Writes a tagged field: number, size, value. The size is filled in afterwards and mostly takes one byte."""
     cdef Py_ssize_t begin, size
     cdef int wider = 0
     if reserve(writer, 10) < 0:
@@ -551,7 +551,7 @@ cdef int _put_tagged(Writer* writer, Op* op, PyObject* value) noexcept:
 
 
 cdef int _put_tags(Writer* writer, Plan* plan, PyObject* instance) noexcept:
-    """The tag section: fields that differ from their default, in ascending order (KIP-482)."""
+    """Writes the tag section: fields that differ from their default, in ascending order (KIP-482)."""
     cdef int i, same
     cdef uint32_t count = 0
     cdef uint64_t present = 0
@@ -594,7 +594,7 @@ cdef int _check_absent(Writer* writer, Plan* plan, PyObject* instance) noexcept:
 
 
 cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept:
-    """Writes an object of the plan's class; NULL stands for one with defaults only."""
+    """Writes an object of the plan's class; NULL means one with defaults only."""
     cdef Op* op = plan.ops
     cdef Op* end = op + plan.n_ops
     while op < end:

@@ -133,11 +133,8 @@ class RequestQueue:
         frame_error: creates the exception for an invalid frame length.
         max_frame_bytes: the largest accepted frame length.
         buffer_bytes: response bytes that may be held before requests wait.
-        turn_ns: time after which `serve` leaves further requests to its next call; 0: no limit.
-        clock_ns: the clock of `turn_ns`; None: the system's monotonic clock with a resolution of a few milliseconds.
 
     Attributes:
-        late: True if `serve` stopped because `turn_ns` was over; the owner calls it again in its next turn.
         gate: while set, receives every frame in place of the routes; `request` serves the frames that it lets through.
         parked: True if the last request waits for more than a commit, or its response may be large; no request behind
             it is served.

@@ -60,7 +60,7 @@ def test_ranges_are_kept_to_and_what_is_there_is_not_exported_again(run: Run, pl
     assert run(*arguments, "--from", 1, "--to", 2).out == "1 rows in 1 files\n"
     assert run(*arguments, "--from", 1).out == "1 rows in 1 files\n"
     again = run(*arguments)
-    late = "begins at offset 1, as this export was begun: what was before is not in it"
+    late = "began at offset 1 when this export started: earlier records are missing"
     assert (again.status, again.out.splitlines()) == (0, ["0 rows in 0 files", f"lines-0 {late}", f"lines-1 {late}"])
     ((where, rows),) = exported(tmp_path / "out").items()
     assert where == ("lines", 0)
@@ -72,13 +72,13 @@ def test_ranges_are_kept_to_and_what_is_there_is_not_exported_again(run: Run, pl
     [
         ((), "name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER"),
         (("DATA",), "name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER"),
-        (("DATA", "--follow", "--out", "OUT"), "--follow needs --bootstrap: a folder that nobody has open "),
-        (("DATA", "--out", "OUT", "--from", "-1"), "--from -1: no range of offsets"),
-        (("DATA", "--out", "OUT", "--from", "5", "--to", "4"), "--from 5 --to 4: no range of offsets"),
+        (("DATA", "--follow", "--out", "OUT"), "--follow needs --bootstrap: a closed data folder "),
+        (("DATA", "--out", "OUT", "--from", "-1"), "--from -1: not a range of offsets"),
+        (("DATA", "--out", "OUT", "--from", "5", "--to", "4"), "--from 5 --to 4: not a range of offsets"),
         (("DATA", "--topic", "none", "--topic", "lines", "--out", "OUT"), "none: no such topic"),
         (("MISSING", "--out", "OUT"), "MISSING is not a folder"),
         (("DATA", "--format", "jsonl", "--out", "PARQUET"), "PARQUET holds an export in parquet, not jsonl"),
-        (("--bootstrap", "127.0.0.1:1", "--out", "OUT"), "127.0.0.1:1 cannot be reached: "),
+        (("--bootstrap", "127.0.0.1:1", "--out", "OUT"), "cannot connect to 127.0.0.1:1: "),
         (("verify",), "name the export: kcore export verify FOLDER"),
         (("verify", "DATA"), "DATA: the manifest cannot be read: "),
     ],
@@ -157,7 +157,7 @@ def test_a_server_is_followed_until_it_is_told_to_stop(tmp_path: Path) -> None:
                 connection.send(commit("late", {("lines", 0): 1}), 9)
             until(first + 1)
             server.kill()
-            assert follower.stderr.readline().endswith("; trying again\n")
+            assert follower.stderr.readline().endswith("; retrying\n")
             server.start()
             with Connection.to(server.bootstrap) as connection:
                 connection.send(commit("later", {("lines", 0): 2}), 9)

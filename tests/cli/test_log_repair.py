@@ -294,7 +294,7 @@ def test_a_repair_that_nobody_confirms_changes_nothing(run: Run, folder: Path, m
     before = (folder / "data.mdb").read_bytes()
     monkeypatch.setattr(sys, "stdin", open(os.devnull))  # noqa: SIM115
     ran = run("log", "repair", folder)
-    assert (ran.status, "the repair was not confirmed: give --yes" in ran.err) == (1, True)
+    assert (ran.status, "the repair was not confirmed: use --yes" in ran.err) == (1, True)
     assert (folder / "data.mdb").read_bytes() == before
 
 

@@ -45,7 +45,7 @@ def test_a_state_that_there_is_not_is_wrong_use(run: Run, place: Place) -> None:
     ran = run("groups", "list", *place.arguments, "--state", "Foo")
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.splitlines()[-1] == (
-        "kcore groups list: error: argument --state: 'Foo' is no state of a group; there are Assigning, "
+        "kcore groups list: error: argument --state: 'Foo' is not a group state; valid: Assigning, "
         "CompletingRebalance, Dead, Empty, PreparingRebalance, Reconciling, Stable"
     )
 
@@ -149,8 +149,8 @@ def test_one_place_must_be_named(verb: tuple[str, str], run: Run, tmp_path: Path
 def test_what_cannot_be_reached_is_said_in_a_line(verb: tuple[str, str], run: Run, tmp_path: Path) -> None:
     for arguments, said in (
         ([tmp_path / "no"], "no kcore data folder"),
-        (["--bootstrap", "127.0.0.1:1"], "127.0.0.1:1 cannot be reached"),
-        (["--bootstrap", "nonsense"], "'nonsense' is no HOST:PORT"),
+        (["--bootstrap", "127.0.0.1:1"], "cannot connect to 127.0.0.1:1"),
+        (["--bootstrap", "nonsense"], "'nonsense' is not HOST:PORT"),
     ):
         ran = run(*verb, *arguments)
         assert ran.status == 1

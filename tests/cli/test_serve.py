@@ -120,7 +120,7 @@ def test_a_bad_setting_is_refused_with_its_place_and_what_is_valid(
     ("arguments", "said"),
     [
         (["-c", "group.max.size=0"], "kcore: -c: group.max.size='0' is out of range"),
-        (["-c", "nonsense"], "kcore: -c 'nonsense' is no setting; valid: -c name=value"),
+        (["-c", "nonsense"], "kcore: -c 'nonsense' is not a setting; valid: -c name=value"),
         (["--listen", "here"], "kcore: command line: 'PLAINTEXT://here' is not a listener"),
         (["--config", "/nowhere/at.all"], "kcore: /nowhere/at.all: cannot be read: "),
     ],
@@ -152,7 +152,7 @@ def test_without_a_data_folder_it_says_that_nothing_is_kept(run: Run, tmp_path: 
             assert process.wait(30) == 0
             return process.stderr.read()
 
-    assert re.fullmatch(r".* WARNING .*no data folder was named \(--data DIR\): everything is in memory.*\n", log_of())
+    assert re.fullmatch(r".* WARNING .*no data folder \(--data DIR\): all data is in memory.*\n", log_of())
     assert log_of("-c", "kcore.durability=memory") == ""
     assert log_of("--data", str(tmp_path / "data")) == ""
     assert "kcore.durability=memory  # there is no kcore.data.dir\n" in run("serve", "--print-config").out

@@ -53,7 +53,7 @@ def test_text_has_columns(kcore: Terminal) -> None:
         (("create", "--topic", "a/b"), "INVALID_TOPIC_EXCEPTION"),
         (("create", "--topic", "a", "--partitions", "0"), "INVALID_PARTITIONS"),
         (("create", "--topic", "a", "--config", "retention.ms=soon"), "INVALID_CONFIG"),
-        (("create", "--topic", "a", "--config", "retention.ms"), "is no setting; valid: --config name=value"),
+        (("create", "--topic", "a", "--config", "retention.ms"), "is not a setting; valid: --config name=value"),
         (("delete", "--topic", "nowhere"), "UNKNOWN_TOPIC_OR_PARTITION"),
         (("describe", "--topic", "nowhere"), "UNKNOWN_TOPIC_OR_PARTITION"),
     ],

@@ -102,7 +102,7 @@ def test_every_api_is_served_without_free_descriptors(tmp_path: Path) -> None:
         assert late.answer(BEAT, 4)[1].error_code == 25, "it was accepted once there was a descriptor"
     lines = [line for line in log.read_text().splitlines() if "new connections wait" in line]
     assert len(lines) == 1, lines
-    assert "Too many open files (raise the limit of open files, or set max.connections below it)" in lines[0]
+    assert "Too many open files; raise the open file limit or lower max.connections below it" in lines[0]
     assert "Traceback" not in log.read_text()
 
 

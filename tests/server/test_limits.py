@@ -36,7 +36,7 @@ def held(live: LiveServer) -> int:
     """The most answer bytes that any connection holds, in its own row and in its transport."""
     return live.call(
         lambda: max(
-            (c._line.held_bytes + c.transport.get_write_buffer_size() for c in live.server.connections), default=0
+            (c._queue.held_bytes + c.transport.get_write_buffer_size() for c in live.server.connections), default=0
         )
     )
 

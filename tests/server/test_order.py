@@ -79,7 +79,7 @@ def test_reading_stops_behind_a_parked_request(live: LiveServer) -> None:
         assert sent < 1 << 27, "the server took 128 MiB behind a parked request"
         for _ in range(5):
             other.send(BEAT)
-        held = live.call(lambda: max(len(connection._line) for connection in live.server.connections))
+        held = live.call(lambda: max(len(connection._queue) for connection in live.server.connections))
         assert 0 < held <= READ_AHEAD_BYTES + (1 << 18)
 
 

@@ -76,7 +76,7 @@ def peers_of(live: LiveServer, count: int, tls: ssl.SSLContext | None = None) ->
 
 def unread(live: LiveServer) -> int:
     """Every byte of answers that the server holds: in rows, kept back, and in transports."""
-    return live.call(lambda: sum(c._line.held_bytes + c._unsent() for c in live.server.connections))
+    return live.call(lambda: sum(c._queue.held_bytes + c._unsent() for c in live.server.connections))
 
 
 def most(peers: int = PEERS) -> int:

@@ -1,1 +1,1 @@
-"""The fuzzer: valid values made from the schemas, mutated, and given to whatever reads bytes of strangers."""
+"""The fuzzer: generates valid values from the schemas, mutates them, and passes them to decoders of untrusted bytes."""

@@ -1,4 +1,4 @@
-"""Targets of the data pipeline: compiled code over Arrow's buffers says what its twins in plain Python say."""
+"""Targets of the data pipeline: compare compiled code over Arrow's buffers with its pure Python counterparts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ MAX_RECORDS = 200
 
 
 def record(topic: str, rng: random.Random) -> tuple[bytes, bytes]:
-    """Key and value of any type that a topic has, in any version."""
+    """Generates key and value of any record type of a topic, in any version."""
     cls = rng.choice(list(key_classes(topic).values()))
     version = rng.randint(cls.VALUE.MIN_VERSION, cls.VALUE.MAX_VERSION)
     return message(cls, 0, rng).encode_key(), message(cls.VALUE, version, rng).encode_value(version)
 
 
 def packed(flags: int, second: int, key: bytes, value: bytes) -> bytes:
-    """A record of an input."""
+    """Encodes a record of an input."""
     return HEAD.pack(flags, second, len(key), len(value)) + key + value
 
 
 def unpacked(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | None]]:
-    """The records of an input, whatever it is."""
+    """Yields the records of an arbitrary input."""
     at = 0
     for _ in range(MAX_RECORDS):
         if at + HEAD.size > len(data):
@@ -44,7 +44,7 @@ def unpacked(data: bytes) -> Iterator[tuple[int, int, bytes | None, bytes | None
 
 
 class Columns(Target):
-    """Records as typed columns: the extension, and the twin for executors without it."""
+    """Records as typed columns: compares the extension with the decoder for executors without it."""
 
     name = "columns"
 
@@ -92,7 +92,7 @@ class Columns(Target):
 
 
 class Replays(Target):
-    """A coordinator's log, replayed in columns and row by row."""
+    """A coordinator's log: compares replay by columns with replay by rows."""
 
     name = "replays"
 
@@ -120,7 +120,7 @@ class Replays(Target):
 
     @staticmethod
     def _record(topic: int, rng: random.Random) -> tuple[bytes, bytes]:
-        """Committed offsets more often than others: they are what is replayed in columns."""
+        """Generates a record, mostly a committed offset, because those are replayed by columns."""
         if topic or rng.random() < 0.3:
             return record(TOPICS[topic], rng)
         version = rng.randint(0, 4)
@@ -157,10 +157,10 @@ class Replays(Target):
             return
         as_of = self.as_of(cut)
         found, expected = self.in_columns(topic, 0, [self.to_batch(rows)], as_of), self.in_rows(topic, 0, rows, as_of)
-        if repr(self._facts(found)) != repr(self._facts(expected)):
-            raise BugError(f"{self._facts(found)} instead of {self._facts(expected)}")
+        if repr(self._tables(found)) != repr(self._tables(expected)):
+            raise BugError(f"{self._tables(found)} instead of {self._tables(expected)}")
         for _, batch in self.tables(found.state, found.cut):
             batch.validate(full=True)
 
-    def _facts(self, result: Any) -> list[Any]:
+    def _tables(self, result: Any) -> list[Any]:
         return [result.state.faults, *self.table_rows(result.state, result.cut)]

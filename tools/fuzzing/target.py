@@ -1,4 +1,4 @@
-"""What a target is."""
+"""The interface of fuzzing targets."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from abc import ABC, abstractmethod
 
 
 class BugError(AssertionError):
-    """Something that must hold does not."""
+    """A violated invariant."""
 
 
 class Target(ABC):
-    """One reader of strangers' bytes."""
+    """One decoder of untrusted bytes."""
 
     name: str
 
     @abstractmethod
     def make(self, rng: random.Random) -> bytes:
-        """A valid input, as a rule."""
+        """Generates a mostly valid input."""
 
     @abstractmethod
     def run(self, data: bytes) -> None:
-        """Reads an input; raises where there is a bug."""
+        """Decodes an input; raises if there is a bug."""

@@ -1,4 +1,4 @@
-"""What is fuzzed: each target makes valid inputs, and runs any input; it raises only where there is a bug."""
+"""The fuzzing targets: each generates valid inputs and runs any input; it raises only if there is a bug."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class Messages(Target):
-    """Every request and response in every version: what is read can be written and read again."""
+    """Every request and response in every version: a decoded message can be encoded and decoded again."""
 
     name = "messages"
 
@@ -171,7 +171,7 @@ class ConsumerProtocol(Target):
 
 
 class Batches(Target):
-    """Record batches: a byte before them says whether the checksum is made right again, to get further in."""
+    """Record batches: a byte before them selects whether the checksum is repaired, to get past its check."""
 
     name = "batches"
     limit_bytes = 1 << 20  # of what a batch may unpack to
@@ -243,7 +243,7 @@ class Frames(Target):
     def _cut(self, pieces: list[bytes]) -> list[bytes | None]:
         frames: list[bytes | None] = []
         line = RequestQueue(
-            cast("Owner", self),  # it is asked of nothing that the gate gets
+            cast("Owner", self),  # not used while the gate is set
             [],
             frame_error=FrameError,
             max_frame_bytes=self.limit_bytes,
@@ -262,7 +262,7 @@ class Frames(Target):
 
 
 class _Errors(logging.Handler):
-    """What the engine logs as a failure of its own."""
+    """Collects the internal errors that the engine logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -273,10 +273,10 @@ class _Errors(logging.Handler):
 
 
 class Requests(Target):
-    """Requests that an engine decides: it fails at none, and another client's group stays what it was."""
+    """Requests to an engine: none fails internally, and another client's group stays unchanged."""
 
     name = "requests"
-    renew_after = 3_000  # inputs that one engine gets: what strangers may make is theirs to fill
+    renew_after = 3_000  # inputs per engine, because clients may create topics and groups
     look_every = 50
     settings = {  # noqa: RUF012
         "offsets.topic.num.partitions": "3",
@@ -377,15 +377,15 @@ def _has_nan(value: Any) -> bool:
 
 
 class _Nobody:
-    """No user has a password."""
+    """Credentials without any user."""
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
-        """Nobody."""
+        """Returns None."""
         return None
 
 
 class Sasl(Target):
-    """Tokens of clients that authenticate: whatever they say, they are nobody."""
+    """Authentication tokens: no token authenticates, because there are no users."""
 
     name = "sasl"
     tokens = (b"\0user\0password", b"n,,n=user,r=nonce", b"c=biws,r=nonceserver,p=" + b"A" * 43 + b"=")
@@ -413,7 +413,7 @@ class Sasl(Target):
             except AuthenticationError:
                 return
         if mechanism.complete:
-            raise BugError("somebody came in")
+            raise BugError("a client was authenticated")
 
 
 TARGETS: dict[str, Callable[[], Target]] = {

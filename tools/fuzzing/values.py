@@ -18,7 +18,7 @@ MAX_DEPTH = 6
 
 
 def message(cls: Any, version: int, rng: random.Random, depth: int = 0) -> Any:
-    """A random object of a message's or struct's class that can be written in `version`."""
+    """Generates a random object of a message or struct class that can be encoded in `version`."""
     values = {
         spec.name: _field(spec, version, rng, depth)
         for spec in cls.FIELDS
@@ -41,7 +41,7 @@ def _field(spec: FieldSpec, version: int, rng: random.Random, depth: int) -> Any
 
 
 def scalar(kind: str, rng: random.Random) -> Any:
-    """A random value of a wire type, small and odd ones more often."""
+    """Generates a random value of a wire type, preferring small and unusual ones."""
     if kind in WIDTHS:
         top = 1 << WIDTHS[kind]
         low = 0 if kind in UNSIGNED else -top
@@ -60,7 +60,7 @@ def scalar(kind: str, rng: random.Random) -> Any:
 
 
 def batch(rng: random.Random) -> bytes:
-    """A record batch as producers send it: in any codec, with any producer, with any keys and headers."""
+    """Generates a producer's record batch with any codec, producer, keys and headers."""
     builder = BatchBuilder(
         1 << 16,
         base_timestamp_ms=rng.choice((0, -1, 1_700_000_000_000)),
@@ -80,7 +80,7 @@ def batch(rng: random.Random) -> bytes:
 
 
 def mutated(data: bytes, rng: random.Random, other: bytes = b"") -> bytes:
-    """One to five changes: bits, bytes, numbers, pieces that go, come twice, or come from another input."""
+    """Applies one to five changes: bits, bytes, numbers, and pieces removed, repeated or taken from another input."""
     body = bytearray(data)
     for _ in range(rng.randint(1, 5)):
         at = rng.randrange(len(body) + 1)

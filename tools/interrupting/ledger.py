@@ -1,4 +1,4 @@
-"""A workload that knows what was acknowledged to it, and checks an engine against that."""
+"""A workload that records acknowledged writes and checks an engine against them."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Ledger:
 
     Attributes:
         engine: the open engine.
-        reopened: how often the engine had to be opened again because it refused everything.
+        reopened: number of times the engine was reopened because it refused everything.
     """
 
     def __init__(self, path: Path) -> None:
@@ -154,7 +154,7 @@ class Ledger:
         self.engine.close()
 
     def reopen(self) -> None:
-        """Closes the engine and opens the folder again, at once."""
+        """Closes the engine and reopens the folder immediately."""
         self.close()
         self.open()
 
@@ -190,7 +190,7 @@ class Ledger:
         self.offsets_acked = self.offsets
 
     def init_producer_id(self) -> None:
-        """Asks for a producer id."""
+        """Requests a producer id."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         check(self.send(request).error_code)
 
@@ -213,7 +213,7 @@ class Ledger:
         check(self.send(request, 9).responses[0].partition_responses[0].error_code)
 
     def transaction(self) -> None:
-        """One transaction: a record, and the group's offset of the same value."""
+        """Runs a transaction with a record and the group's offset of the same value."""
         try:
             self._transaction()
         except BaseException:
@@ -252,7 +252,7 @@ class Ledger:
         self.mover = producer_id, epoch, sequence + 1
 
     def classic(self) -> None:
-        """A member of a classic group: a heartbeat, or whatever it takes to be a member again."""
+        """Sends a heartbeat of a classic group's member, or rejoins the group."""
         if self.member is not None:
             name, generation = self.member
             code = self.send(HeartbeatRequest(group_id="c", member_id=name, generation_id=generation)).error_code
@@ -334,7 +334,7 @@ class Ledger:
     # ---- the check
 
     def check(self) -> None:
-        """Compares what the engine holds with what was acknowledged.
+        """Compares the engine's state with the acknowledged writes.
 
         Raises:
             AssertionError: an acknowledged write is missing, or something is there twice, or was never sent.

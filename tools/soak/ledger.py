@@ -1,4 +1,4 @@
-"""What the checker knows: violations, counts, and the progress of each client."""
+"""The state of the checker: violations, counts, and the progress of each client."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ EXPELLED = frozenset({UNKNOWN_MEMBER, FENCED_MEMBER_EPOCH, STALE_MEMBER_EPOCH, G
 
 
 class Group:
-    """What the members of one group know together; `ledger.lock` protects it.
+    """The shared state of one group's members; `ledger.lock` protects it.
 
     Attributes:
         epoch: the highest generation or epoch that a durable response named.

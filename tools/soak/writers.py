@@ -78,7 +78,7 @@ class IdempotentWriter(Client):
         self.alone = True
 
     def lost(self) -> None:
-        """The first batch is repeated alone: with none before it in flight, nothing excuses a wrong sequence."""
+        """The first batch is repeated alone: without a request before it, no wrong sequence is allowed."""
         self.alone = True
 
     def step(self) -> None:

@@ -20,7 +20,7 @@ class ScramCredentialUpsertion(Struct):
     salted_password: Bytes = b""
 
     def __repr__(self) -> str:
-        # Who has the salted password can log in.
+        # The salted password is sufficient to log in.
         return f"ScramCredentialUpsertion(name={self.name!r}, mechanism={self.mechanism}, [hidden])"
 
 

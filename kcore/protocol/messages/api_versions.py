@@ -1,10 +1,10 @@
-"""ApiVersions (API key 18): which APIs and versions a server speaks (KIP-35)."""
+"""ApiVersions (API key 18): the APIs and versions that a server supports (KIP-35)."""
 
 from kcore.protocol.schema import Array, Bool, Int16, Int32, Int64, Message, Request, String, Struct, field
 
 
 class ApiVersionsRequest(Request["ApiVersionsResponse"], api_key=18, versions="0-4", flexible="3+"):
-    """Asks for the supported versions; v3 names the client software (KIP-511), v4 allows features whose lowest
+    """Requests the supported versions; v3 names the client software (KIP-511), v4 allows features whose lowest
     level is 0.
     """
 

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (API key 69): what KIP-848 groups look like."""
+"""ConsumerGroupDescribe (API key 69): description of KIP-848 groups."""
 
 from kcore.protocol.schema import (
     ZERO_UUID,
@@ -69,7 +69,7 @@ class DescribedGroup(Struct):
 
 
 class ConsumerGroupDescribeResponse(Message, api_key=69, versions="0-1", flexible="0+"):
-    """Epochs, members and their current and target assignments; v1 tells classic members apart (KIP-1099)."""
+    """Epochs, members and their current and target assignments; v1 marks classic members (KIP-1099)."""
 
     throttle_time_ms: Int32 = 0
     groups: Array[DescribedGroup] = ()

@@ -4,7 +4,7 @@ from kcore.protocol.schema import Bool, Message, String
 
 
 class DefaultPrincipalData(Message, versions="0", flexible="0+"):
-    """Who sent a forwarded request."""
+    """The principal of a forwarded request."""
 
     type: String = ""
     name: String = ""

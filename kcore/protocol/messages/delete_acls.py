@@ -44,7 +44,7 @@ class DeleteAclsFilterResult(Struct):
 
 
 class DeleteAclsResponse(Message, api_key=31, versions="1-3", flexible="2+"):
-    """What each filter deleted."""
+    """The entries that each filter deleted."""
 
     throttle_time_ms: Int32 = 0
     filter_results: Array[DeleteAclsFilterResult] = ()

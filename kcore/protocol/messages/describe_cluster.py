@@ -34,7 +34,7 @@ class DescribeClusterBroker(Struct):
 
 
 class DescribeClusterResponse(Message, api_key=60, versions="0-2", flexible="0+"):
-    """The cluster as asked for."""
+    """The requested view of the cluster."""
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

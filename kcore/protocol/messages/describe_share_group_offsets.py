@@ -33,7 +33,7 @@ class DescribeShareGroupOffsetsRequestGroup(Struct):
 class DescribeShareGroupOffsetsRequest(
     Request["DescribeShareGroupOffsetsResponse"], api_key=90, versions="0-1", flexible="0+"
 ):
-    """Names groups and, where not all are wanted, topics."""
+    """Names groups and optionally topics; default: all topics."""
 
     groups: Array[DescribeShareGroupOffsetsRequestGroup] = ()
 

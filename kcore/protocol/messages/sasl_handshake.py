@@ -10,7 +10,7 @@ class SaslHandshakeRequest(Request["SaslHandshakeResponse"], api_key=17, version
 
 
 class SaslHandshakeResponse(Message, api_key=17, versions="0-1"):
-    """Whether it is enabled, and which are."""
+    """The enabled mechanisms, and an error if the requested one is not among them."""
 
     error_code: Int16 = 0
     mechanisms: Array[String] = ()

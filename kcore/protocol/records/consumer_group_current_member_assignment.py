@@ -25,7 +25,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(RecordValue, versions="0", flexi
 class ConsumerGroupCurrentMemberAssignmentKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=8, value=ConsumerGroupCurrentMemberAssignmentValue
 ):
-    """Which member of which group."""
+    """The key: a group and a member."""
 
     group_id: String = ""
     member_id: String = ""

@@ -19,7 +19,7 @@ class ClassicMemberMetadata(Struct):
 
 
 class ConsumerGroupMemberMetadataValue(RecordValue, versions="0", flexible="0+"):
-    """What the member subscribes to, and its classic protocols where it is a classic one."""
+    """The member's subscription, and the protocols of a classic member."""
 
     instance_id: NullableString = ""
     rack_id: NullableString = ""
@@ -35,7 +35,7 @@ class ConsumerGroupMemberMetadataValue(RecordValue, versions="0", flexible="0+")
 class ConsumerGroupMemberMetadataKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=5, value=ConsumerGroupMemberMetadataValue
 ):
-    """Which member of which group."""
+    """The key: a group and a member."""
 
     group_id: String = ""
     member_id: String = ""

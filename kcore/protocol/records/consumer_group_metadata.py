@@ -12,6 +12,6 @@ class ConsumerGroupMetadataValue(RecordValue, versions="0", flexible="0+"):
 
 
 class ConsumerGroupMetadataKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=3, value=ConsumerGroupMetadataValue):
-    """Which group."""
+    """The key: a group."""
 
     group_id: String = ""

@@ -29,6 +29,6 @@ class ConsumerGroupPartitionMetadataValue(RecordValue, versions="0", flexible="0
 class ConsumerGroupPartitionMetadataKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=4, value=ConsumerGroupPartitionMetadataValue
 ):
-    """Which group."""
+    """The key: a group."""
 
     group_id: String = ""

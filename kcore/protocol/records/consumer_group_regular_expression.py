@@ -15,7 +15,7 @@ class ConsumerGroupRegularExpressionValue(RecordValue, versions="0", flexible="0
 class ConsumerGroupRegularExpressionKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=16, value=ConsumerGroupRegularExpressionValue
 ):
-    """Which expression of which group."""
+    """The key: a group and a regular expression."""
 
     group_id: String = ""
     regular_expression: String = ""

@@ -20,7 +20,7 @@ class ConsumerGroupTargetAssignmentMemberValue(RecordValue, versions="0", flexib
 class ConsumerGroupTargetAssignmentMemberKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=7, value=ConsumerGroupTargetAssignmentMemberValue
 ):
-    """Which member of which group."""
+    """The key: a group and a member."""
 
     group_id: String = ""
     member_id: String = ""

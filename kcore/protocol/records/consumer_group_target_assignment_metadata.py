@@ -14,6 +14,6 @@ class ConsumerGroupTargetAssignmentMetadataValue(RecordValue, versions="0", flex
 class ConsumerGroupTargetAssignmentMetadataKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=6, value=ConsumerGroupTargetAssignmentMetadataValue
 ):
-    """Which group."""
+    """The key: a group."""
 
     group_id: String = ""

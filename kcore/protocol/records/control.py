@@ -10,7 +10,7 @@ from kcore.protocol.schema import Int16, Int32, Message
 
 
 class ControlRecordType(IntEnum):
-    """What a control record says."""
+    """The type of a control record."""
 
     ABORT = 0
     COMMIT = 1

@@ -29,6 +29,6 @@ class GroupMetadataValue(RecordValue, versions="0-4", flexible="4+"):
 
 
 class GroupMetadataKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=2, value=GroupMetadataValue):
-    """Which classic group."""
+    """The key: a classic group."""
 
     group: String = ""

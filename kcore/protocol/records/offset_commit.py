@@ -16,7 +16,7 @@ class OffsetCommitValue(RecordValue, versions="0-4", flexible="4+"):
 
 
 class OffsetCommitKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=1, value=OffsetCommitValue):
-    """Which group's offset of which partition."""
+    """The key: a group and a partition."""
 
     group: String = ""
     topic: String = ""

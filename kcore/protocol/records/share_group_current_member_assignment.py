@@ -23,7 +23,7 @@ class ShareGroupCurrentMemberAssignmentValue(RecordValue, versions="0", flexible
 class ShareGroupCurrentMemberAssignmentKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=14, value=ShareGroupCurrentMemberAssignmentValue
 ):
-    """Which member of which group."""
+    """The key: a group and a member."""
 
     group_id: String = ""
     member_id: String = ""

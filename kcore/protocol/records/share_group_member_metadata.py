@@ -5,7 +5,7 @@ from kcore.protocol.schema import Array, NullableString, String
 
 
 class ShareGroupMemberMetadataValue(RecordValue, versions="0", flexible="0+"):
-    """What the member subscribes to."""
+    """The member's subscription."""
 
     rack_id: NullableString = ""
     client_id: String = ""
@@ -16,7 +16,7 @@ class ShareGroupMemberMetadataValue(RecordValue, versions="0", flexible="0+"):
 class ShareGroupMemberMetadataKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=10, value=ShareGroupMemberMetadataValue
 ):
-    """Which member of which group."""
+    """The key: a group and a member."""
 
     group_id: String = ""
     member_id: String = ""

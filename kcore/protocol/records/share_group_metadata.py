@@ -12,6 +12,6 @@ class ShareGroupMetadataValue(RecordValue, versions="0", flexible="0+"):
 
 
 class ShareGroupMetadataKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=11, value=ShareGroupMetadataValue):
-    """Which group."""
+    """The key: a group."""
 
     group_id: String = ""

@@ -30,6 +30,6 @@ class ShareGroupStatePartitionMetadataValue(RecordValue, versions="0", flexible=
 class ShareGroupStatePartitionMetadataKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=15, value=ShareGroupStatePartitionMetadataValue
 ):
-    """Which group."""
+    """The key: a group."""
 
     group_id: String = ""

@@ -20,7 +20,7 @@ class ShareGroupTargetAssignmentMemberValue(RecordValue, versions="0", flexible=
 class ShareGroupTargetAssignmentMemberKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=13, value=ShareGroupTargetAssignmentMemberValue
 ):
-    """Which member of which group."""
+    """The key: a group and a member."""
 
     group_id: String = ""
     member_id: String = ""

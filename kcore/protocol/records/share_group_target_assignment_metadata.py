@@ -14,6 +14,6 @@ class ShareGroupTargetAssignmentMetadataValue(RecordValue, versions="0", flexibl
 class ShareGroupTargetAssignmentMetadataKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=12, value=ShareGroupTargetAssignmentMetadataValue
 ):
-    """Which group."""
+    """The key: a group."""
 
     group_id: String = ""

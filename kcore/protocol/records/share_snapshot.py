@@ -27,7 +27,7 @@ class ShareSnapshotValue(RecordValue, versions="0", flexible="0+"):
 
 
 class ShareSnapshotKey(RecordKey, topic=SHARE_GROUP_STATE, record_type=0, value=ShareSnapshotValue):
-    """Which share partition."""
+    """The key: a share partition."""
 
     group_id: String = ""
     topic_id: Uuid = ZERO_UUID

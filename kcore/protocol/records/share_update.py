@@ -14,7 +14,7 @@ class StateBatch(Struct):
 
 
 class ShareUpdateValue(RecordValue, versions="0", flexible="0+"):
-    """What changed since the snapshot of the same epoch."""
+    """The changes since the snapshot of the same epoch."""
 
     snapshot_epoch: Int32 = 0
     leader_epoch: Int32 = 0
@@ -24,7 +24,7 @@ class ShareUpdateValue(RecordValue, versions="0", flexible="0+"):
 
 
 class ShareUpdateKey(RecordKey, topic=SHARE_GROUP_STATE, record_type=1, value=ShareUpdateValue):
-    """Which share partition."""
+    """The key: a share partition."""
 
     group_id: String = ""
     topic_id: Uuid = ZERO_UUID

@@ -31,7 +31,7 @@ class StreamsGroupCurrentMemberAssignmentValue(RecordValue, versions="0", flexib
 class StreamsGroupCurrentMemberAssignmentKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=22, value=StreamsGroupCurrentMemberAssignmentValue
 ):
-    """Which member of which group."""
+    """The key: a group and a member."""
 
     group_id: String = ""
     member_id: String = ""

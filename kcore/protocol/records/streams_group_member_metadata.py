@@ -35,7 +35,7 @@ class StreamsGroupMemberMetadataValue(RecordValue, versions="0", flexible="0+"):
 class StreamsGroupMemberMetadataKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=19, value=StreamsGroupMemberMetadataValue
 ):
-    """Which member of which group."""
+    """The key: a group and a member."""
 
     group_id: String = ""
     member_id: String = ""

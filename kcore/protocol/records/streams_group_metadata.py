@@ -21,6 +21,6 @@ class StreamsGroupMetadataValue(RecordValue, versions="0", flexible="0+"):
 
 
 class StreamsGroupMetadataKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=17, value=StreamsGroupMetadataValue):
-    """Which group."""
+    """The key: a group."""
 
     group_id: String = ""

@@ -22,7 +22,7 @@ class StreamsGroupTargetAssignmentMemberValue(RecordValue, versions="0", flexibl
 class StreamsGroupTargetAssignmentMemberKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=21, value=StreamsGroupTargetAssignmentMemberValue
 ):
-    """Which member of which group."""
+    """The key: a group and a member."""
 
     group_id: String = ""
     member_id: String = ""

@@ -14,6 +14,6 @@ class StreamsGroupTargetAssignmentMetadataValue(RecordValue, versions="0", flexi
 class StreamsGroupTargetAssignmentMetadataKey(
     RecordKey, topic=CONSUMER_OFFSETS, record_type=20, value=StreamsGroupTargetAssignmentMetadataValue
 ):
-    """Which group."""
+    """The key: a group."""
 
     group_id: String = ""

@@ -48,6 +48,6 @@ class StreamsGroupTopologyValue(RecordValue, versions="0", flexible="0+"):
 
 
 class StreamsGroupTopologyKey(RecordKey, topic=CONSUMER_OFFSETS, record_type=23, value=StreamsGroupTopologyValue):
-    """Which group."""
+    """The key: a group."""
 
     group_id: String = ""

@@ -28,6 +28,6 @@ class TransactionLogValue(RecordValue, versions="0-1", flexible="1+"):
 
 
 class TransactionLogKey(RecordKey, topic=TRANSACTION_STATE, record_type=0, value=TransactionLogValue):
-    """Which transactional id."""
+    """The key: a transactional id."""
 
     transactional_id: String = ""
