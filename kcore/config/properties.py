@@ -1,4 +1,4 @@
-"""Java's properties files, as Kafka's own tools read them."""
+"""Reads Java's properties files as Kafka's own tools do."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ def read_properties(path: Path) -> dict[str, tuple[str, str]]:
     """Reads a Java properties file.
 
     Args:
-        path: the file. Comments (# and !), blank lines, continued lines (a backslash at the end), and `=` or `:`
-            between key and value are understood, as Kafka's own files use them.
+        path: the file. It may have comments (# and !), blank lines, continued lines (a backslash at the end), and `=`
+            or `:` between key and value, as in Kafka's own files.
 
     Returns:
-        Key -> (value, "FILE:LINE"); of a key given twice the last counts, as in Java.
+        Key -> (value, "FILE:LINE"); the last value of a repeated key, as in Java.
 
     Raises:
-        ConfigError: the file cannot be read, or a line is no setting.
+        ConfigError: the file cannot be read, or a line is not a setting.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How a setting is declared: name, type, default, bounds and meaning in one line of a table."""
+"""Declarations of settings: name, type, default, bounds and meaning in one line of a table."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 HIDDEN = "[hidden]"
-"""What stands in place of a password, wherever a setting's value is shown."""
+"""The text that replaces a password wherever a setting's value is shown."""
 
 
 class SettingType(Enum):
-    """Kafka's types of settings; the value is the wire's number in DescribeConfigs v3+."""
+    """Kafka's types of settings; the value is the number in DescribeConfigs v3+."""
 
     BOOLEAN = 1
     STRING = 2
@@ -42,16 +42,16 @@ class Setting(NamedTuple):
     """One setting.
 
     Attributes:
-        name: Kafka's name (or ours, beginning with `kcore.`).
-        type: how its text is read.
-        default: its value where nobody says otherwise; None where it has none.
-        doc: what it does.
-        low: the least value, inclusive; None: as small as the type allows.
-        high: the greatest value, inclusive.
-        choices: the values that are allowed, where they are few.
-        ignore_case: whether they may be written in any case.
-        dynamic: whether it can be changed while the server runs.
-        check: anything else that must hold of the value; returns what is wrong, or None.
+        name: Kafka's name (or kcore's own, which begins with `kcore.`).
+        type: the type, which determines the syntax of the value.
+        default: the default value; None if there is none.
+        doc: the meaning.
+        low: the minimum, inclusive; None: the minimum of the type.
+        high: the maximum, inclusive; None: the maximum of the type.
+        choices: the allowed values, if they are few; None: any.
+        ignore_case: True if the case of `choices` does not matter.
+        dynamic: True if it can be changed while the server runs.
+        check: an additional check, which returns the problem of a value, or None.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Setting(NamedTuple):
         """Reads a value, given as text or already typed.
 
         Raises:
-            ConfigError: it cannot be read or lies outside its range; the message says which range is valid.
+            ConfigError: the value cannot be read or is out of range; the message names the valid range.
         """
         parsed = self._read(value.strip()) if isinstance(value, str) else self._read_typed(value)
         self._check_range(parsed, value)
@@ -95,7 +95,7 @@ class Setting(NamedTuple):
     def format(self, value: Any) -> str | None:
         """Returns the text of a value as Kafka writes it into a properties file; `HIDDEN` for any password.
 
-        An empty password is hidden like any other: its text would tell that it is empty.
+        An empty password is hidden too, since its text would reveal that it is empty.
         """
         if value is None:
             return None
@@ -108,7 +108,7 @@ class Setting(NamedTuple):
         return str(value)
 
     def _bounds(self) -> tuple[int, int]:
-        """The least and the greatest whole number: the setting's own, else its type's."""
+        """Returns the minimum and the maximum of a whole number: the setting's own, else its type's."""
         low, high = WIDTHS[self.type]
         return low if self.low is None else int(self.low), high if self.high is None else int(self.high)
 
@@ -162,7 +162,7 @@ class Setting(NamedTuple):
             if not isinstance(parsed, int) or not low <= parsed <= high:
                 raise self._refuse(value, "is out of range")
         elif self.type is SettingType.DOUBLE:
-            # Not a number is neither below nor above anything: asked this way round it is refused too.
+            # NaN fails every comparison, so this form of the condition refuses it too.
             lowest = -math.inf if self.low is None else self.low
             highest = math.inf if self.high is None else self.high
             if not lowest <= parsed <= highest:
@@ -176,7 +176,7 @@ class Setting(NamedTuple):
 
 
 class Declared:
-    """A setting as it stands in a class body; the class gives it its name and its type."""
+    """A setting in a class body; `declared` adds its name and its type."""
 
     __slots__ = ("arguments", "kind")
 
@@ -200,15 +200,15 @@ def setting(
     """Declares a setting in the body of a class of settings; the attribute's name with dots is Kafka's name.
 
     Args:
-        default: the value where nobody says otherwise.
-        doc: what it does, in a sentence.
-        low: least value, inclusive.
-        high: greatest value, inclusive.
-        choices: the allowed values, where they are few.
-        ignore_case: whether they may be written in any case.
-        dynamic: whether it may change while the server runs.
-        kind: the type, where the annotation (int, bool, str, float, tuple) does not say it: LONG, PASSWORD, …
-        check: what else must hold; returns what is wrong, or None.
+        default: the default value.
+        doc: the meaning, in a sentence.
+        low: the minimum, inclusive.
+        high: the maximum, inclusive.
+        choices: the allowed values, if they are few.
+        ignore_case: True if the case of `choices` does not matter.
+        dynamic: True if it may be changed while the server runs.
+        kind: the type, if the annotation (int, bool, str, float, tuple) does not determine it: LONG, PASSWORD, …
+        check: an additional check, which returns the problem of a value, or None.
     """
     return Declared(
         kind,
@@ -235,14 +235,14 @@ _KINDS = {
 
 
 def declared(cls: type) -> dict[str, Setting]:
-    """Turns the `setting(...)` lines of a class body into a table, name -> setting, in their order."""
+    """Converts the `setting(...)` lines of a class body to a table, name -> setting, in their order."""
     table: dict[str, Setting] = {}
     for attribute, annotation in cls.__annotations__.items():
         line = cls.__dict__.get(attribute)
         if not isinstance(line, Declared):
             continue
         name = attribute.replace("_", ".")
-        plain = annotation.split("[")[0].split(" |")[0]
-        table[name] = Setting(name=name, type=line.kind or _KINDS[plain], **line.arguments)
+        base_type = annotation.split("[")[0].split(" |")[0]
+        table[name] = Setting(name=name, type=line.kind or _KINDS[base_type], **line.arguments)
         delattr(cls, attribute)
     return table

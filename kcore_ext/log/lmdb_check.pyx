@@ -1,7 +1,8 @@
-"""Checker of the pages of an LMDB file: reads them one by one, and trusts none of them.
+"""Checker of an LMDB file: reads and checks every page.
 
-LMDB itself aborts the process when a page is not what its parent says. This checker walks the same trees with bounds
-checks and raises ValueError instead. It knows the layout of LMDB 0.9 on 64-bit machines in native byte order.
+LMDB itself aborts the process if a page is not of the kind that its parent expects. This checker walks the same trees
+with bounds checks and raises ValueError instead. It supports the layout of LMDB 0.9 on 64-bit machines in native byte
+order.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -47,7 +48,7 @@ cdef inline uint64_t _u64(const uint8_t* at) noexcept nogil:
 
 
 cdef class _Bound:
-    """A separator key of a branch page: the lowest key of one child, and above every key of the child before it."""
+    """A separator key of a branch page: the lowest key of one child, greater than every key of the child before it."""
 
     cdef const uint8_t* data
     cdef Py_ssize_t size
@@ -113,7 +114,7 @@ cdef class _Walk:
         return 0
 
     cdef int _mark(self, uint64_t page, uint64_t count) except -1:
-        """Mark pages as used by one tree; raise ValueError if they lie outside or are used already."""
+        """Marks pages as used by one tree; raises ValueError if they are out of range or already used."""
         cdef uint64_t at
         if page < 2 or count > self._limit or page > self._limit - count:
             raise ValueError(f"page {page + count - 1} is needed, which lies outside")
@@ -125,7 +126,7 @@ cdef class _Walk:
         return 0
 
     cdef int _tree(self, uint64_t page, int depth, int kind, int level, _Bound low, _Bound high) except -1:
-        """Check the tree below `page`, which must be `depth` levels high.
+        """Checks the tree below `page`, which must be `depth` levels high.
 
         `kind`: 0 for the list of free pages, 1 for the main database, 2 for a named one.
         """
@@ -172,7 +173,7 @@ cdef class _Walk:
             size = _u16(node + 6)
             if offset + NODE_HEADER + size > self._page_size or size > MAX_KEY:
                 raise ValueError(f"page {page}: the key of node {place} lies outside")
-            # LMDB never looks at the first key of a branch.
+            # LMDB never reads the first key of a branch.
             if depth == 1 or place:
                 if size == 0 or (kind == 0 and size != 8):
                     raise ValueError(f"page {page}: node {place} has a key of {size} bytes")
@@ -243,7 +244,7 @@ cdef class _Walk:
         return 0
 
     cdef int _free_pages(self) except -1:
-        """No free page is in use, and the lists are what LMDB writes: a count, and page numbers that descend."""
+        """Checks that no free page is in use, and that each list is as LMDB writes it: a count, descending pages."""
         cdef uint64_t count, place, number, before
         cdef const uint8_t* data
         for numbers in self._free:

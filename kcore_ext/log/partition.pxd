@@ -1,4 +1,4 @@
-"""What a log does in every round, for other compiled modules."""
+"""A partition log's work for every batch and commit, for other compiled modules."""
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint32_t
@@ -20,8 +20,8 @@ cdef class SealedPartition:
 
 
 cdef class EngineCore:
-    cdef public list _dirty             # the partitions that the next round takes
-    cdef public int _torn               # STAGING, COMMITTING: set while such a change is made, and left by an exception
+    cdef public list _dirty             # the partitions with staged changes
+    cdef public int _torn               # STAGING, COMMITTING: set during such a change, and left set by an exception
     cdef public TailCache _tails
 
 
@@ -34,7 +34,7 @@ cdef class LogCore:
     cdef public EngineCore _engine
     cdef public uint32_t _number
     cdef public int _state              # LIVE, ABSENT, DROPPED or CLOSED
-    cdef public bint _staged            # whether the next round takes this partition
+    cdef public bint _staged            # whether this partition has staged changes
     cdef public object _meta
     cdef public object _durable_meta
     cdef public SealedPartition _sealed

@@ -12,22 +12,22 @@ LIVE: Final[int]
 ABSENT: Final[int]
 DROPPED: Final[int]
 CLOSED: Final[int]
-"""What a handle stands for: a partition; one whose creation failed; one that is gone; a closed engine's."""
+"""States of a handle: of a partition; of one whose creation failed; of a dropped one; of a closed engine."""
 
 @final
 class SealedPartition:
-    """One partition's part of a round.
+    """One partition's part of a write set.
 
     Attributes:
         log: the partition.
         key: its name.
         number: its number in the store.
         bases: the base offset of each of `batches`.
-        batches: what is appended.
-        end_offset: the end behind the last batch.
-        meta: its metadata; None when only batches or chunks were staged.
-        chunks: of a snapshot that is being written; None without one.
-        rewrites: what compaction puts in the place of stored batches, by base offset; None: nothing.
+        batches: the appended batches.
+        end_offset: the end after the last batch.
+        meta: the new metadata; None if only batches or chunks were staged.
+        chunks: the chunks of a snapshot that is being written; None without one.
+        rewrites: the replacements of stored batches by compaction, by base offset; a value None deletes a batch.
     """
 
     @property
@@ -51,14 +51,14 @@ class SealedPartition:
 
 STAGING: Final[int]
 COMMITTING: Final[int]
-"""Bits of `EngineCore._torn`: a partition or its metadata is being staged; a round is sealed, finished or undone."""
+"""Bits of `EngineCore._torn`: a change is being staged; a write set is being sealed, finished or undone."""
 
 class EngineCore:
-    """The part of a log engine that runs once a round for each partition in it.
+    """The part of a log engine that runs in each commit for each of its partitions.
 
     Attributes:
-        _torn: which changes are being made. A bit is set before the first step of a change that has several, and
-            cleared after the last; if a call finds one set, an exception interrupted an earlier call.
+        _torn: the changes in progress. A bit is set before the first step of a change with several steps, and cleared
+            after the last. If a call finds a bit set, an exception has interrupted an earlier call.
     """
 
     _dirty: list[StagedPartitionLog]
@@ -66,21 +66,21 @@ class EngineCore:
     _torn: int
 
     def _seal_dirty(self) -> list[SealedPartition]:
-        """Take everything that the dirty partitions have staged; none is dirty afterwards.
+        """Seals all staged changes of the dirty partitions; none is dirty afterwards.
 
-        An exception leaves some partitions sealed: the caller must discard everything staged.
+        An exception leaves some partitions sealed: the caller must then discard all staged changes.
         """
 
     def _finish_sealed(self, partitions: list[SealedPartition]) -> None:
-        """Show the batches and the metadata of a durable round to readers.
+        """Makes the batches and the metadata of a durable write set visible to readers.
 
-        After an exception the call can be repeated; steps that were done are not done twice.
+        Can be repeated after an exception: done steps change nothing.
         """
 
 class LogCore:
-    """What one partition's log does for each batch and each round; `StagedPartitionLog` is the rest of it.
+    """The part of `StagedPartitionLog` that runs for each batch and each commit.
 
-    Subclasses say what happens seldom: `_revive`, `_refuse`, `_refuse_batch`, `_begin_epoch`, `_rewritten`,
+    Subclasses implement the rare cases: `_revive`, `_refuse`, `_refuse_batch`, `_begin_epoch`, `_rewritten`,
     `_mark_meta_durable`, `_out_of_range`, `_read_stored`.
     """
 
@@ -112,7 +112,7 @@ class LogCore:
         """See PartitionLog."""
 
     def _stage(self) -> None:
-        """Makes sure that the next round takes this partition."""
+        """Adds this partition to those with staged changes, unless it is there."""
 
     def _revive(self) -> None: ...
     def _refuse(self) -> None: ...
@@ -125,23 +125,24 @@ class LogCore:
     def _read_stored(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes]: ...
 
 def journal_entries(partitions: list[SealedPartition], max_bytes: int) -> bytes | None:
-    """Encode a round for the journal: partition number (uint32), base offset (int64), size (uint32), batch; repeated.
+    """Encodes a write set for the journal: for each batch partition number (uint32), base offset (int64), size (uint32)
+    and the batch.
 
     Returns:
-        None if the round has more than `max_bytes` of batches, or changes stored batches or snapshots.
+        The entries, or None if there are more than `max_bytes` of batches, or changes of stored batches or snapshots.
 
     Raises:
         SystemError: a partition has more or fewer base offsets than batches.
     """
 
 def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int, bytes]]]) -> None:
-    """Add the batches of rounds to those of their partitions, with their base offsets.
+    """Adds the batches of write sets to those of their partitions, with their base offsets.
 
-    After an exception the call can be repeated: batches at or below a partition's last base offset are left out.
+    Can be repeated after an exception: batches at or below a partition's last base offset are skipped.
     """
 
 def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> tuple[list[tuple[bytes, bytes]], int]:
-    """Return the keys of the log (partition number, base offset) with their batches, ascending.
+    """Returns the keys of the log (partition number, base offset) with their batches, ascending.
 
-    The second value is the number of bytes that these batches take as journal entries.
+    The second value is the size of these batches as journal entries.
     """

@@ -1,6 +1,6 @@
-"""What a partition's log does in every round: stage, seal, finish, and read what is new.
+"""A partition log's work for every batch and commit: staging, sealing, finishing, and reading new batches.
 
-`kcore.log.partition` and `kcore.log.engine` are the rest of it: all that is not done for every batch.
+`kcore.log.partition` and `kcore.log.engine` have the code that does not run for every batch.
 """
 
 cimport cython
@@ -26,7 +26,7 @@ LIVE, ABSENT, DROPPED, CLOSED = IS_LIVE, IS_ABSENT, IS_DROPPED, IS_CLOSED
 # Bits of EngineCore._torn.
 STAGING, COMMITTING = 1, 2
 
-# Shared, and never handed out to be changed: what is staged next must not show up in a round.
+# Shared by all sealed partitions without rewrites, and never changed.
 cdef dict NOTHING_REWRITTEN = {}
 
 
@@ -121,7 +121,7 @@ cdef class LogCore:
             self._staged = True
         return 0
 
-    # ---- rounds
+    # ---- commits
 
     cdef SealedPartition seal(self):
         cdef SealedPartition sealed = SealedPartition.__new__(SealedPartition)
@@ -151,7 +151,7 @@ cdef class LogCore:
         return sealed
 
     cdef int finish(self, SealedPartition sealed) except -1:
-        """Shows a durable round to readers. After an exception it may be called again: done steps change nothing."""
+        """Makes durable batches visible to readers. Can be repeated after an exception: done steps change nothing."""
         cdef bytes batch
         if sealed.rewrites:
             self._rewritten(sealed.rewrites)
@@ -239,7 +239,7 @@ def sort_batches(list write_sets not None, dict by_number not None):
             if PyList_GET_SIZE(batches):
                 last = (<tuple>batches[PyList_GET_SIZE(batches) - 1])[0]
             for place in range(PyList_GET_SIZE(sealed.batches)):
-                # A call that ran out of memory is repeated: what it had added is there already.
+                # A call that ran out of memory is repeated: skip the batches that it had added.
                 if <int64_t>sealed.bases[place] > last:
                     batches.append((sealed.bases[place], sealed.batches[place]))
 

@@ -7,10 +7,10 @@ from libc.stdint cimport int64_t
 
 @cython.final
 cdef class PartitionTail:
-    cdef list batches               # None for what was let go
+    cdef list batches               # None in place of a released batch
     cdef int64_t* bases             # the base offset of each
-    cdef Py_ssize_t room            # how many `bases` has room for
-    cdef Py_ssize_t head            # the first that was not let go
+    cdef Py_ssize_t room            # the capacity of `bases`
+    cdef Py_ssize_t head            # the index of the first batch that was not released
 
     cdef int push(self, int64_t base, bytes batch) except -1
     cdef int evict_one(self) except -1
@@ -27,7 +27,7 @@ cdef struct Held:
 cdef class TailCache:
     cdef Py_ssize_t max_bytes
     cdef readonly Py_ssize_t size_bytes
-    cdef Held* order                # a ring: which tail got a batch of which size, oldest first
+    cdef Held* order                # a ring of tails and batch sizes, oldest first
     cdef Py_ssize_t room            # of the ring, a power of two
     cdef Py_ssize_t first
     cdef Py_ssize_t count

@@ -1,40 +1,40 @@
 from typing import Final, final
 
 TRIM_THRESHOLD: Final[int]
-"""Let-go entries at the head of a partition's list before the list is rebuilt without them."""
+"""Number of released entries at the head of a partition's list before the list is rebuilt without them."""
 BATCH_OVERHEAD: Final[int]
-"""What a batch counts for beside its own bytes: the objects around it."""
+"""Size that is counted for a batch besides its bytes: the objects around it."""
 
 @final
 class PartitionTail:
-    """One partition's part. Changed by the engine's owner only; read by any thread."""
+    """The cached batches of one partition. Only the engine's owner changes it; any thread may read it."""
 
     def __len__(self) -> int: ...
     def drop_below(self, offset: int) -> None:
-        """Lets go of the batches below `offset`: compaction has put others in their place."""
+        """Releases the batches below `offset`, which compaction has replaced."""
 
     def clear(self) -> None:
-        """Release every batch."""
+        """Releases every batch."""
 
     def read(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes] | None:
-        """As `PartitionLog.read` with `limit` at most the high watermark; None when `offset` is not held here."""
+        """Reads as `PartitionLog.read`, with `limit` at most the high watermark; None if `offset` is not cached."""
 
 @final
 class TailCache:
-    """The bound over all partitions: remembers in which order batches came.
+    """The size limit over all partitions: records the order in which batches were committed.
 
     Args:
-        max_bytes: of batches with what lies around each; 0: none are held.
+        max_bytes: the limit, including `BATCH_OVERHEAD` per batch; 0: no batch is cached.
 
     Attributes:
-        size_bytes: what is held, and what was let go for other reasons than this bound and was not counted off yet.
+        size_bytes: the size of the cached batches, and of those released for other reasons and not yet subtracted.
     """
 
     def __init__(self, max_bytes: int) -> None: ...
     @property
     def size_bytes(self) -> int: ...
     def add(self, tail: PartitionTail, bases: list[int], batches: list[bytes]) -> None:
-        """Add a partition's newly committed batches and release the oldest of all until the bound holds.
+        """Adds a partition's newly committed batches, and releases the oldest of all until the limit holds.
 
-        If memory runs out, the partition's tail is emptied instead; its batches are read from storage then.
+        If memory runs out, the partition's tail is emptied instead; its batches are then read from the storage.
         """

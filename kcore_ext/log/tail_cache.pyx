@@ -1,7 +1,7 @@
-"""The newest committed batches of each partition in memory, so that a reader at the end never asks the storage.
+"""The newest committed batches of each partition in memory, so that readers at the end need no storage access.
 
-Bounded in bytes over all partitions together: what was committed first is let go first. Any thread may read: each call
-here runs to its end before another thread gets the interpreter's lock.
+The size of all partitions together is limited: the batches that were committed first are released first. Any thread may
+read: each call of this module completes before another thread gets the interpreter's lock.
 """
 
 cimport cython
@@ -16,8 +16,8 @@ from libc.string cimport memmove
 from kcore_ext.util.byte_order cimport read_int32
 
 cdef enum:
-    TRIM_EVERY = 256        # let-go entries at the head of a partition's list before it is rebuilt without them
-    HELD_BESIDE = 64        # what a batch takes beside its bytes: the object, its places in lists, its base offset
+    TRIM_EVERY = 256        # released entries at the head of a partition's list before it is rebuilt without them
+    HELD_BESIDE = 64        # memory of a batch besides its bytes: the object, its list entries, its base offset
     LAST_DELTA_AT = 23      # of a batch header: the last offset delta
 
 TRIM_THRESHOLD = TRIM_EVERY
@@ -51,7 +51,7 @@ cdef class PartitionTail:
         return 0
 
     cdef int evict_one(self) except -1:
-        """Releases the oldest batch; does nothing when none is left."""
+        """Releases the oldest batch; does nothing if none is left."""
         cdef Py_ssize_t count = PyList_GET_SIZE(self.batches)
         cdef Py_ssize_t head = self.head
         if head >= count:
@@ -63,7 +63,7 @@ cdef class PartitionTail:
             try:
                 del self.batches[:head]
             except MemoryError:
-                return 0  # the list stays longer than it need be until the next batch is released
+                return 0  # the list stays longer than needed until the next batch is released
             memmove(self.bases, self.bases + head, (count - head) * sizeof(int64_t))
             self.head = 0
         return 0
@@ -73,7 +73,7 @@ cdef class PartitionTail:
         while head < PyList_GET_SIZE(self.batches) and self.bases[head] < offset:
             self.batches[head] = None
             head += 1
-        # The cache still counts what is let go here, and lets newer batches of this partition go for it in time.
+        # The cache still counts these batches, and later releases newer batches of this partition in their place.
         self.head = head
 
     def clear(self):
@@ -109,7 +109,7 @@ cdef class PartitionTail:
         found = []
         while low < count:
             batch = <bytes>self.batches[low]
-            # The next base offset tells where this batch ends; only the newest has to be looked into.
+            # The next base offset is the end of this batch; only the newest batch has to be read for its end.
             if low + 1 < count:
                 end = self.bases[low + 1]
             else:
@@ -142,7 +142,7 @@ cdef class TailCache:
         self.take(tail, bases, batches)
 
     cdef int take(self, PartitionTail tail, list bases, list batches) except -1:
-        """Adds committed batches. Without memory for them the tail is emptied: readers find the batches in storage."""
+        """Adds committed batches. If memory runs out, the tail is emptied, and readers use the storage."""
         cdef Py_ssize_t place, size
         cdef PartitionTail oldest
         if not self.max_bytes:
@@ -154,7 +154,7 @@ cdef class TailCache:
                 self.remember(tail, size)
                 self.size_bytes += size
         except MemoryError:
-            # A tail that lacks a batch between two others would make readers skip it.
+            # If a batch between two others were missing, readers would skip it.
             tail.release_all()
         while self.size_bytes > self.max_bytes:
             oldest = <PartitionTail>self.order[self.first].tail

@@ -10,7 +10,7 @@ cdef class SystemClock:
 @cython.final
 cdef class Now:
     cdef object clock
-    cdef bint is_system         # its clocks are read without a call of Python
+    cdef bint is_system         # whether the system's clocks are read, without a Python call
     cdef public int64_t now_ms
     cdef public int64_t wall_ms
 

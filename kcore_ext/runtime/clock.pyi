@@ -9,21 +9,21 @@ class SystemClock:
     """The machine's own clocks."""
 
     def monotonic_ms(self) -> int:
-        """The system's monotonic clock, in ms."""
+        """Returns the time of the system's monotonic clock, in ms."""
 
     def wall_ms(self) -> int:
-        """The system's wall clock, in ms since the epoch."""
+        """Returns the time of the system's wall clock, in ms since the epoch."""
 
 @final
 class Now:
-    """The time of the present round: read once by the driver, then the same for every decision of the round.
+    """The time of the current round: the driver reads it once, and every decision of the round uses it.
 
     Args:
-        clock: what is read.
+        clock: the clock.
 
     Attributes:
         now_ms: monotonic milliseconds, for deadlines.
-        wall_ms: milliseconds since the epoch, for what is written.
+        wall_ms: milliseconds since the epoch, for records.
     """
 
     now_ms: int

@@ -1,4 +1,4 @@
-"""What a decision leaves behind, for other compiled modules."""
+"""Results of a decision, for other compiled modules."""
 
 cimport cython
 from libc.stdint cimport int64_t
@@ -11,7 +11,7 @@ cdef class Outcome:
     cdef readonly int64_t producer_id
     cdef readonly int producer_epoch
 
-cdef Outcome outcome_of(object records, object reply)   # of no producer
+cdef Outcome outcome_of(object records, object reply)   # without a producer
 
 
 ctypedef object (*Arrival)(object waiter, object response)
@@ -22,13 +22,13 @@ cdef class Pending:
     cdef readonly object context
     cdef readonly object request
     cdef readonly object response
-    cdef object callback        # who waits
+    cdef object callback        # called at completion, or passed to `arrival`; None: none is set
     cdef public bint parked
     cdef readonly bint done
-    cdef Arrival arrival        # how who waits is told; NULL: it is called
+    cdef Arrival arrival        # the C function that gets `callback` and the response; NULL: `callback` is called
 
     cpdef complete(self, response)
     cpdef on_complete(self, callback)
-    cdef int tell(self, object waiter, Arrival arrival) except -1   # as `on_complete`, without a call of Python
+    cdef int tell(self, object waiter, Arrival arrival) except -1   # as `on_complete`, but calls a C function
 
 cdef Pending pending_of(object api, object context, object request)

@@ -1,27 +1,29 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, final
 
-class Facts(Protocol):
-    """Records, in their order: a list of them, or what stands for one."""
+class Records(Protocol):
+    """A sequence of records: a list, or a `RecordBlock`."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
 
 @final
 class Outcome:
-    """What was decided: facts to keep, and a reply to give once they are kept.
+    """The result of a decision: records to write, and a response that waits until they are durable.
 
     Attributes:
-        records: facts in the order in which they are written and replayed; all of them or none. A list, or a
-            `RecordBlock` (see kcore.runtime.machine), which writes and replays itself.
-        reply: the response, or a parked `Pending`; None where nobody waits (a timer).
-        producer_id: for facts of a transaction: they become a transactional batch of their own.
+        records: the records in the order in which they are written and replayed, all of them or none. A list, or a
+            `RecordBlock` (kcore.runtime.machine), which writes and replays itself.
+        reply: the response, or a parked `Pending`; None if there is no request (a timer).
+        producer_id: the producer of a transaction, whose records become a transactional batch of their own; -1: none.
         producer_epoch: the epoch of that producer.
     """
 
-    def __init__(self, records: Facts, reply: Any = None, producer_id: int = -1, producer_epoch: int = -1) -> None: ...
+    def __init__(
+        self, records: Records, reply: Any = None, producer_id: int = -1, producer_epoch: int = -1
+    ) -> None: ...
     @property
-    def records(self) -> Facts: ...
+    def records(self) -> Records: ...
     @property
     def reply(self) -> Any: ...
     @property
@@ -30,20 +32,20 @@ class Outcome:
     def producer_epoch(self) -> int: ...
 
 class Pending:
-    """What a request gets instead of a response when the response comes later.
+    """A response that will be completed later.
 
-    It waits for a commit (`parked` is False: requests behind it on a connection may go on, answers keep their order),
-    or for other members, data or a timeout (`parked` is True: a join, a sync, a long poll). It is completed exactly
-    once; whoever wants the response attaches one callback, before or after.
+    It waits for a commit (`parked` is False), or for other members, data or a timeout (`parked` is True: a join, a
+    sync, a long poll). If it is not parked, later requests of the connection may be decided before it is completed;
+    responses keep their order. It is completed exactly once. One callback may be attached, before or after.
 
     Args:
-        api: builds the error response if the request fails after it was taken.
-        context: who asks.
+        api: builds the error response if the request fails later.
+        context: the context of the request.
         request: the request.
-        parked: whether it waits for something else than the commit of what it saw.
+        parked: True if it waits for something other than the commit of the records that it depends on.
 
     Attributes:
-        done: whether the response is there.
+        done: True if the response is complete.
         response: the response; None before.
     """
 
@@ -61,16 +63,16 @@ class Pending:
     @property
     def response(self) -> Any: ...
     def complete(self, response: Any) -> None:
-        """Gives the response to whoever waits. The runtime calls it; a state machine says `ShardContext.answer`.
+        """Sets the response and calls the callback. Only the runtime calls it: machines use `ShardContext.answer`.
 
-        A callback that raises is logged and harms nobody: many answers go out one after the other.
+        An exception of the callback is logged, so that the other responses of the round are completed.
         """
 
     def fail(self, code: int) -> None:
-        """Completes it with the request's own error response for `code`."""
+        """Completes it with the error response of the request's API for `code`."""
 
     def on_complete(self, callback: Callable[[Any], Any]) -> None:
-        """Calls `callback(response)` once it is there: at once if it is. One callback alone may be attached."""
+        """Sets the only callback: `callback(response)` is called at completion, or at once if it is complete."""
 
     def abandon(self) -> None:
-        """Nobody waits any more (the connection closed): the answer will be thrown away; the operation goes on."""
+        """Removes the callback (the connection closed): the response will be discarded; the operation goes on."""

@@ -1,4 +1,4 @@
-"""What a decision leaves behind: facts with a reply, and answers that are not there yet. One of each a request."""
+"""Results of a decision: `Outcome` (records and a response) and `Pending` (a response that is completed later)."""
 
 cimport cython
 
@@ -69,7 +69,7 @@ cdef class Pending:
                 try:
                     logger.error("the receiver of a response of %s failed", type(self.api).__name__, exc_info=error)
                 except Exception:
-                    pass    # no memory for a line of the log: the other responses of the round go out all the same
+                    pass    # no memory for a line of the log: the other responses of the round are completed anyway
 
     def fail(self, code):
         self.complete(self.api.error(self.context, self.request, code))

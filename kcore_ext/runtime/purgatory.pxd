@@ -1,4 +1,4 @@
-"""The purgatory as other compiled modules see it: see purgatory.pyx for what each part promises."""
+"""The purgatory, for other compiled modules; purgatory.pyx documents each part."""
 
 cimport cython
 from cpython.object cimport PyObject
@@ -10,7 +10,7 @@ cdef struct Watch:
     Watch* next
     Watch* prev
     PyObject* operation  # borrowed; NULL: the head of a list, or a cursor of an iteration
-    PyObject* watchers   # borrowed: the list it is in; NULL: in none
+    PyObject* watchers   # borrowed: its list; NULL: none
 
 
 @cython.final
@@ -21,7 +21,7 @@ cdef class Watchers:
 
 
 cdef class DelayedOperation:
-    cdef Watch* watches            # one a key; NULL: not watched
+    cdef Watch* watches            # one for each key; NULL: not watched
     cdef Py_ssize_t watch_count
     cdef Purgatory purgatory       # None: not watched
     cdef Timer timer

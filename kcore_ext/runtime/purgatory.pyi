@@ -4,7 +4,7 @@ from typing import final
 from kcore_ext.runtime.timer_wheel import TimerWheel
 
 class DelayedOperation:
-    """An operation that waits; subclass it and override try_complete, on_complete and on_expiration as needed."""
+    """A waiting operation. Subclasses override `try_complete`, `on_complete` and `on_expiration` as needed."""
 
     def __init__(self) -> None: ...
     @property
@@ -23,7 +23,7 @@ class DelayedOperation:
 
 @final
 class Purgatory:
-    """Delayed operations by key, with their timeouts on a timer wheel."""
+    """Waiting operations by key, with their timeouts on a timer wheel."""
 
     def __init__(self, wheel: TimerWheel) -> None: ...
     @property

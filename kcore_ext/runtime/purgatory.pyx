@@ -1,24 +1,24 @@
 """Operations that wait for a condition or a timeout, after Kafka's DelayedOperationPurgatory, for one thread.
 
-An operation is completed exactly once: by its condition (somebody called `check_and_complete` for one of its keys, or
-`force_complete`), or by expiry, never both. `on_complete` runs once in either case; `on_expiration` runs after it, and
-only if the timeout won.
+An operation is completed exactly once: by its condition (a call of `check_and_complete` for one of its keys, or of
+`force_complete`), or by expiry. `on_complete` runs once in either case; `on_expiration` runs after it, and only after
+an expiry.
 
-What differs from Kafka, because one thread needs no locks
+Differences from Kafka, because one thread needs no locks:
     * An operation is tried once before it is watched, not twice: nothing can happen between the try and the watch.
     * Each (operation, key) pair is a node in an intrusive list, so a completed operation leaves the lists of all its
       keys at once. There is nothing to purge, and the gauges count live operations only.
-    * `cancel_for_key` takes an operation out of the lists of its other keys as well. Kafka leaves it there without a
+    * `cancel_for_key` also removes an operation from the lists of its other keys. Kafka leaves it there without a
       timeout, where it may stay for ever.
 
 Expiry goes through the timer wheel: the payload of the timer is the operation, and calling an operation expires it. So
-whoever advances the wheel needs one line, `for timer in wheel.advance(now_ms): timer.payload()`.
+the code that advances the wheel is `for timer in wheel.advance(now_ms): timer.payload()`.
 
-Re-entrancy: `try_complete`, `on_complete` and `on_expiration` may watch, complete and cancel any operation, this one
-included. An iteration over a key's operations goes on safely, and does not visit those watched after it began.
+Re-entrancy: `try_complete`, `on_complete` and `on_expiration` may watch, complete and cancel any operation, including
+their own. An iteration over a key's operations continues safely, and skips those watched after it began.
 
-Ownership: the timer keeps a watched operation alive, the lists of the keys do not. An operation whose timer was taken
-away with `TimerWheel.clear` and that nobody else holds is garbage, and leaves its lists when it is collected.
+Ownership: the timer keeps a watched operation alive, the lists of the keys do not. If `TimerWheel.clear` removes the
+timer of an operation without other references, the operation is garbage, and leaves its lists when it is collected.
 """
 
 cimport cython
@@ -45,33 +45,33 @@ cdef inline void unlink(Watch* watch) noexcept:
 @cython.final
 @cython.freelist(64)
 cdef class Watchers:
-    """The operations watched under one key, in the order they came. Not for use outside this module."""
+    """The operations watched under one key, in order of arrival. Not for use outside this module."""
 
     def __cinit__(self):
         self.head.next = &self.head
         self.head.prev = &self.head
 
     def __dealloc__(self):
-        # Only the garbage collector drops a list that is not empty; its operations must not come back to it
+        # Only the garbage collector drops a list that is not empty; its operations must not refer to it any more
         cdef Watch* watch = self.head.next
         while watch is not &self.head:
             watch.watchers = NULL
             watch = watch.next
 
 
-@cython.no_gc_clear  # it must find its purgatory to leave it; cycles through it are broken at the timer or the wheel
+@cython.no_gc_clear  # it needs its purgatory in order to leave it; cycles through it are broken at the timer or wheel
 cdef class DelayedOperation:
-    """An operation that waits; subclass it and override what is needed.
+    """A waiting operation. Subclasses override methods as needed.
 
-    The overridable parts:
+    The methods to override:
         try_complete() -> bool: if the condition holds, `return self.force_complete()`, else return False.
-        on_complete(): what completion does; runs exactly once, by condition or by expiry.
-        on_expiration(): what expiry does in addition; runs after on_complete, only if the timeout won.
-    The defaults never complete by condition and do nothing. What they raise goes to the caller of the purgatory; the
-    operation keeps the state it has by then (`completed` is set before `on_complete` runs).
+        on_complete(): the action at completion; runs exactly once, after the condition or the expiry.
+        on_expiration(): an additional action at expiry; runs after on_complete.
+    The defaults never complete by condition and do nothing. Exceptions go to the caller of the purgatory; the operation
+    keeps its state (`completed` is set before `on_complete` runs).
 
     Attributes:
-        completed: whether it was completed, by condition or by expiry.
+        completed: True after completion, by condition or by expiry.
     """
 
     def __dealloc__(self):
@@ -80,24 +80,24 @@ cdef class DelayedOperation:
             leave(self)
 
     cpdef bint try_complete(self) except -1:
-        """Complete the operation if its condition holds. Returns whether this call completed it."""
+        """Completes the operation if its condition holds. Returns whether this call completed it."""
         return False
 
     cpdef on_complete(self):
-        """What completion does."""
+        """Runs at completion."""
 
     cpdef on_expiration(self):
-        """What expiry does, after on_complete."""
+        """Runs at expiry, after `on_complete`."""
 
     def force_complete(self):
-        """Complete it now, whatever its condition says. Returns False if it was completed before.
+        """Completes the operation now, without its condition. Returns False if it was completed before.
 
-        It leaves the lists of its keys and its timeout is cancelled, then `on_complete` runs.
+        The operation leaves the lists of its keys, its timeout is cancelled, then `on_complete` runs.
         """
         return self.finish(False)
 
     def cancel(self):
-        """Stop waiting without completing: it leaves its keys and its timeout. Returns False if it was not watched.
+        """Ends the wait without completion: removes keys and timeout. Returns False if the operation was not watched.
 
         A cancelled operation may be completed with `force_complete` or watched again.
         """
@@ -109,16 +109,16 @@ cdef class DelayedOperation:
 
     @property
     def watched(self):
-        """Whether it waits in a purgatory."""
+        """True while the operation waits in a purgatory."""
         return self.purgatory is not None
 
     def __call__(self):
-        """Expire it: what the timer wheel's user does with the payload of a fired timer. Too late, it does nothing."""
+        """Expires the operation, unless it is completed. The user of the timer wheel calls it as a timer's payload."""
         if self.finish(True):
             self.on_expiration()
 
     cdef bint finish(self, bint expired) except -1:
-        """Complete it unless it is completed; `expired` says who won, for the counters."""
+        """Completes the operation unless it is completed; `expired` selects the counter."""
         cdef Purgatory purgatory = self.purgatory
         if self.completed:
             return False
@@ -133,14 +133,14 @@ cdef class DelayedOperation:
 
 
 cdef bint leave(DelayedOperation operation) noexcept:
-    """Take an operation out of the lists of its keys and off the wheel. Returns whether it was watched."""
+    """Removes an operation from the lists of its keys and from the wheel. Returns whether it was watched."""
     cdef Purgatory purgatory = operation.purgatory
     cdef Watch* watches = operation.watches
     cdef Watchers watchers
     cdef Py_ssize_t index
     if watches is NULL:
         return False
-    # First of all it counts as unwatched: dropping a key below may run anybody's code, even code that comes back here
+    # Marked as unwatched first: dropping a key below may run arbitrary code, which may call this function again
     operation.watches = NULL
     operation.purgatory = None
     purgatory.num_delayed -= 1
@@ -161,25 +161,25 @@ cdef bint leave(DelayedOperation operation) noexcept:
 
 
 cdef void forget(dict watchers_of, Watchers watchers) noexcept:
-    """Drop the empty list of a key."""
+    """Drops the empty list of a key."""
     try:
         del watchers_of[watchers.key]
-    except Exception:  # a key whose __eq__ or __hash__ raises now: its empty list stays until the key comes again
+    except Exception:  # the key's __eq__ or __hash__ raises now: its empty list stays until the key is used again
         pass
 
 
 @cython.final
-@cython.no_gc_clear  # its operations still need it while they leave; the wheel's own hook breaks the cycle
+@cython.no_gc_clear  # its operations need it while they leave; the wheel's own hook breaks the cycle
 cdef class Purgatory:
-    """Delayed operations by key, with their timeouts on a timer wheel.
+    """Waiting operations by key, with their timeouts on a timer wheel.
 
     Args:
         wheel: the timer wheel; its user calls the payload of every timer that fires.
 
     Attributes:
-        num_delayed: operations that wait (Kafka's NumDelayedOperations). num_watched: (operation, key) pairs (Kafka's
-            PurgatorySize). delayed_total: operations that ever had to wait; always equal to
-            completed_total + expired_total + cancelled_total + num_delayed.
+        num_delayed: the number of waiting operations (Kafka's NumDelayedOperations). num_watched: the number of
+            (operation, key) pairs (Kafka's PurgatorySize). delayed_total: the number of operations that ever waited,
+            always equal to completed_total + expired_total + cancelled_total + num_delayed.
     """
 
     def __cinit__(self, TimerWheel wheel not None):
@@ -187,42 +187,43 @@ cdef class Purgatory:
         self.watchers_of = {}
 
     def __len__(self):
-        """How many operations wait."""
+        """Returns the number of waiting operations."""
         return self.num_delayed
 
     def __bool__(self):
-        """Always True: an empty purgatory is still a purgatory."""
+        """Returns True, also for an empty purgatory."""
         return True
 
     def try_complete_else_watch(self, DelayedOperation operation not None, keys, int64_t deadline_ms):
-        """Try an operation; if its condition does not hold yet, watch it under the keys until its deadline.
+        """Tries an operation; if its condition does not hold yet, watches it under the keys until its deadline.
 
         Args:
             keys: one or more hashable keys.
-            deadline_ms: absolute, on the wheel's clock. In the past: it expires at the wheel's next advance.
+            deadline_ms: absolute, on the wheel's clock. If it is in the past, the operation expires at the wheel's next
+                advance.
 
         Returns:
             Whether the operation is completed (now, or before the call).
 
         Raises:
-            ValueError: no keys, or the operation is watched already.
+            ValueError: there are no keys, or the operation is already watched.
             TypeError: a key is not hashable; the operation is then not watched.
         """
         return self.watch_or_complete(operation, keys, deadline_ms)
 
     def check_and_complete(self, key):
-        """Try every operation watched under a key, in the order they came.
+        """Tries every operation watched under a key, in order of arrival. If one raises, later ones are not tried.
 
         Returns:
-            How many said that they completed. If one raises, those behind it are not tried.
+            The number of operations that completed.
         """
         return self.complete_watched(key)
 
     def cancel_for_key(self, key):
-        """Cancel every operation watched under a key: they leave all their keys and are not completed.
+        """Cancels every operation watched under a key: they leave all their keys and are not completed.
 
         Returns:
-            The cancelled operations, in the order they came.
+            The cancelled operations, in order of arrival.
         """
         cdef Watchers watchers = self.find(key)
         cdef Watch* watch
@@ -237,16 +238,16 @@ cdef class Purgatory:
         return [operation for operation in cancelled if operation.cancel()]
 
     def watched(self, key):
-        """How many operations wait under a key."""
+        """Returns the number of operations that wait under a key."""
         cdef Watchers watchers = self.find(key)
         return 0 if watchers is None else watchers.count
 
     def watched_keys(self):
-        """The keys under which operations wait, as a list."""
+        """Returns the keys under which operations wait, as a list."""
         return list(self.watchers_of)
 
     def operations(self):
-        """The operations that wait, each once, as a list (to complete all of them when a shard is given up)."""
+        """Returns the waiting operations, each once, as a list (to complete all of them when a shard is unloaded)."""
         cdef list found = []
         cdef Watchers watchers
         cdef Watch* watch
@@ -265,14 +266,14 @@ cdef class Purgatory:
         return f"<Purgatory num_delayed={self.num_delayed} num_watched={self.num_watched}>"
 
     cdef Watchers find(self, object key):
-        """The list of a key, or None."""
+        """Returns the list of a key, or None."""
         cdef PyObject* found = PyDict_GetItemWithError(self.watchers_of, key)
         if found is NULL:
             return None
         return <Watchers>found
 
     cdef bint watch_or_complete(self, DelayedOperation operation, object keys, int64_t deadline_ms) except -1:
-        """`try_complete_else_watch` at C level."""
+        """Implements `try_complete_else_watch`, for compiled modules too."""
         cdef tuple given = keys if type(keys) is tuple else tuple(keys)
         if not given:
             raise ValueError("an operation is watched under at least one key")
@@ -289,13 +290,13 @@ cdef class Purgatory:
         try:
             operation.timer = self.wheel.arm(deadline_ms, operation)
         except:
-            leave(operation)  # without a deadline it could wait forever
+            leave(operation)  # without a deadline it could wait for ever
             raise
         self.delayed_total += 1
         return False
 
     cdef Py_ssize_t complete_watched(self, object key) except -1:
-        """`check_and_complete` at C level."""
+        """Implements `check_and_complete`, for compiled modules too."""
         cdef Watchers watchers = self.find(key)
         cdef Watch* watch
         cdef DelayedOperation operation
@@ -304,14 +305,14 @@ cdef class Purgatory:
         if watchers.count != 1:
             return complete_many(watchers)
         watch = watchers.head.next
-        while watch.operation is NULL:  # cursors of iterations that led here
+        while watch.operation is NULL:  # skips the cursors of outer iterations
             watch = watch.next
         operation = <DelayedOperation>watch.operation
         return operation.try_complete()
 
 
 cdef int watch_all(Purgatory purgatory, DelayedOperation operation, tuple keys) except -1:
-    """Put an operation in the list of each key; in none if a key cannot be looked up."""
+    """Adds an operation to the list of each key, or to none if the look-up of a key raises."""
     cdef Py_ssize_t count = len(keys)
     cdef Watchers watchers
     cdef Watch* watch
@@ -344,10 +345,10 @@ cdef int watch_all(Purgatory purgatory, DelayedOperation operation, tuple keys) 
 
 
 cdef Py_ssize_t complete_many(Watchers watchers) except -1:
-    """Try the operations of a list that may change under way in any manner.
+    """Tries the operations of a list that may change during the iteration.
 
-    Two cursors stand in the list itself: one behind the operation being tried, one behind the last of those that were
-    there at the start. They are not on the C stack, which an embedder's coroutine switch may move.
+    Two cursors are nodes of the list itself: one after the operation being tried, one after the last operation at the
+    start. They are not on the C stack, which an embedder's coroutine switch may move.
     """
     cdef Watch* cursor = <Watch*>PyMem_Malloc(2 * sizeof(Watch))
     cdef Watch* last = cursor + 1

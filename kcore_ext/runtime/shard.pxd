@@ -1,4 +1,4 @@
-"""What the runtime does once for every request, for other compiled modules."""
+"""The runtime's work for every request, for other compiled modules."""
 
 cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
@@ -17,13 +17,13 @@ cdef class EncodedRecords:
 
 
 cdef class PipelineCore:
-    cdef public dict _participants      # who staged something, as an ordered set
-    cdef public list _answers           # (pending, response) in the order in which they are to go out
-    cdef public list _background_answers  # the same of the round that is being written; None if there is none
-    cdef public bint allows_background_commit  # whether this round may be written beside what is decided next
+    cdef public dict _participants      # participants with staged records, as an ordered set
+    cdef public list _answers           # (pending, response) in the order in which they are completed
+    cdef public list _background_answers  # (pending, response) of the background commit; None if there is none
+    cdef public bint allows_background_commit  # whether this round may be written while the next one is decided
     cdef public object _on_dirty
-    cdef public int changing            # changes of memory that were begun and have not ended
-    cdef public bint settling           # a round left `_participants` and is neither durable nor failed
+    cdef public int changing            # changes of memory that have begun and not ended
+    cdef public bint settling           # a round has left `_participants` and is neither durable nor failed
 
     cpdef enlist(self, participant)
     cpdef answer_later(self, Pending pending, response)
@@ -36,15 +36,15 @@ cdef class ShardCore:
     cdef public object _now
     cdef public PipelineCore _pipeline
     cdef public BatchBuilder _batch     # the open batch, or None
-    cdef public int64_t _next_offset    # of the next record, counting those in the open batch
+    cdef public int64_t _next_offset    # of the next record, after those in the open batch
     cdef public Py_ssize_t _max_batch_bytes
-    cdef public list _outbox            # answers of the present decision to requests that were parked
-    cdef public dict _parked            # requests that wait for something else than a commit, as an ordered set
+    cdef public list _outbox            # responses of the current decision to parked requests
+    cdef public dict _parked            # requests that wait for something other than a commit, as an ordered set
     cdef public bint _active            # whether it decides requests
     cdef public bint allows_background_commit  # see `Participant`
     cdef public bint dirty              # whether it enlisted in this round
-    cdef public bint committing         # whether it is in the round that is being written
-    cdef public bint _reload            # whether memory is to be read from the log behind the next commit
+    cdef public bint committing         # whether it is in the background commit
+    cdef public bint _reload            # whether to load the log again after the next commit
     cdef public int32_t leader_epoch
 
     cpdef object write(self, Outcome outcome)
@@ -57,9 +57,9 @@ cdef class ShardCore:
 
 
 cdef inline ShardCore ready_shard(dict by_partition, str key, int partitions):
-    """The shard of a key if it is here and an answer may be made beside `run`, else None.
+    """Returns the shard of a key if a fast path may decide without `run`, else None.
 
-    It must decide requests, and owe no answers to parked ones: those go out first.
+    The shard must be active and have no responses to release, since these are completed first.
     """
     cdef PyObject* found = PyDict_GetItemWithError(by_partition, partition_of(key, partitions))
     cdef ShardCore shard

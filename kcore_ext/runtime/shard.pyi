@@ -6,54 +6,57 @@ from kcore_ext.runtime.outcome import Outcome, Pending
 
 @final
 class EncodedRecords:
-    """Records as they go to the log, of a decision whose records are a list: the generic path (see `RecordBlock`).
+    """Encoded records of a decision whose records are a list; a `RecordBlock` encodes itself instead.
 
     Args:
-        records: they are encoded at once; whatever their keys and values raise is raised here.
+        records: encoded by the constructor, which raises any exception of their keys and values.
 
     Attributes:
-        size_bytes: what they take in a batch at most, without its header.
+        size_bytes: their maximum size in a batch, without its header.
     """
 
     def __init__(self, records: Iterable[Any]) -> None: ...
     @property
     def size_bytes(self) -> int: ...
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
-        """Adds them to a batch, all with the same timestamp; False if one did not fit."""
+        """Adds the records to a batch, all with the same timestamp. Returns False if one did not fit."""
 
 class PipelineCore:
-    """The part of `CommitPipeline` that is used for every request: who has something to commit, who waits for it."""
+    """The part of `CommitPipeline` that runs for every request: collects participants and waiting responses."""
 
     _participants: dict[Any, None]
     _answers: list[tuple[Pending, Any]]
     _background_answers: list[tuple[Pending, Any]] | None
     allows_background_commit: bool
-    """Whether the round may be written beside what is decided next: all who staged something in it allow that."""
+    """True if every participant of the round allows writing it while the next one is decided."""
     changing: int
-    """Changes of memory that were begun and have not ended. It is 0 between decisions, unless a change was broken off:
-    the round then fails as a whole, and its participants go back to the log."""
+    """The number of changes of memory that have begun and not ended.
+
+    It is 0 between decisions, unless a change was interrupted. The round then fails as a whole, and its participants
+    are reset to the log."""
     settling: bool
-    """Whether a round left the collection and is neither durable nor failed. It is False between calls, unless a call
-    was broken off: memory and log may then disagree for good."""
+    """True if a round was taken and is neither durable nor failed.
+
+    It is False between calls, unless a call was interrupted. Memory may then not match the log."""
 
     @property
     def dirty(self) -> bool:
-        """Whether there is something to commit, beside a round that is being written."""
+        """True if there is something to commit, besides a background commit."""
 
     @property
     def committing(self) -> bool:
-        """Whether a round is being written on another thread."""
+        """True while a background commit is being written or waits to be finished."""
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether something was decided that is not durable yet: there is something to commit, or being written."""
+        """True if any decision is not durable yet: `dirty` or `committing`."""
 
     @property
     def waiting(self) -> int:
-        """How many answers wait for the next commit."""
+        """The number of responses that wait for the next commit."""
 
     def when_dirty(self, callback: Callable[[], None]) -> None:
-        """The driver's wake-up: called once a round, when the first participant enlists."""
+        """Sets the driver's callback, called once a round when the first participant enlists."""
 
     def enlist(self, participant: Any) -> None:
         """Adds `participant` to the round, before it changes anything. Enlisting twice in a round is once.
@@ -62,13 +65,13 @@ class PipelineCore:
         """
 
     def answer_later(self, pending: Pending, response: Any) -> None:
-        """`pending` gets `response` once the present round is durable, in the order of these calls."""
+        """Completes `pending` with `response` once the current round is durable, in the order of these calls."""
 
     def answer_after_background(self, pending: Pending, response: Any) -> None:
-        """`pending` gets `response` once the round that is being written is durable."""
+        """Completes `pending` with `response` once the background commit is durable."""
 
     def _take_round(self) -> tuple[dict[Any, None], list[tuple[Pending, Any]]]:
-        """Returns the round's participants and answers, and begins the next round; sets `settling`.
+        """Returns the round's participants and responses, and begins the next round; sets `settling`.
 
         If it raises, nothing changed.
         """
@@ -77,16 +80,16 @@ class PipelineCore:
         """Undoes `_take_round`, before anything else was enlisted."""
 
     def _begin_background(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
-        """The round of these goes to be written: what its shards decide from now on belongs to the next one."""
+        """Marks a taken round as a background commit: later decisions of its shards belong to the next round."""
 
     def _seal(self) -> None:
-        """Closes the round. Sealing may enlist the partitions below: repeated until nobody new came."""
+        """Seals every participant of the round, including partitions that sealing a shard enlists."""
 
     def _release(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
-        """Tells every participant that the round is durable, then gives every answer out, in order."""
+        """Calls `committed` of every participant, then completes every response, in order."""
 
 class ShardCore:
-    """The part of `Shard` that is used for every request. What it calls when something is wrong is the shard's own."""
+    """The part of `Shard` that runs for every request. It calls methods of `Shard` to handle errors."""
 
     machine: Any
     allows_background_commit: bool
@@ -107,23 +110,29 @@ class ShardCore:
         """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
 
     def answer(self, pending: Pending, response: Any) -> None:
-        """Answers a parked request after the commit of everything decided up to the end of this decision."""
+        """Completes a parked request after the commit of everything decided up to the end of this decision."""
 
     def write(self, outcome: Outcome) -> Any:
-        """Takes facts that no client asked this shard for, and that were decided just now.
+        """Appends the records of a decision that is not a client's request.
 
         Returns:
-            Why nothing was taken; None if all of it was.
+            The reason for which the records were refused, or None if they were appended.
         """
 
     def _append(self, outcome: Outcome) -> Any:
-        """Encodes, replays and collects the facts of one decision. Returns a code if nothing of it was taken;
-        KAFKA_STORAGE_ERROR stands for the API's own `storage_error`.
+        """Encodes, replays and collects the records of one decision.
+
+        Returns:
+            None, or an error code if the records were refused; KAFKA_STORAGE_ERROR stands for the API's
+            `storage_error`.
         """
 
     def _append_transactional(self, outcome: Outcome, records: Any) -> Any:
-        """Writes and applies the facts of a producer's transaction, a batch of their own. Returns a code if nothing of
-        it was taken."""
+        """Writes and applies the records of a producer's transaction as a batch of their own.
+
+        Returns:
+            None, or an error code if the records were refused.
+        """
 
     def append_marker(
         self,
@@ -133,30 +142,30 @@ class ShardCore:
         commit: bool,
         transaction_version: int = 0,
     ) -> Any:
-        """Writes the end of a producer's transaction behind everything decided so far, and applies it (KIP-98).
+        """Writes the end marker of a producer's transaction after everything decided so far, and applies it (KIP-98).
 
         Args:
-            producer_id: whose transaction.
-            producer_epoch: the epoch that the marker carries.
+            producer_id: the producer of the transaction.
+            producer_epoch: the epoch in the marker.
             coordinator_epoch: the epoch of the transaction coordinator.
-            commit: how it ended.
-            transaction_version: the transaction.version behind the marker (KIP-1228).
+            commit: True for a commit, False for an abort.
+            transaction_version: the transaction.version in the marker (KIP-1228).
 
         Returns:
-            NONE, or why nothing was written.
+            NONE, or the error code for which nothing was written.
         """
 
     def _replay(self, records: Any, producer_id: int, first_offset: int) -> None:
-        """Applies facts to memory. What it raises leaves memory with a part of them."""
+        """Applies records to memory. If it raises, memory has a part of them."""
 
     def _collect(self, batch: BatchBuilder, records: Any) -> None:
-        """Adds encoded facts, an `EncodedRecords` or a `RecordBlock`, to a batch with room for them."""
+        """Adds encoded records, an `EncodedRecords` or a `RecordBlock`, to a batch with room for them."""
 
     def _close_batch(self) -> bool:
-        """Hands the open batch to the log's staging; False if the log refused it, and the round is lost."""
+        """Stages the open batch in the log. Returns False if the log refused it, which fails the round."""
 
     def seal(self) -> None:
-        """The round closes: the open batch goes to the log's staging (`Participant`)."""
+        """Stages the open batch in the log, as the round closes (`Participant`)."""
 
     def committed(self) -> None:
-        """Everything decided is durable (`Participant`)."""
+        """Takes note that everything decided is durable (`Participant`)."""

@@ -1,12 +1,11 @@
-"""The work of the runtime that is done for every request: a shard decides, records are collected and replayed.
+"""The runtime's work for every request: deciding, collecting records into batches, and replaying them.
 
-`kcore.runtime.shard` and `kcore.runtime.commit` are the rest of it: all that happens once a commit, once a load, or
-when something goes wrong.
+`kcore.runtime.shard` and `kcore.runtime.commit` have the code that runs once per commit or load, or after errors.
 
-Any allocation may fail, and a signal handler may raise between any two bytecodes of Python that is called from here.
-Two rules keep that from doing harm. A shard or partition enlists in the round before it changes anything, so that a
-round that fails restores all that changed. And `PipelineCore.changing` counts the changes that were begun and not
-ended: if it is not 0 when the round is to be written, a change was broken off, and the round fails.
+Any allocation may fail, and a signal handler may raise between any two Python bytecodes that this module calls. Two
+rules make that harmless. A shard or partition enlists in the round before it changes anything, so that a failed round
+restores every change. And `PipelineCore.changing` counts the changes that have begun and not ended: if it is not 0 when
+the round is to be written, a change was interrupted, and the round fails.
 """
 
 cimport cython
@@ -78,7 +77,7 @@ cdef class PipelineCore:
     cpdef enlist(self, participant):
         cdef bint allows_background_commit
         if not PyDict_Contains(self._participants, participant):
-            # Whatever may raise comes first: a participant is enlisted completely or not at all.
+            # All calls that may raise come first: a participant is enlisted completely or not at all.
             allows_background_commit = participant.allows_background_commit
             if self._on_dirty is not None and len(self._participants) == 0:
                 self._on_dirty()
@@ -179,7 +178,7 @@ cdef class ShardCore:
         return self.when_durable(api, context, request, result)
 
     cdef object write_and_respond(self, api, context, request, Outcome outcome):
-        """Appends what a fast path decided, and returns its response, which waits for the commit.
+        """Appends the outcome of a fast path, and returns its response, which waits for the commit.
 
         The shard must be active and have no responses to release, as `ready_shard` checks.
         """
@@ -191,7 +190,7 @@ cdef class ShardCore:
         return self.when_durable(api, context, request, outcome.reply)
 
     cdef object when_durable(self, api, context, request, response):
-        """The response, or a `Pending` of it if it may stand on facts that are not durable yet."""
+        """Returns the response, or a `Pending` of it if it may depend on records that are not durable yet."""
         cdef Pending pending
         if self.dirty:
             pending = pending_of(api, context, request)
@@ -205,7 +204,7 @@ cdef class ShardCore:
 
     def answer(self, Pending pending not None, response):
         self._outbox.append((pending, response))
-        self._parked.pop(pending, None)     # last: a request is always in one of the two
+        self._parked.pop(pending, None)     # last: a request is always in `_outbox` or `_parked`
 
     cpdef object write(self, Outcome outcome):
         if not self._active:
@@ -265,7 +264,7 @@ cdef class ShardCore:
         return None
 
     def _append_transactional(self, Outcome outcome not None, records):
-        """Writes a batch of its own. It is staged before it is replayed: the log may refuse a producer's epoch."""
+        """Writes the records as a batch of their own, staged before the replay: the log may refuse the epoch."""
         cdef BatchBuilder batch
         cdef int64_t base_offset
         cdef PipelineCore pipeline = self._pipeline
@@ -324,7 +323,7 @@ cdef class ShardCore:
         return self._taken
 
     cdef int enlist(self) except -1:
-        """Joins the round, before anything changes: a round that fails restores its participants and nothing else."""
+        """Joins the round before anything changes, because a failed round restores only its participants."""
         if not self.dirty:
             PipelineCore.enlist(self._pipeline, self)
             self.dirty = True
@@ -342,7 +341,7 @@ cdef class ShardCore:
         self._batch = None
         try:
             base_offset = self._log.append_built(batch, self.leader_epoch)
-            # State was replayed at these offsets: another writer in between would make memory and log disagree.
+            # The records were replayed at these offsets: with another writer memory would not match the log.
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
             self._reload_after(error)
@@ -368,7 +367,7 @@ cdef class ShardCore:
         self.replay(records, producer_id, first_offset)
 
     cdef int replay(self, object records, int64_t producer_id, int64_t first_offset) except -1:
-        """Applies facts to memory. What it raises leaves memory with a part of them."""
+        """Applies records to memory. If it raises, memory has a part of them."""
         cdef object machine = self.machine
         if type(records) is not list:
             machine.replay_block(first_offset, producer_id, records)
@@ -382,7 +381,7 @@ cdef class ShardCore:
         self.collect(batch, records)
 
     cdef int collect(self, BatchBuilder batch, object records) except -1:
-        """Adds encoded facts to a batch with room for them."""
+        """Adds encoded records to a batch with room for them."""
         cdef bint taken
         if type(records) is OffsetBlock:
             taken = (<OffsetBlock>records).write(batch, (<Now?>self._now).wall_ms)

@@ -1,4 +1,4 @@
-"""The timer wheel as other compiled modules see it: see timer_wheel.pyx for what each part promises."""
+"""The timer wheel, for other compiled modules; timer_wheel.pyx documents each part."""
 
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
@@ -6,8 +6,8 @@ from libc.stdint cimport int64_t, uint64_t
 cdef enum:
     SLOT_BITS = 6
     SLOTS = 64
-    LEVELS = 11                # 11 * 6 bits cover every int64: no deadline lies beyond the wheel
-    DUE = LEVELS * SLOTS       # the list behind the last slot: timers that have expired and wait for delivery
+    LEVELS = 11                # 11 * 6 bits cover every int64: no deadline is beyond the wheel
+    DUE = LEVELS * SLOTS       # the list after the last slot: timers that have expired and wait for delivery
 
 cdef struct TimerNode:
     TimerNode* next
@@ -16,7 +16,7 @@ cdef struct TimerNode:
 
 @cython.final
 cdef class Timer:
-    # What `extend` touches stands together: among 100,000 timers it is the cache misses that cost
+    # The fields that `extend` uses are adjacent: with 100,000 timers cache misses dominate its cost
     cdef readonly TimerWheel wheel
     cdef readonly int64_t deadline_ms
     cdef uint64_t sequence             # order of arming, which orders equal deadlines
@@ -27,8 +27,8 @@ cdef class Timer:
 @cython.final
 cdef class TimerWheel:
     cdef TimerNode slots[DUE + 1]
-    cdef uint64_t occupied[LEVELS + 1]  # one bit a slot; the last word belongs to DUE and is never set
-    cdef uint64_t levels                # one bit a level with an occupied slot
+    cdef uint64_t occupied[LEVELS + 1]  # one bit per occupied slot; the last word belongs to DUE and is never set
+    cdef uint64_t levels                # one bit per level with an occupied slot
     cdef int64_t now
     cdef uint64_t sequence
     cdef bint due_in_order

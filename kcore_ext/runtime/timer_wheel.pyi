@@ -3,7 +3,7 @@ from typing import Any, final
 
 @final
 class Timer:
-    """A deadline on a wheel. Made by `TimerWheel.add`; can be cancelled, moved and armed again any number of times."""
+    """A deadline on a wheel. `TimerWheel.add` creates it; it can be cancelled, moved and armed again repeatedly."""
 
     payload: Any
     @property
@@ -17,7 +17,7 @@ class Timer:
 
 @final
 class ExpiredTimers(Iterator[Timer]):
-    """Delivery of what one `TimerWheel.advance` found: an iterator of timers, each fired as it is handed out."""
+    """An iterator over the expired timers of one `TimerWheel.advance`. Each timer fires when it is returned."""
 
     def __iter__(self) -> ExpiredTimers: ...
     def __next__(self) -> Timer: ...

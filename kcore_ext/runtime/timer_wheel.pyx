@@ -1,24 +1,24 @@
 """A hierarchical timer wheel in milliseconds: exact, tickless, O(1) to arm, cancel, move and find the next deadline.
 
-How it is built
-    Eleven levels of 64 slots. A deadline lies on the level of the highest 6-bit digit in which it differs from the
-    wheel's clock, in the slot of that digit (Varghese and Lauck's hierarchical wheel, placed as tokio places). Eleven
-    digits of 6 bits cover an int64, so there is no horizon. A slot is a circular list of nodes that live inside the
-    timers; a 64-bit word a level says which slots hold something. The first occupied slot of the lowest occupied level
-    is the next one of all, found with two bit scans; `advance` jumps from one such slot to the next and never looks at
-    an empty one. A slot above level 0 is dealt out to finer levels when the clock enters it, so nothing is ever late.
+Structure
+    The wheel has eleven levels of 64 slots. A deadline is on the level of the highest 6-bit digit in which it differs
+    from the wheel's clock, in the slot of that digit (Varghese and Lauck's hierarchical wheel, with tokio's placement).
+    Eleven digits of 6 bits cover an int64, so there is no horizon. A slot is a circular list of nodes inside the
+    timers; a 64-bit word per level has a bit for each occupied slot. The first occupied slot of the lowest occupied
+    level is the next slot of all, found with two bit scans. `advance` jumps from one such slot to the next and skips
+    empty ones. A slot above level 0 is distributed to finer levels when the clock enters it, so no timer is ever late.
 
 Lazy re-arm
-    `Timer.extend` to a later deadline is a store: the timer stays where it was, and is put in its new place when the
-    clock comes to the old one. A session that is renewed by every heartbeat is re-linked about once a session timeout,
-    not once a heartbeat. Extending to an earlier deadline moves the timer at once.
+    `Timer.extend` to a later deadline is one store: the timer stays in its slot, and moves to its new slot when the
+    clock reaches the old one. A session that every heartbeat renews is re-linked about once per session timeout, not
+    once per heartbeat. Extending to an earlier deadline moves the timer at once.
 
 Delivery
-    `advance` moves the clock, gathers what has expired and returns an iterator that *delivers* it. A timer counts as
-    armed until the iterator hands it out, so an action that cancels or extends another expired timer is obeyed: that
-    timer is not handed out. Leaving the iteration early (a break, an exception) loses nothing: the next `advance`
-    starts with what is left. What is armed for the past during delivery waits for the next `advance`, so that an action
-    that re-arms itself cannot hold the loop for ever.
+    `advance` moves the clock, collects the expired timers and returns an iterator that *delivers* them. A timer is
+    armed until the iterator returns it. So if an action cancels or extends another expired timer, that timer is not
+    returned. Leaving the iteration early (a break, an exception) loses no timer: the next `advance` begins with the
+    rest. Timers that are armed for the past during delivery wait for the next `advance`, so that an action that re-arms
+    itself cannot block the loop for ever.
 
 Order
     By deadline, equal deadlines in the order of arming (an `extend` counts as arming).
@@ -42,7 +42,7 @@ cdef extern from *:
     int high_bit "kcore_high_bit"(uint64_t word) noexcept nogil
 
 cdef extern from "stdlib.h":
-    # declared here because libc.stdlib's asks for a comparison that works without the GIL
+    # declared here because libc.stdlib's version requires a comparison that works without the GIL
     void qsort(void* base, size_t count, size_t size, int (*compare)(const void*, const void*) noexcept) noexcept
 
 cdef extern from "Python.h":
@@ -56,12 +56,12 @@ cdef extern from "Python.h":
 
 @cython.final
 cdef class Timer:
-    """A deadline on a wheel. Made by `TimerWheel.add`; can be cancelled, moved and armed again any number of times.
+    """A deadline on a wheel. `TimerWheel.add` creates it; it can be cancelled, moved and armed again repeatedly.
 
     Attributes:
-        payload: any object; the wheel never looks at it.
-        deadline_ms: when it expires, or last was to expire.
-        wheel: the wheel it belongs to.
+        payload: any object; the wheel does not use it.
+        deadline_ms: the current or the last deadline.
+        wheel: the timer's wheel.
     """
 
     def __init__(self):
@@ -69,17 +69,17 @@ cdef class Timer:
 
     @property
     def armed(self):
-        """Whether it waits on the wheel (true until the moment it is handed out by `advance`, or cancelled)."""
+        """True while the timer is on the wheel: until the iterator of `advance` returns it, or it is cancelled."""
         return timer_armed(self)
 
     def cancel(self):
-        """Take it off the wheel. Returns False if it was not armed; O(1)."""
+        """Removes the timer from the wheel. Returns False if it was not armed; O(1)."""
         return timer_cancel(self)
 
     def extend(self, int64_t deadline_ms):
-        """Move the deadline, or arm again a timer that has fired or was cancelled (counted in `armed_total`); O(1).
+        """Moves the deadline, or arms a fired or cancelled timer again (counted in `armed_total`); O(1).
 
-        A later deadline is one store (see "Lazy re-arm" above), an earlier one moves the timer at once.
+        A later deadline is one store ("Lazy re-arm" above), an earlier one moves the timer at once.
         """
         timer_extend(self, deadline_ms)
 
@@ -92,7 +92,7 @@ cdef Py_ssize_t NODE_OFFSET = 0
 
 
 cdef inline Timer timer_of(TimerNode* node):
-    """The timer that a node is part of."""
+    """Returns the timer that contains a node."""
     return <Timer><PyObject*>(<char*>node - NODE_OFFSET)
 
 
@@ -105,12 +105,12 @@ cdef inline bint comes_before(TimerNode* left, TimerNode* right) noexcept:
 
 
 cdef int compare_nodes(const void* left, const void* right) noexcept:
-    """qsort's order of two node pointers. No two timers are equal: each has its own place in the order of arming."""
+    """Compares two node pointers for qsort. No two timers are equal: each has its own sequence number."""
     return -1 if comes_before((<TimerNode**>left)[0], (<TimerNode**>right)[0]) else 1
 
 
 cdef inline void link(TimerWheel wheel, Timer timer) noexcept:
-    """Put a timer at the end of the list its deadline belongs to. No reference is taken."""
+    """Adds a timer to the end of the list for its deadline. Takes no reference."""
     cdef uint64_t digits
     cdef int level, slot
     cdef TimerNode* node = &timer.node
@@ -120,7 +120,7 @@ cdef inline void link(TimerWheel wheel, Timer timer) noexcept:
         if wheel.due_in_order and head.prev is not head and comes_before(node, head.prev):
             wheel.due_in_order = False
     else:
-        # "| 63" sends everything within the current span of 64 ms to level 0
+        # "| 63" selects level 0 for every deadline within the current span of 64 ms
         digits = <uint64_t>(timer.deadline_ms ^ wheel.now) | (SLOTS - 1)
         level = high_bit(digits) // SLOT_BITS
         slot = <int>((<uint64_t>timer.deadline_ms >> (SLOT_BITS * level)) & (SLOTS - 1))
@@ -134,13 +134,13 @@ cdef inline void link(TimerWheel wheel, Timer timer) noexcept:
 
 
 cdef inline void unlink(TimerWheel wheel, Timer timer) noexcept:
-    """Take a timer out of its list; the list's head tells which slot that was. No reference is dropped."""
+    """Removes a timer from its list; the position of the list's head identifies the slot. Drops no reference."""
     cdef TimerNode* node = &timer.node
     cdef TimerNode* head = node.prev
     cdef Py_ssize_t index
     head.next = node.next
     node.next.prev = head
-    if head is node.next:  # it was alone, so both neighbours were the head
+    if head is node.next:  # it was the only timer, so both neighbours were the head
         index = head - &wheel.slots[0]
         wheel.occupied[index >> SLOT_BITS] &= ~(<uint64_t>1 << (index & (SLOTS - 1)))
         if wheel.occupied[index >> SLOT_BITS] == 0:
@@ -149,13 +149,13 @@ cdef inline void unlink(TimerWheel wheel, Timer timer) noexcept:
 
 
 cdef bint timer_armed(Timer timer) noexcept:
-    """`Timer.armed` at C level."""
+    """Implements `Timer.armed`, for compiled modules too."""
     return timer.node.next is not NULL
 
 
 cdef bint timer_cancel(Timer timer) noexcept:
-    """`Timer.cancel` at C level."""
-    if timer.node.next is NULL or timer.wheel is None:  # None: the garbage collector is taking the wheel apart
+    """Implements `Timer.cancel`, for compiled modules too."""
+    if timer.node.next is NULL or timer.wheel is None:  # None: the garbage collector is clearing the wheel
         return False
     timer.wheel.cancelled_total += 1
     unlink(timer.wheel, timer)
@@ -164,10 +164,10 @@ cdef bint timer_cancel(Timer timer) noexcept:
 
 
 cdef void timer_extend(Timer timer, int64_t deadline_ms) noexcept:
-    """`Timer.extend` at C level."""
+    """Implements `Timer.extend`, for compiled modules too."""
     cdef TimerWheel wheel = timer.wheel
     cdef bint in_slot_until_then
-    if wheel is None:  # the garbage collector is taking the wheel apart
+    if wheel is None:  # the garbage collector is clearing the wheel
         return
     in_slot_until_then = wheel.now < timer.deadline_ms <= deadline_ms
     timer.deadline_ms = deadline_ms
@@ -185,14 +185,14 @@ cdef void timer_extend(Timer timer, int64_t deadline_ms) noexcept:
 
 @cython.final
 cdef class TimerWheel:
-    """Timers by deadline. See the module's text for the design, the order and the protocol of delivery.
+    """Timers by deadline. The module's docstring describes structure, order and delivery.
 
     Args:
-        now_ms: where its clock stands, in milliseconds >= 0 on whatever clock the caller uses for deadlines.
+        now_ms: the start of its clock, in milliseconds >= 0 on the clock that the caller uses for deadlines.
 
     Attributes:
-        armed_total: timers armed so far: by `add`, and by `extend` of an idle timer.
-        fired_total: timers handed out. cancelled_total: timers cancelled.
+        armed_total: the number of timers armed so far, by `add` or by `extend` of an idle timer.
+        fired_total: the number of delivered timers. cancelled_total: the number of cancelled timers.
             Always `armed_total == fired_total + cancelled_total + len(wheel)`.
 
     Raises:
@@ -214,38 +214,40 @@ cdef class TimerWheel:
 
     @property
     def now_ms(self):
-        """Where the wheel's clock stands: the highest `now_ms` it was given."""
+        """The time of the wheel's clock: the highest `now_ms` so far."""
         return self.now
 
     def __len__(self):
-        """How many timers are armed, those included that have expired and were not handed out yet."""
+        """Returns the number of armed timers, including expired ones that were not delivered yet."""
         return self.armed_total - self.fired_total - self.cancelled_total
 
     def __bool__(self):
-        """Always True: a wheel without timers is still a wheel."""
+        """Returns True, also for a wheel without timers."""
         return True
 
     def add(self, int64_t deadline_ms, object payload):
-        """Arm a new timer; O(1).
+        """Arms a new timer; O(1).
 
         Args:
-            deadline_ms: absolute, on the wheel's clock. At or before `now_ms`: expires at the next `advance`.
-            payload: what the caller wants back when it expires.
+            deadline_ms: absolute, on the wheel's clock. If it is at or before `now_ms`, the timer expires at the next
+                `advance`.
+            payload: an object for the caller, available when the timer expires.
 
         Returns:
-            The timer. The wheel keeps it alive while it is armed, so it need not be kept.
+            The timer. The wheel keeps it alive while it is armed.
         """
         return self.arm(deadline_ms, payload)
 
     def advance(self, int64_t now_ms):
-        """Move the clock and deliver what has expired.
+        """Moves the clock and delivers the expired timers.
 
         Args:
-            now_ms: the time now. A time before `now_ms` of the wheel does not move the clock back.
+            now_ms: the current time. A time before `now_ms` of the wheel does not move the clock back.
 
         Returns:
             An iterator over the expired timers, `deadline_ms <= now_ms`, in order of deadline, then of arming. A timer
-            is fired (no longer armed) once it is handed out; one that is cancelled or extended before that is not.
+            has fired (is no longer armed) once the iterator returns it. The iterator skips timers that are cancelled or
+            extended before.
         """
         cdef ExpiredTimers expired
         self.move_clock(now_ms)
@@ -255,15 +257,15 @@ cdef class TimerWheel:
         return expired
 
     def next_deadline_ms(self):
-        """When to call `advance` next: -1 if no timer is armed; O(1).
+        """Returns the time for the next call of `advance`, or -1 if no timer is armed; O(1).
 
-        It is a lower bound of the earliest deadline (a far slot is entered before its timers are due, a lazily
-        extended timer still stands in its old place), so `advance` may deliver nothing; the bound has moved on then.
+        It is a lower bound of the earliest deadline: the clock enters a far slot before its timers are due, and a
+        lazily extended timer is still in its old slot. So `advance` may deliver no timer; the bound is then higher.
         """
         return self.next_deadline()
 
     def clear(self):
-        """Cancel every armed timer, those included that have expired and were not handed out yet. Returns how many."""
+        """Cancels every armed timer, including expired ones that were not delivered yet. Returns their number."""
         cdef Py_ssize_t count = len(self)
         release_all(self)
         return count
@@ -272,7 +274,7 @@ cdef class TimerWheel:
         return f"<TimerWheel now_ms={self.now} armed={len(self)}>"
 
     cdef Timer arm(self, int64_t deadline_ms, object payload):
-        """`add` at C level."""
+        """Implements `add`, for compiled modules too."""
         cdef Timer timer = Timer.__new__(Timer)
         timer.wheel = self
         timer.payload = payload
@@ -280,12 +282,12 @@ cdef class TimerWheel:
         timer.sequence = self.sequence
         self.sequence += 1
         self.armed_total += 1
-        Py_INCREF(timer)  # the wheel's own
+        Py_INCREF(timer)  # the wheel's reference
         link(self, timer)
         return timer
 
     cdef int64_t next_deadline(self) noexcept:
-        """`next_deadline_ms` at C level."""
+        """Implements `next_deadline_ms`, for compiled modules too."""
         if self.slots[DUE].next is not &self.slots[DUE]:
             return self.now
         if self.levels == 0:
@@ -293,7 +295,7 @@ cdef class TimerWheel:
         return first_slot_start(self)
 
     cdef int move_clock(self, int64_t now_ms) except -1:
-        """Set the clock and gather what has expired in the list of due timers, in order of delivery."""
+        """Sets the clock and moves expired timers to the list of due timers, in order of delivery."""
         cdef int64_t start
         while self.levels != 0:
             start = first_slot_start(self)
@@ -308,7 +310,7 @@ cdef class TimerWheel:
         return 0
 
     cdef Timer pop_due(self, uint64_t armed_before):
-        """Hand out the next due timer that was armed before the given point; None when there is none."""
+        """Removes and returns the next due timer with a sequence number below `armed_before`, or returns None."""
         cdef TimerNode* node = self.slots[DUE].next
         cdef Timer timer
         if node is &self.slots[DUE]:
@@ -318,12 +320,12 @@ cdef class TimerWheel:
             return None
         unlink(self, timer)
         self.fired_total += 1
-        Py_DECREF(timer)  # the wheel's own; `timer` still holds it
+        Py_DECREF(timer)  # the wheel's reference; `timer` keeps the object alive
         return timer
 
 
 cdef inline int64_t first_slot_start(TimerWheel wheel) noexcept:
-    """When the first occupied slot begins; `levels` must not be 0."""
+    """Returns the time at which the first occupied slot begins; `levels` must not be 0."""
     cdef int level = low_bit(wheel.levels)
     cdef uint64_t slot = low_bit(wheel.occupied[level])
     cdef int shift = SLOT_BITS * level
@@ -334,13 +336,13 @@ cdef inline int64_t first_slot_start(TimerWheel wheel) noexcept:
 
 
 cdef void deal_out_first_slot(TimerWheel wheel) noexcept:
-    """Empty the first occupied slot: its timers become due, or go where their deadline is now."""
+    """Empties the first occupied slot: its timers become due, or move to the slots of their deadlines."""
     cdef int level = low_bit(wheel.levels)
     cdef int slot = low_bit(wheel.occupied[level])
     cdef TimerNode* head = &wheel.slots[level * SLOTS + slot]
     cdef TimerNode* node = head.next
     cdef TimerNode* following
-    # The list is detached first: a timer never goes back to this slot (its digits up to this level are used up)
+    # The list is detached first: no timer returns to this slot, since the clock has reached its digits at this level
     head.next = head
     head.prev = head
     wheel.occupied[level] &= ~(<uint64_t>1 << slot)
@@ -353,7 +355,7 @@ cdef void deal_out_first_slot(TimerWheel wheel) noexcept:
 
 
 cdef int sort_due(TimerWheel wheel) except -1:
-    """Put the due timers in order. Only needed after lazy re-arms within one slot, or arming for the past."""
+    """Sorts the due timers. Only needed after lazy re-arms within one slot, or arming for the past."""
     cdef TimerNode* head = &wheel.slots[DUE]
     cdef TimerNode* node = head.next
     cdef TimerNode** nodes
@@ -381,7 +383,7 @@ cdef int sort_due(TimerWheel wheel) except -1:
 
 
 cdef void release_all(TimerWheel wheel) noexcept:
-    """Cancel every timer."""
+    """Cancels every timer."""
     cdef int index
     cdef TimerNode* head
     cdef Timer timer
@@ -396,7 +398,7 @@ cdef void release_all(TimerWheel wheel) noexcept:
 
 @cython.final
 cdef class ExpiredTimers:
-    """Delivery of what one `TimerWheel.advance` found: an iterator of timers, each fired as it is handed out."""
+    """An iterator over the expired timers of one `TimerWheel.advance`. Each timer fires when it is returned."""
 
     def __init__(self):
         raise TypeError("ExpiredTimers are made by TimerWheel.advance")
@@ -406,7 +408,7 @@ cdef class ExpiredTimers:
 
     def __next__(self):
         cdef Timer timer
-        if self.wheel is None:  # made by __new__ alone, or the garbage collector is taking it apart
+        if self.wheel is None:  # created by __new__ alone, or being cleared by the garbage collector
             raise StopIteration
         timer = self.wheel.pop_due(self.armed_before)
         if timer is None:
@@ -414,8 +416,8 @@ cdef class ExpiredTimers:
         return timer
 
 
-# The references from a wheel to its armed timers are plain pointers, which the garbage collector cannot see by itself.
-# Without these two hooks a cycle through an armed timer (engine -> wheel -> timer -> callback -> engine) would live on.
+# The references from a wheel to its armed timers are C pointers, which the garbage collector cannot see by itself.
+# Without these two hooks a cycle through an armed timer (engine -> wheel -> timer -> callback -> engine) would leak.
 cdef traverseproc cython_traverse = (<PyTypeObject*>TimerWheel).tp_traverse
 
 

@@ -1,4 +1,4 @@
-"""Numbers as they stand on the wire, the most significant byte first: inline code for compiled modules."""
+"""Inline functions that read and write big-endian numbers, as the protocol uses them."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy

@@ -1,4 +1,4 @@
-"""Which partition of an internal topic a key lives in, for other compiled modules."""
+"""The partition of an internal topic that owns a key, for other compiled modules."""
 
 from libc.stdint cimport int32_t
 

@@ -1,4 +1,4 @@
-"""Java's string hash: it decides in which partition of an internal topic a key lives, for every request."""
+"""Java's string hash, which determines the partition of an internal topic for a key in every request."""
 
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND, PyUnicode_READ
 from libc.stdint cimport int32_t, uint32_t
@@ -12,7 +12,7 @@ cdef int32_t hash_of(str text) except? -1:
     cdef uint32_t unit
     for i in range(length):
         unit = <uint32_t>PyUnicode_READ(kind, data, i)
-        if unit > 0xFFFF:  # two UTF-16 code units, as Java keeps it
+        if unit > 0xFFFF:  # two UTF-16 code units, as in a Java string
             unit -= 0x10000
             value = 31 * value + (0xD800 + (unit >> 10))
             unit = 0xDC00 + (unit & 0x3FF)
@@ -21,7 +21,7 @@ cdef int32_t hash_of(str text) except? -1:
 
 
 def java_hash(str text not None) -> int:
-    """Java's `String.hashCode`: over UTF-16 code units, as a signed 32-bit number that wraps around."""
+    """Returns Java's `String.hashCode`: over UTF-16 code units, as a signed 32-bit number that wraps around."""
     return hash_of(text)
 
 
@@ -33,5 +33,5 @@ cdef int partition_of(str key, int partitions) except -1:
 
 
 def partition_for(str key not None, int partitions) -> int:
-    """The partition of `key` among `partitions`: |hash| modulo; |-2147483648| counts as 0, as in Kafka's `Utils.abs`."""
+    """Returns the partition of `key`: |hash| modulo `partitions`; |-2147483648| is 0, as in Kafka's `Utils.abs`."""
     return partition_of(key, partitions)

@@ -1,4 +1,4 @@
-"""What a record of the coordinators' logs takes at most, and what it can hold: numbers for compiled modules."""
+"""Limits of the records in the coordinators' logs, for compiled modules."""
 
 cdef enum:
     RECORD_OVERHEAD = 21    # at most: length, attributes, timestamp and offset deltas, key and value lengths

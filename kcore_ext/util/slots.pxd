@@ -1,7 +1,6 @@
-"""Objects of plain Python classes as compiled code reads them: a slot is at an offset.
+"""Access to the slots of Python objects by their offsets, for compiled code.
 
-A module gives each slot that it uses an index (an enum) and names it once, in the dictionary that makes the
-`SlotLayout`.
+A module gives each slot that it uses an index (an enum) and names it once, in the dictionary for the `SlotLayout`.
 """
 
 cimport cython
@@ -20,7 +19,7 @@ cdef extern from *:
         return member->type == T_OBJECT_EX ? member->offset : -1;
     }
     """
-    Py_ssize_t slot_offset "kcore_slot_offset"(object descriptor)   # -1: it describes no slot
+    Py_ssize_t slot_offset "kcore_slot_offset"(object descriptor)   # -1: not the descriptor of a slot
 
 cdef extern from "Python.h":
     PyTypeObject* _type_of "Py_TYPE"(PyObject*) noexcept
@@ -42,14 +41,14 @@ cdef class SlotLayout:
 
 
 cdef inline PyObject* slot(PyObject* instance, SlotLayout slots, int name) noexcept:
-    """What stands in a slot, borrowed; NULL in an object of another class, and where nobody has set it."""
+    """Returns the value of a slot, borrowed; NULL for an object of another class or an unset slot."""
     if _type_of(instance) is not slots.type:
         return NULL
     return (<PyObject**>(<char*>instance + slots.at[name]))[0]
 
 
 cdef inline bint number(PyObject* value, int64_t* to) noexcept:
-    """Takes an int as a C number; False for what is none, or none of 64 bits."""
+    """Converts an int to a C number; returns False if it is not an int or does not fit into 64 bits."""
     cdef int overflow = 0
     if value is NULL or not PyLong_CheckExact(<object>value):
         return False
@@ -58,7 +57,7 @@ cdef inline bint number(PyObject* value, int64_t* to) noexcept:
 
 
 cdef inline PyObject* item(PyObject* table, PyObject* name) except? NULL:
-    """What a dictionary has by that name, borrowed; NULL if nothing, or if it is no dictionary or no name."""
+    """Returns a dictionary's value of a name, borrowed; NULL if it has none, or `table` or `name` has another type."""
     if table is NULL or name is NULL or not PyDict_Check(<object>table) or not PyUnicode_CheckExact(<object>name):
         return NULL
     return PyDict_GetItemWithError(<object>table, <object>name)

@@ -9,11 +9,11 @@ def names_by_index(names: dict[int, str]) -> tuple[str, ...]:
 
 @final
 class SlotLayout:
-    """The offsets of some slots of one Python class, for other compiled modules, which read them and never set them.
+    """The offsets of some slots of one Python class. Other compiled modules read these slots and never set them.
 
     Args:
-        cls: a class; objects of its subclasses are not read.
-        names: the names of at most 8 slots of it or of its bases, by the index that a module uses for each.
+        cls: the class; objects of its subclasses are not read.
+        names: the names of at most 8 slots of the class or its bases, by the index that a module uses for each.
 
     Raises:
         TypeError: one of them is not a slot, there are too many, or the indices have a gap.

@@ -1,4 +1,4 @@
-"""Offsets of the slots of Python classes: compiled code reads state machines written in Python like C structs."""
+"""Offsets of the slots of Python classes, with which compiled code reads Python objects like C structs."""
 
 cimport cython
 from cpython.object cimport PyTypeObject
