@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 
 MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
 
+STALE_MS = 100
+"""Age of the round's time after which another connection of the same turn reads the clock again."""
+
 
 class AsyncDriver:
     """Runs an engine on an asyncio event loop.

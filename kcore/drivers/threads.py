@@ -24,8 +24,6 @@ BROKEN = -2
 
 IDLE_WAIT_S = 3_600.0  # maximum sleep of a waiting thread, even if no timer is armed
 
-HANDOVER_S = 5.0  # much longer than a thread holds the lock that finds the mark of a broken engine
-
 
 class ThreadDriver:
     """Runs an engine for callers on threads: one thread at a time is inside the engine, the others wait.
@@ -91,11 +89,9 @@ class ThreadDriver:
 
     def _check_before_waiting(self) -> None:
         """Raises ReentrantCallError if this thread would wait for itself for ever."""
-        if self._inside == get_ident() and self._lock.locked():
-            # This thread holds the lock, unless another one has just taken it and will find the mark of this thread.
-            if not self._lock.acquire(timeout=HANDOVER_S):
-                raise ReentrantCallError
-            self._lock.release()
+        # Without the lock, the mark is one that an interrupted call of this thread has left behind.
+        if self._inside == get_ident() and self._lock._is_owned():  # type: ignore[attr-defined]
+            raise ReentrantCallError
 
     def _enter(self) -> None:
         """Marks the engine as entered by the calling thread, which holds the lock."""

@@ -28,6 +28,12 @@ logger = logging.getLogger(__name__)
 SHORTEST_WATCH_S = 0.001  # a timer for less may fire repeatedly before the clock has moved
 # Bytes of responses that are encoded before a write, and that are sent between two checks of the unread bytes.
 UNREAD_CHECK_BYTES = 16_384
+TURN_NS = 10_000_000
+"""Time for the requests of one connection in one turn of the event loop. The next ones wait for the next turn."""
+
+MAX_FLUSHES = 16
+"""Times that responses of one connection are sent within one turn of the event loop, likewise."""
+
 READ_AHEAD_BYTES = 16_384  # read ahead behind a waiting request: enough to notice a broken connection
 
 
@@ -107,6 +113,7 @@ class Connection(asyncio.Protocol):
             buffer_bytes=self._row_bytes,
             turn_ns=TURN_NS,
         )
+        self._continues = False  # further requests wait for the next turn of the event loop
         self._paused = False  # the transport's buffer is over its limit ...
         self._held = False  # ... or it holds any bytes while the unread bytes of all connections exceed their limit:
         self._unread = False  # the peer does not read its responses: serve no more until it does
@@ -185,7 +192,7 @@ class Connection(asyncio.Protocol):
 
     def _serve(self) -> None:
         """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""
-        if self._unread or self._closing or self._refused:
+        if self._unread or self._closing or self._refused or self._continues:
             return
         try:
             for _ in range(MAX_FLUSHES):
@@ -206,6 +213,18 @@ class Connection(asyncio.Protocol):
             logger.exception("connection from %s: internal error while serving a request", self.client_host)
             self._refuse("internal server error")
         self._flush()
+
+    def _continue_later(self) -> None:
+        """Leaves further requests to the next turn of the event loop, so that other connections are served first."""
+        if not self._continues:
+            self._continues = True
+            self.server.loop.call_soon(self._continue)
+
+    def _continue(self) -> None:
+        self._continues = False
+        if not self._closing:
+            self.server.driver.begin_round()
+            self.go_on()
 
     # ---- called by the request queue (Owner)
 
@@ -367,7 +386,8 @@ class Connection(asyncio.Protocol):
 
     def _close_if_done(self) -> None:
         """Closes the connection if the client sends no more and has all its responses."""
-        if self._eof and not self._queue.waiting and not (self._unread and len(self._queue) > 0):
+        unserved = (self._unread or self._continues) and len(self._queue) > 0
+        if self._eof and not self._queue.waiting and not unserved:
             self.close()
 
     def close(self) -> None:
