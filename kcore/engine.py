@@ -151,15 +151,7 @@ class Engine:
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
             raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
         self._finish(CONSUMER_OFFSETS)
-        metadata_log = log.open(METADATA_PARTITION)
-        self.consumer_groups = ConsumerServices(
-            config,
-            self.topics,
-            version=lambda: metadata_log.end_offset,
-            settings=self.control.group_configs,
-            enabled=lambda: self.topics.feature_level("group.version") > 0,
-            pipeline=self.pipeline,
-        )
+        self.consumer_groups = self._consumer_services()
         self.groups: Shards[GroupShard] = self._group_shards()
         self.topics.listen(GroupTopics(self.groups, self.consumer_groups))
         self.consumer_groups.metadata.loaded()
@@ -182,6 +174,17 @@ class Engine:
         self.recovery = self._recovery(self.now.update() - started_ms)
         if self.loading:
             self.slices.add(self._await_loads(started_ms))
+
+    def _consumer_services(self) -> ConsumerServices:
+        metadata_log = self.log.open(METADATA_PARTITION)
+        return ConsumerServices(
+            self.config,
+            self.topics,
+            version=lambda: metadata_log.end_offset,
+            settings=self.control.group_configs,
+            enabled=lambda: self.topics.feature_level("group.version") > 0,
+            pipeline=self.pipeline,
+        )
 
     @classmethod
     def open(cls, config: Config, *, clock: Clock | None = None, create: bool = True, wait: bool = True) -> Engine:
