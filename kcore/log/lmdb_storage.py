@@ -42,6 +42,9 @@ from kcore_ext.batch.run import gather
 
 _pack_log_key = LOG_KEY.pack
 
+Loaded = tuple[list[StoredPartition], list[int], int]
+"""Partitions, dropped numbers, and the lowest number never given away."""
+
 
 class LmdbStorage(Storage):
     """The committed state of a data folder.
@@ -61,6 +64,7 @@ class LmdbStorage(Storage):
         "_environment",
         "_folder",
         "_journal",
+        "_loaded",
         "_txn_id",
         "_unsettled",
         "_write_lock",
@@ -88,13 +92,12 @@ class LmdbStorage(Storage):
         self._write_set: WriteSet | None = None  # of the unsettled transaction, None if it has none
         self._txn_id = 0  # of the write set's transaction, 0 until it is about to be committed
         self._journal = Journal()
+        self._loaded: Loaded | None = None
         self.node_epoch = 0
         self._folder = DataFolder(self.path, create)
         try:
             self._environment.open(create=self._creating())
-            self._open_format()
-            self._read_journal()
-            self._move_journal()
+            self._open_state()
             # The names of a new folder's files, and without `sync` this opening's node epoch too.
             self._environment.env_for_write.sync(True)
             self._folder.sync_folder(self.path)
@@ -126,32 +129,45 @@ class LmdbStorage(Storage):
             env.close()
         return False
 
-    def _open_format(self) -> None:
-        """Checks or writes the format version, migrates, and counts this opening, in one durable transaction."""
+    def _open_state(self) -> None:
+        """Checks the format, counts this opening, moves the journal and loads the partitions, in one transaction.
 
-        def write(txn: Any) -> None:
-            meta = self._environment.meta_db
-            version = txn.get(FORMAT_KEY, db=meta)
-            if version is None:
-                if txn.stat(meta)["entries"]:
-                    raise FormatError("no format version: not kcore's, or damaged")
-                txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta)
-                txn.put(NODE_EPOCH_KEY, U64.pack(0), db=meta)
-                self.node_epoch = 0
-                return
-            databases = {
-                LOG_DB: self._environment.log_db,
-                META_DB: meta,
-                SNAP_DB: self._environment.snap_db,
-            }
-            try:
-                migrate(txn, databases, U32.unpack(version)[0])
-                self.node_epoch = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))[0] + 1
-            except struct.error as error:
-                raise FormatError(f"damaged: format version or node epoch of the wrong size: {error}") from error
+        A folder that is refused stays as it is: every commit lets LMDB reuse pages that `kcore log repair` may need.
+        """
+        environment, journal = self._environment, self._journal
+
+        def work(txn: Any) -> Loaded:
+            self._open_format(txn)
+            with txn.cursor(environment.journal_db) as cursor:
+                journal.restore(cursor.iternext())
+            journal.move(txn, environment.journal_db, environment.log_db)
+            return load_partitions(txn, environment, self.path, self._allow_orphans)
+
+        self._loaded = self._transact(work, "opening the log", journal.moved)
+
+    def _open_format(self, txn: Any) -> None:
+        """Checks or writes the format version, migrates, and counts this opening unless it is only a verification."""
+        meta = self._environment.meta_db
+        version = txn.get(FORMAT_KEY, db=meta)
+        if version is None:
+            if txn.stat(meta)["entries"]:
+                raise FormatError("no format version: not kcore's, or damaged")
+            txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta)
+            txn.put(NODE_EPOCH_KEY, U64.pack(0), db=meta)
+            self.node_epoch = 0
+            return
+        databases = {
+            LOG_DB: self._environment.log_db,
+            META_DB: meta,
+            SNAP_DB: self._environment.snap_db,
+        }
+        try:
+            migrate(txn, databases, U32.unpack(version)[0])
+            self.node_epoch = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))[0] + 1
+        except struct.error as error:
+            raise FormatError(f"damaged: format version or node epoch of the wrong size: {error}") from error
+        if not self._allow_orphans:
             txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=meta)
-
-        self._transact(write, "opening the log")
 
     def _read_journal(self) -> None:
         """Reads the file's journal into memory."""
@@ -181,8 +197,11 @@ class LmdbStorage(Storage):
             raise LogError("not enough memory to read the journal back; the next write tries again") from error
         return last_txn_id
 
-    def load(self) -> tuple[list[StoredPartition], list[int], int]:
+    def load(self) -> Loaded:
         """See Storage; raises DataFolderError if the folder is damaged."""
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:  # the first time after the opening, which has loaded them
+            return loaded
         try:
             with self._environment.gate:
                 txn = self._environment.begin_read(LOG_DB)

@@ -14,7 +14,7 @@ import pytest
 
 import kcore
 from kcore.broker.metadata.names import METADATA_TOPIC_ID
-from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey, PartitionLog
+from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey, PartitionLog, verify_folder
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, LOG_KEY, META_DB, PARTITION_PREFIX, SNAP_DB, SNAP_KEY, U32, U64
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
@@ -117,7 +117,8 @@ def test_a_gap_keeps_its_offsets(run: Run, folder: Path) -> None:
 def test_a_damaged_last_batch_keeps_the_end(run: Run, folder: Path) -> None:
     number = change(folder, "lines", append_ten)
     before = raw(folder, number, 12, bytes(80))
-    raw(folder, number, 12, before[:-3] + bytes([before[-3] ^ 1]) + before[-2:])
+    for _ in range(4):  # LMDB reuses the pages of the sound copies
+        raw(folder, number, 12, before[:-3] + bytes([before[-3] ^ 1]) + before[-2:])
     with pytest.raises(DataFolderError, match=r"the last batch: CRC .*; `kcore log repair` keeps what can be read"):
         LmdbLogEngine(folder)
     (loss,) = repair(run, folder)
@@ -126,6 +127,21 @@ def test_a_damaged_last_batch_keeps_the_end(run: Run, folder: Path) -> None:
     with kcore.open(folder, config=SETTINGS) as engine:
         answer = engine.send(produce("lines", batch([b"new"])), 9).responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, 13)
+
+
+def test_refused_openings_and_verify_leave_what_a_repair_needs(run: Run, folder: Path) -> None:
+    """LMDB keeps older copies of a damaged page until a commit reuses them, so a refused opening must not commit."""
+    number = change(folder, "lines", append_ten)
+    before = raw(folder, number, 12, bytes(80))
+    raw(folder, number, 12, before[:-3] + bytes([before[-3] ^ 1]) + before[-2:])
+    damaged = (folder / "data.mdb").read_bytes()
+    for _ in range(4):
+        with pytest.raises(DataFolderError, match="the last batch: CRC"):
+            LmdbLogEngine(folder)
+        with pytest.raises(DataFolderError, match="the last batch: CRC"):
+            verify_folder(folder)
+    assert (folder / "data.mdb").read_bytes() == damaged
+    assert repair(run, folder) == []
 
 
 def test_records_that_a_coordinator_cannot_decode_are_skipped(
