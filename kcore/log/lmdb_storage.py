@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import struct
 import threading
@@ -39,6 +40,8 @@ from kcore.log.lmdb_recovery import load_partitions, stray_numbers
 from kcore.log.storage import ReclaimTask, Storage
 from kcore.log.write_set import StoredPartition, WriteSet
 from kcore_ext.batch.run import gather
+
+logger = logging.getLogger(__name__)
 
 _pack_log_key = LOG_KEY.pack
 
@@ -280,17 +283,20 @@ class LmdbStorage(Storage):
                 self._unsettled = False
                 self._write_set = None
                 return
-            self._doubt = (
-                f"a commit that {'failed is' if stored else 'succeeded is not'} in the file: "
-                "the log refuses every write and must be opened again"
-            )
+            self._refuse_writes(f"a commit that {'failed is' if stored else 'succeeded is not'} in the file")
         if self._doubt is not None:
             raise LogError(self._doubt)
+
+    def _refuse_writes(self, reason: str) -> str:
+        """Refuses every write from now on, because memory and file disagree, or may; returns the error's text."""
+        doubt = self._doubt = f"{reason}: the log refuses every write and must be opened again"
+        logger.critical("log %s: %s; restart the server, or close the engine and open it again", self.path, doubt)
+        return doubt
 
     def _aborted(self, error: LogError) -> None:
         """Settles a transaction that was aborted because of `error`: nothing of it is in the file."""
         if isinstance(error, JournalMismatchError):
-            self._doubt = f"{error}: the log refuses every write and must be opened again"
+            self._refuse_writes(str(error))
         self._unsettled = False
         self._write_set = None
 
@@ -339,8 +345,8 @@ class LmdbStorage(Storage):
                 require_put(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
         except (lmdb.Error, LogError) as again:
             # Two failures in a row: only opening the file again shows its state.
-            self._doubt = f"a commit failed and its result is unknown, so the log must be opened again: {again}"
-            raise LogError(self._doubt) from error
+            doubt = self._refuse_writes(f"a commit failed and its result is unknown: {again}")
+            raise LogError(doubt) from error
         write_set.is_durable = True
         self._unsettled = False
         self._write_set = None

@@ -456,7 +456,9 @@ def test_a_journal_that_cannot_be_read_back_is_not_deleted_by_a_clean_close(
     engine.close()
 
 
-def test_a_failed_commit_that_turns_out_to_be_in_the_file_stops_all_writes(folder: Path) -> None:
+def test_a_failed_commit_that_turns_out_to_be_in_the_file_stops_all_writes(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """The commit took place, and the file could not be opened to see that: it was answered as failed."""
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
@@ -476,6 +478,8 @@ def test_a_failed_commit_that_turns_out_to_be_in_the_file_stops_all_writes(folde
             engine.commit()
         with pytest.raises(LogError, match="must be opened again"):
             engine._storage.reclaim([ReclaimTask(0, 1, None, forget=False)], 10)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
+    assert line.startswith(f"log {folder}: a commit that failed is in the file: the log refuses every write")
     engine.close()
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
