@@ -37,6 +37,7 @@ try:
     from kcore_ext.codec import frames
     from kcore_ext.codec.plan import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema
 except ImportError:  # no build of the extension: declarations are still readable
+    from kcore.protocol import pure as frames  # type: ignore[no-redef]
     from kcore.protocol.pure import ARRAY, STRUCT, WIRE_KINDS, FieldSpec, Schema  # type: ignore[assignment]
 
 R = TypeVar("R")

@@ -29,7 +29,7 @@ from tests.server.test_request_queue import Owner
 def request_line() -> Attempt:
     """Heartbeats through a connection's line: new, known by their bytes, in pieces, and several in one read."""
     owner = Owner(RequestQueue)
-    line = owner.line
+    line = owner.queue
     frames = [
         encode_request(HeartbeatRequest(group_id=group, generation_id=n % 3, member_id="m"), 4, n, "client")
         for n, group in enumerate(["g", "g", "g", "new", "g", "g", "done", "g"])
