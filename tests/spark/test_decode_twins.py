@@ -211,7 +211,7 @@ def without_extension(program: str, *arguments: str) -> str:
 DECODING = """
 import pyarrow as pa
 from kcore.errors import KcoreError
-from kcore.spark import decode
+from kcore.spark.decode import columns as decode
 from kcore.spark.events.datasource import KcoreReader, Range
 from kcore.spark.events.sources import open_source
 
