@@ -131,8 +131,7 @@ class ConfigChanges:
             present = set(parts)
             parts += [part for part in dict.fromkeys(changes) if part not in present]
         elif operation == ConfigOperation.SUBTRACT:
-            removed = Counter(changes)  # one occurrence of a part for each time that the change names it
-            parts = [part for part in parts if not removed[part] or removed.subtract((part,))]
+            parts = _subtract(parts, changes)
         return ",".join(parts)
 
     def _setting(self, config_type: int, name: str) -> Setting | None:
@@ -210,3 +209,15 @@ def _check_topic_name(name: str) -> None:
     fault = name_fault(name)
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+
+
+def _subtract(parts: list[str], removed: list[str]) -> list[str]:
+    """Returns `parts` without the first occurrences of the removed ones: as many as `removed` names each."""
+    left = Counter(removed)
+    kept = []
+    for part in parts:
+        if left[part]:
+            left[part] -= 1
+        else:
+            kept.append(part)
+    return kept

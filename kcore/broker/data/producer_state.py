@@ -123,7 +123,7 @@ class ProducerStates(ProducersCore):
                     return duplicate
                 follows = first_sequence == 0 and last == MAX_SEQUENCE
         elif epoch < known:
-            if not (transactional and self._is_guarded(producer_id, guard)) or self._is_transactional(producer_id):
+            if not (transactional and self._is_guarded(producer_id, guard)) or self._is_transactional(entry):
                 raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
             # No transaction of this producer id was seen here: a stranger wrote under it, as the coordinator confirms.
         elif not transactional and producer_id in self.owners:
@@ -141,10 +141,10 @@ class ProducerStates(ProducersCore):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE)
         return None
 
-    def _is_transactional(self, producer_id: int) -> bool:
-        """True if a transaction of this producer id was open in this partition, or is."""
-        entry = self.entries.get(producer_id)
-        return entry is not None and (entry.txn_first_offset >= 0 or entry.coordinator_epoch >= 0)
+    @staticmethod
+    def _is_transactional(entry: ProducerEntry) -> bool:
+        """True if a transaction of this producer was open in this partition, or is."""
+        return entry.txn_first_offset >= 0 or entry.coordinator_epoch >= 0
 
     def _is_guarded(self, producer_id: int, guard: Verification | None) -> bool:
         """True if `guard` is still the partition's verification of its transactional id, producer id and epoch."""
@@ -249,7 +249,7 @@ class ProducerStates(ProducersCore):
             KafkaError: INVALID_PRODUCER_EPOCH if a newer epoch has written to the partition.
         """
         entry = self.entries.get(producer_id)
-        if entry is not None and epoch < entry.epoch and self._is_transactional(producer_id):
+        if entry is not None and epoch < entry.epoch and self._is_transactional(entry):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         own = self.verifications.setdefault(producer_id, {})
         guard = own.get((transactional_id, epoch))

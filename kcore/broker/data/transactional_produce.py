@@ -122,6 +122,7 @@ class TransactionalProduce:
         """Gives a guard to every item that needs verification, and returns these items."""
         unverified = []
         wall_ms = self._api.wall_ms
+        transactional_id = self._request.transactional_id or ""
         for item in writing:
             partition, header = item.partition, item.header
             assert partition is not None
@@ -130,7 +131,6 @@ class TransactionalProduce:
                 item.error = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
                 continue
             producers = partition.producers
-            transactional_id = self._request.transactional_id or ""
             if producers.has_open_transaction(header.producer_id, header.producer_epoch, transactional_id):
                 continue
             try:
