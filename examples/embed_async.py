@@ -1,4 +1,4 @@
-"""Produce and poll on an event loop: the poll is parked until there is something to read.
+"""Produces and polls on an event loop: the poll is parked until there are records.
 
 python examples/embed_async.py
 """
@@ -13,7 +13,7 @@ from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchRes
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore_ext.batch import BatchBuilder, iter_records
 
-BY_NAME = 12  # the newest version of both APIs that speaks of topics by name
+BY_NAME = 12  # the newest version of both APIs that identifies topics by name
 
 
 async def poll(engine: kcore.AsyncEngine) -> FetchResponse:
