@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
         """Schedules a completed response to be sent at the end of the round."""
         self.server.wants_flush(self)
 
-    def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
+    def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
         """Handles a response that cannot be encoded: closes the connection after the responses in front of it."""
         self._queue.cut(failed)
         if isinstance(error, CloseConnectionError):

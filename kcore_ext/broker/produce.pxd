@@ -53,7 +53,7 @@ cdef class ProduceCore:
     cdef FieldLayout topic
     cdef FieldLayout data
     cdef FieldLayout response
-    cdef FieldLayout topic_answer
+    cdef FieldLayout topic_response
     cdef FieldLayout answer
 
     cdef object expected(self, object context, object request, dict told)

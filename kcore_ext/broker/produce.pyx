@@ -172,8 +172,8 @@ cdef class ProduceCore:
         self.topic = self.request.part("topic_data", ("name", "topic_id", "partition_data"))
         self.data = self.topic.part("partition_data", ("index", "records"))
         self.response = FieldLayout(self.response_type, "responses")
-        self.topic_answer = self.response.part("responses", ("name", "topic_id", "partition_responses"))
-        self.answer = self.topic_answer.part("partition_responses", ("index", "base_offset", "log_start_offset"))
+        self.topic_response = self.response.part("responses", ("name", "topic_id", "partition_responses"))
+        self.answer = self.topic_response.part("partition_responses", ("index", "base_offset", "log_start_offset"))
 
     def handle(self, context, request):
         cdef dict told = None if self.allowed is None else {}
@@ -388,7 +388,7 @@ cdef class ProduceCore:
                 values[0] = get(topic, self.topic, NAME)
                 values[1] = get(topic, self.topic, TOPIC_ID)
                 values[2] = <PyObject*>answers
-                topics.append(self.topic_answer.make(values))
+                topics.append(self.topic_response.make(values))
             try:
                 answer = self.append_one(&batches.items[i])
             except Exception as error:
@@ -398,14 +398,14 @@ cdef class ProduceCore:
                 failed = True
             answers.append(answer)
         if failed:
-            return self.answer_for(
+            return self.respond_when_durable(
                 context, request, response, True, [<object>batches.items[i].partition for i in range(batches.count)]
             )
         pending = Pending.__new__(Pending)
         pending.api = self
         pending.context = context
         pending.request = request
-        PipelineCore.answer_later(self.pipeline, pending, response)
+        PipelineCore.respond_after_commit(self.pipeline, pending, response)
         return pending
 
     cdef object append_one(self, Batch* batch):

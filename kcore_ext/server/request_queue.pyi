@@ -45,7 +45,7 @@ class Owner(Protocol):
         """
         ...
 
-    def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
+    def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
         """Handles a completed response that cannot be encoded."""
         ...
 
@@ -190,7 +190,7 @@ class RequestQueue:
         """
     def request(self, frame: bytes) -> None:
         """Serves one frame, bypassing the gate."""
-    def answer(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
+    def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """Sends an immediate response, or queues it behind the responses in front of it."""
     def defer(self, answer: ResponseSlot, *, parked: bool = False) -> None:
         """Reserves the place of a later response. Reserving the last place again changes nothing."""

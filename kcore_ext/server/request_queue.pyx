@@ -193,7 +193,7 @@ cdef class ResponseSlot:
                 frame = route.frame_of(response, self._version, self._correlation_id)
         except Exception as error:
             if self._queue._owner is not None:
-                self._queue._owner.cannot_answer(self, error)
+                self._queue._owner.response_failed(self, error)
         else:
             return self.complete(frame)
 
@@ -452,7 +452,7 @@ cdef class RequestQueue:
 
     # ---- responses
 
-    def answer(self, ApiEntry route not None, int version, int correlation_id, response):
+    def respond(self, ApiEntry route not None, int version, int correlation_id, response):
         self._ready(route, version, correlation_id, route.frame_of(response, version, correlation_id))
 
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:

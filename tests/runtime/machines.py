@@ -109,7 +109,7 @@ class AddApi(Api[Any, Any]):
             count += rest[0]
             for waiting in [w for w in machine.waiting if w[0] == name and count >= w[1]]:
                 machine.waiting.remove(waiting)
-                machine.context.answer(waiting[2], ("reached", name, count))
+                machine.context.respond(waiting[2], ("reached", name, count))
             return Outcome([Record(Name(name), Count(count), 3)], ("added", name, count))
         if verb == "read":
             return ("count", name, count)

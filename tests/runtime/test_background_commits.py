@@ -84,7 +84,7 @@ def test_a_parked_request_that_is_answered_meanwhile_waits_for_the_landing() -> 
     parked = bench.run("wait", "a", 5)
     bench.run("add", "a", 1)
     background_commit = bench.start_background()
-    bench.shard.machine.context.answer(parked, ("reached", "a", 1))
+    bench.shard.machine.context.respond(parked, ("reached", "a", 1))
     bench.run("read", "a")
     assert given(parked) is None
     background_commit.write()

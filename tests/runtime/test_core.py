@@ -28,7 +28,7 @@ class OddApi(AddApi):
             return Outcome([], "nothing kept")
         if verb == "reach":  # answers who waits, then fails
             for _, _, pending in machine.waiting:
-                machine.context.answer(pending, "reached")
+                machine.context.respond(pending, "reached")
             machine.waiting.clear()
             raise RuntimeError("a bug")
         return super().decide(machine, context, request)

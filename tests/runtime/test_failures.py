@@ -233,7 +233,7 @@ def test_who_is_answered_by_a_decision_that_comes_to_nothing_is_refused_too() ->
 
     def decide(machine: CounterMachine) -> Outcome:
         for _, _, pending in machine.waiting:
-            machine.context.answer(pending, "your assignment")
+            machine.context.respond(pending, "your assignment")
         return Outcome([Record(Unencodable(), None)], "kept")
 
     bench = awkward(decide)
@@ -244,7 +244,7 @@ def test_who_is_answered_by_a_decision_that_comes_to_nothing_is_refused_too() ->
 
 def test_who_is_answered_by_a_decision_that_raises_is_refused_too() -> None:
     def decide(machine: CounterMachine) -> Outcome:
-        machine.context.answer(machine.waiting[0][2], "your assignment")
+        machine.context.respond(machine.waiting[0][2], "your assignment")
         raise RuntimeError("a bug")
 
     bench = awkward(decide)

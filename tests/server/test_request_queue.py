@@ -173,7 +173,7 @@ class Owner:
     def arrived(self) -> None:
         self.calls.append("arrived")
 
-    def cannot_answer(self, failed: Any, error: Exception) -> None:
+    def response_failed(self, failed: Any, error: Exception) -> None:
         self.calls.append(("cannot answer", type(error)))
         self.queue.cut(failed)
 
@@ -285,11 +285,11 @@ def test_both_lines_do_the_same(script: list[tuple[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "answer_type"), [(RequestQueue, ResponseSlot), (ReferenceRequestQueue, ReferenceResponseSlot)]
+    ("make", "response_type"), [(RequestQueue, ResponseSlot), (ReferenceRequestQueue, ReferenceResponseSlot)]
 )
-def test_a_place_in_the_row_holds_up_what_comes_behind_it(make: Any, answer_type: Any) -> None:
+def test_a_place_in_the_row_holds_up_what_comes_behind_it(make: Any, response_type: Any) -> None:
     owner = Owner(make)
-    answer = answer_type(owner.queue, owner.served[0], 4, 3)
+    answer = response_type(owner.queue, owner.served[0], 4, 3)
     owner.queue.defer(answer, parked=True)
     owner.queue.defer(answer)
     owner.queue.feed(beat("g", 0, 1, 4, "a"))

@@ -22,7 +22,7 @@ class Elsewhere:
     def write(self, marker: Marker, partitions: Collection[TopicPartition], done: Callable[[Results], None]) -> None:
         self.asked.append((marker, sorted(partitions), done))
 
-    def answer(self, world: World, codes: dict[TopicPartition, E]) -> None:
+    def respond(self, world: World, codes: dict[TopicPartition, E]) -> None:
         done = self.asked[-1][2]
         done(codes)
         world.settle()
@@ -105,9 +105,9 @@ def test_partitions_of_another_node_answer_later() -> None:
     assert world.init("a")[0] is E.CONCURRENT_TRANSACTIONS
     assert world.add("a", who, [("t", 0)]) == [E.CONCURRENT_TRANSACTIONS]
     assert world.end("a", who, True)[0] is E.CONCURRENT_TRANSACTIONS
-    remote.answer(world, {("t", 0): E.NONE})
+    remote.respond(world, {("t", 0): E.NONE})
     assert world.state("a") == "PrepareCommit"
-    remote.answer(world, {("t", 1): E.NONE})
+    remote.respond(world, {("t", 1): E.NONE})
     assert world.state("a") == "CompleteCommit"
     assert world.end("a", who, True)[0] is E.NONE
 
@@ -133,7 +133,7 @@ def test_what_cannot_be_reached_is_asked_again(code: E) -> None:
     waits = []
     for _ in range(8):
         asked = len(remote.asked)
-        remote.answer(world, {("t", 0): E.NONE, ("t", 1): code})
+        remote.respond(world, {("t", 0): E.NONE, ("t", 1): code})
         waited = 0
         while len(remote.asked) == asked:
             world.advance(1)
@@ -141,7 +141,7 @@ def test_what_cannot_be_reached_is_asked_again(code: E) -> None:
         waits.append(waited)
         assert remote.asked[-1][1] == [("t", 1)]
     assert waits == [20, 40, 80, 160, 320, 640, 1000, 1000]
-    remote.answer(world, {("t", 1): E.NONE})
+    remote.respond(world, {("t", 1): E.NONE})
     assert world.state("a") == "CompleteAbort"
 
 
@@ -151,7 +151,7 @@ def test_what_cannot_hold_transactions_needs_no_marker(code: E) -> None:
     who = open_transaction(world)
     remote = elsewhere(world)
     world.end("a", who, True)
-    remote.answer(world, {("t", 0): code, ("t", 1): E.NONE})
+    remote.respond(world, {("t", 0): code, ("t", 1): E.NONE})
     assert world.state("a") == "CompleteCommit"
 
 
@@ -162,7 +162,7 @@ def test_a_stranger_stops_the_markers_until_a_load(code: E) -> None:
     who = open_transaction(world)
     remote = elsewhere(world)
     world.end("a", who, True)
-    remote.answer(world, {("t", 0): code, ("t", 1): E.NONE})
+    remote.respond(world, {("t", 0): code, ("t", 1): E.NONE})
     world.advance(60_000)
     assert len(remote.asked) == 1
     assert world.init("a")[0] is E.CONCURRENT_TRANSACTIONS
@@ -186,7 +186,7 @@ def test_a_topic_deleted_while_its_leader_is_away_is_left_out_too() -> None:
     assert world.add("a", who, [("u", 0)]) == [E.NONE]
     remote = elsewhere(world)
     world.end("a", who, True)
-    remote.answer(world, {("t", 0): E.NONE, ("t", 1): E.NONE, ("u", 0): E.UNKNOWN_TOPIC_OR_PARTITION})
+    remote.respond(world, {("t", 0): E.NONE, ("t", 1): E.NONE, ("u", 0): E.UNKNOWN_TOPIC_OR_PARTITION})
     world.delete_topic("u")
     world.advance(100)
     assert world.state("a") == "CompleteCommit"
@@ -214,7 +214,7 @@ def test_an_answer_of_an_earlier_life_is_not_heard() -> None:
     world.end("a", who, True)
     world.restart()
     states = world.log_states("a")
-    remote.answer(world, {("t", 0): E.NONE, ("t", 1): E.NONE})
+    remote.respond(world, {("t", 0): E.NONE, ("t", 1): E.NONE})
     assert world.log_states("a") == states
 
 

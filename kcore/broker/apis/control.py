@@ -125,7 +125,7 @@ class ControlApi(Api[Request, Response]):
         return self.authorizer is None or self.authorizer.allowed(context, operation, resource_type, name)
 
 
-def told(code: ErrorCode) -> ErrorCode:
+def client_code(code: ErrorCode) -> ErrorCode:
     """Translates a code for clients of the control plane: NOT_CONTROLLER if the shard cannot serve now."""
     return ErrorCode.NOT_CONTROLLER if code in SHARD_REFUSALS else code
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.acl.entries import Acl
 from kcore.broker.apis.acls import AclApi, filter_of, refuse_zeroes
-from kcore.broker.apis.control import told
+from kcore.broker.apis.control import client_code
 from kcore.broker.metadata.records import acl_removal_record
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
@@ -72,7 +72,7 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
         self, context: RequestContext, request: DeleteAclsRequest, code: ErrorCode, message: str | None = None
     ) -> DeleteAclsResponse:
         """Makes a response with the same code for each filter."""
-        code = told(code)
+        code = client_code(code)
         result = DeleteAclsFilterResult(error_code=code, error_message=message or code.message)
         return DeleteAclsResponse(filter_results=[result for _ in request.filters])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.apis.control import ControlApi, client_code
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -81,4 +81,4 @@ class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsRespo
         self, context: RequestContext, request: DescribeLogDirsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeLogDirsResponse:
         """Makes a response with the code, in versions that have the field, and without folders."""
-        return DescribeLogDirsResponse(error_code=told(code))
+        return DescribeLogDirsResponse(error_code=client_code(code))

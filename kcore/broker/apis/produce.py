@@ -276,11 +276,11 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
             )
-        return self.answer_for(
+        return self.respond_when_durable(
             context, request, ProduceResponse(responses=responses), failed, [item.partition for item in items]
         )
 
-    def answer_for(
+    def respond_when_durable(
         self,
         context: RequestContext,
         request: ProduceRequest,
@@ -300,7 +300,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         if not any(partition is not None and partition.dirty for partition in partitions):
             return response
         pending = Pending(self, context, request)
-        self._pipeline.answer_later(pending, response)
+        self._pipeline.respond_after_commit(pending, response)
         return pending
 
     def _append(self, item: ProduceItem, acks: int, by_admin: bool) -> PartitionProduceResponse:
