@@ -217,7 +217,7 @@ def python_least_loaded(
 
 
 def streams_array_call(size: tuple[int, int, int], standby: int, full: bool) -> Callable[[], Any]:
-    """Returns a call of the streams assignor over arrays: one process per member, half of the subtopologies with state."""
+    """Returns a call of the streams assignor over arrays: one process per member, half the subtopologies with state."""
     members, topics, partitions = size
     tasks = np.full(topics, partitions, np.int32)
     stateful = (np.arange(topics, dtype=np.int32) + 1) % 2
