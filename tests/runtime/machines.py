@@ -1,4 +1,4 @@
-"""A state machine small enough to see through: a counter a name, kept as text records."""
+"""A minimal state machine: named counters, stored as text records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Count:
 
 
 class CounterMachine:
-    """Adds, reads, parks readers until a count is reached, forgets after a timeout."""
+    """Adds, reads, parks readers until a count is reached, deletes after a timeout."""
 
     def __init__(self, context: ShardContext) -> None:
         self.context = context
@@ -85,7 +85,7 @@ class CounterMachine:
 
 
 class Forget(ShardTimer):
-    """A timeout: the counter goes."""
+    """A timeout, which deletes the counter."""
 
     __slots__ = ("name",)
 

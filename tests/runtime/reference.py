@@ -1,4 +1,4 @@
-"""What a shard does for a request, said plainly: the definition that the compiled `ShardCore` is held to."""
+"""Reference implementation of a shard's request handling, with which the compiled `ShardCore` is compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORD_OVERHEAD_BYTES = 21
 
 
 class ReferenceShard(Shard[Any]):
-    """A shard with none of the compiled parts."""
+    """A shard without the compiled parts."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Accepting connections: TLS handshakes count, do not last for ever, and do not keep other clients out."""
+"""Accepting connections: TLS handshakes count, have a time limit, and do not keep other clients out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.security.certificates import Authority
 from tests.server.live import LiveServer, Raw
 
 BEAT = HeartbeatRequest(group_id="g", member_id="m")
-HELLO = bytes.fromhex("160301020001000202fc0303")  # the beginning of a ClientHello whose rest never comes
+HELLO = bytes.fromhex("160301020001000202fc0303")  # the beginning of a ClientHello, without the rest
 
 Serve = Callable[..., LiveServer]
 
@@ -39,13 +39,13 @@ class Tls:
         self.acceptor = self.live.server.acceptors[1]
 
     def half_open(self, timeout_s: float = 20.0) -> socket.socket:
-        """A client that begins a handshake and never ends it."""
+        """Starts a handshake without ending it."""
         peer = socket.create_connection(("127.0.0.1", self.port), timeout_s)
         peer.sendall(HELLO)
         return peer
 
     def served(self) -> bool:
-        """Sends a request through TLS; returns True if it is answered."""
+        """Sends a request through TLS; returns True if it gets a response."""
         raw = Raw(self.port)
         raw.socket = self.context.wrap_socket(raw.socket, server_hostname="127.0.0.1")
         with raw:
@@ -74,7 +74,7 @@ def peers() -> Iterator[ExitStack]:
 
 
 def ended(peer: socket.socket) -> bool:
-    """Waits for the server to close a connection without a word."""
+    """Waits until the server closes a connection without sending anything."""
     try:
         return peer.recv(1) == b""
     except ConnectionResetError:
@@ -101,7 +101,7 @@ def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: Exit
 
 
 def test_handshakes_count_for_the_server(tls: Callable[..., Tls], peers: ExitStack) -> None:
-    """With as many as `max.connections` of them every listener waits for a slot."""
+    """If `max.connections` handshakes are open, every listener waits for a slot."""
     server = tls({"max.connections": "2"})
     first, _ = (peers.enter_context(server.half_open()) for _ in range(2))
     wait_until(lambda: server.handshakes == 2, "two handshakes")
@@ -113,7 +113,7 @@ def test_handshakes_count_for_the_server(tls: Callable[..., Tls], peers: ExitSta
     assert server.counted == (2, {"/127.0.0.1": 2})
 
 
-def test_a_handshake_that_takes_too_long_is_closed(
+def test_a_handshake_that_exceeds_its_time_limit_is_closed(
     tls: Callable[..., Tls], log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert accept.HANDSHAKE_TIMEOUT_S == 10
@@ -129,7 +129,7 @@ def test_a_handshake_that_takes_too_long_is_closed(
 def test_the_oldest_handshake_makes_room_for_other_clients(
     tls: Callable[..., Tls], peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients that never end their handshakes take a bounded amount of memory, and keep nobody out."""
+    """Clients with unfinished handshakes take a bounded amount of memory, and keep no other client out."""
     monkeypatch.setattr(accept, "MAX_HANDSHAKES", 4)
     monkeypatch.setattr(accept, "HANDSHAKE_GRACE_S", 0.1)
     server = tls()
@@ -144,10 +144,10 @@ def test_the_oldest_handshake_makes_room_for_other_clients(
     )
 
 
-def test_young_handshakes_are_waited_for(
+def test_young_handshakes_are_not_closed_for_others(
     tls: Callable[..., Tls], peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crowd of clients that all reconnect at once is no attack: nobody is closed, each has its turn."""
+    """Many clients that reconnect at once are no attack: none is closed, each gets its turn."""
     monkeypatch.setattr(accept, "MAX_HANDSHAKES", 2)
     monkeypatch.setattr(accept, "HANDSHAKE_GRACE_S", 3_600.0)
     server = tls()
@@ -174,7 +174,7 @@ def test_a_stop_ends_handshakes(tls: Callable[..., Tls], peers: ExitStack) -> No
     assert (server.live.server.quota.total, server.acceptor.handshakes) == (0, {})
 
 
-def test_sockets_are_opened_for_every_address_or_for_none() -> None:
+def test_either_all_addresses_of_a_listener_are_opened_or_none() -> None:
     """All have the same port; if one address is taken, none stays open."""
     both = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2")]
     first, second = listening_sockets(both, 0)
@@ -187,8 +187,8 @@ def test_sockets_are_opened_for_every_address_or_for_none() -> None:
     again.close()
 
 
-def test_addresses_that_this_machine_lacks_are_skipped_if_others_are_left() -> None:
-    """A machine without IPv6 listens on IPv4; an address of another machine alone is an error."""
+def test_unavailable_addresses_are_skipped_if_others_remain() -> None:
+    """A machine without IPv6 listens on IPv4; a single address of another machine is an error."""
     elsewhere = (socket.AF_INET, "192.0.2.1")
     (only,) = listening_sockets([elsewhere, (socket.AF_INET, "127.0.0.1")], 0)
     with closing(only):
@@ -197,7 +197,7 @@ def test_addresses_that_this_machine_lacks_are_skipped_if_others_are_left() -> N
         listening_sockets([elsewhere], 0)
 
 
-def test_every_address_is_listened_on_at_one_port(serve: Serve) -> None:
+def test_all_addresses_of_a_listener_have_the_same_port(serve: Serve) -> None:
     live = serve({"listeners": "PLAINTEXT://:0"})
     names = {acceptor._socket.getsockname()[:2] for acceptor in live.server.acceptors}
     assert {port for _, port in names} == {live.port}
@@ -210,8 +210,8 @@ def test_every_address_is_listened_on_at_one_port(serve: Serve) -> None:
             assert raw.answer(BEAT, 4)[1].error_code == 25
 
 
-def test_accepted_sockets_find_peers_that_vanished_and_do_not_wait_for_more(live: LiveServer) -> None:
-    """SO_KEEPALIVE and TCP_NODELAY, as Kafka sets them."""
+def test_accepted_sockets_have_keepalive_and_nodelay(live: LiveServer) -> None:
+    """Kafka sets SO_KEEPALIVE and TCP_NODELAY, too."""
     with live.raw() as raw:
         raw.send(raw.request(BEAT, 4))
         assert raw.answer(BEAT, 4)[1].error_code == 25
@@ -227,7 +227,7 @@ def test_accepted_sockets_find_peers_that_vanished_and_do_not_wait_for_more(live
         assert live.call(options) == [1, 1]
 
 
-def test_a_connection_that_cannot_be_made_is_not_counted(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_cannot_be_set_up_is_not_counted(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     (acceptor,) = live.server.acceptors
     make, failures = acceptor._make, [MemoryError()]
 
