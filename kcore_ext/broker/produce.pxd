@@ -35,7 +35,7 @@ cdef class AppendLimits:
 @cython.final
 cdef class Batches:
     cdef Batch* items
-    cdef Py_ssize_t count, room
+    cdef Py_ssize_t count, room, size_bytes
 
     cdef Batch* add(self) except NULL
 
@@ -48,6 +48,7 @@ cdef class ProduceCore:
     cdef object allowed
     cdef object forbidden
     cdef object decompress
+    cdef public Py_ssize_t decompress_left      # bytes that the fast path may still decompress for this request
     cdef int64_t round              # number of checked requests; marks the producers of their partitions
     cdef FieldLayout request
     cdef FieldLayout topic

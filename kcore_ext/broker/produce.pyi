@@ -54,6 +54,8 @@ class ProduceCore:
         decompress: decompresses records, as in `kcore_ext.batch.survey`.
     """
 
+    decompress_left: int
+    """Bytes that the fast path may still decompress for the request at hand."""
     request_type: ClassVar[type[Message]]
     response_type: ClassVar[type[Message]]
 
