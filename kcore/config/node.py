@@ -344,7 +344,7 @@ class Config(SecuritySettings):
         low=65_536,
     )
     kcore_max_request_elements: int = setting(
-        50_000,
+        25_000,
         "Maximum number of array elements in a request, those of nested arrays included: topics, partitions, groups, "
         "members. It bounds the time for which one request can block the event loop. A client that sends more is "
         "disconnected.",

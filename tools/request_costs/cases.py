@@ -278,7 +278,7 @@ class Cases:
             transactional_id=transactional_id, producer_id=owner.producer_id, producer_epoch=owner.producer_epoch,
             committed=True,
         )  # fmt: skip
-        yield Case(ApiKey.END_TXN, "of 10,000 partitions", 4, [adding(WIDE_PARTITIONS), end])
+        yield Case(ApiKey.END_TXN, "of 10,000 partitions", 3, [adding(WIDE_PARTITIONS), end])
         markers = request_class(ApiKey.WRITE_TXN_MARKERS)
         marker, named = struct_of(markers, "markers"), struct_of(markers, "markers.topics")
         yield self.of(
