@@ -343,6 +343,7 @@ class Engine:
                 internal_topics=INTERNAL_TOPICS,
                 pipeline=self.pipeline,
                 authorizer=self.authorizer,
+                slices=self.slices,
             ),
             *group_apis(
                 self.groups,

@@ -61,6 +61,7 @@ class GroupShard:
         now: the time of the current round.
         completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
         consumer_rebalances: new group epochs of consumer groups since the load.
+        deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
     """
 
     __slots__ = (
@@ -70,6 +71,7 @@ class GroupShard:
         "consumer",
         "consumer_rebalances",
         "context",
+        "deleted_topics",
         "groups",
         "ids",
         "live",
@@ -101,6 +103,7 @@ class GroupShard:
         self.offset_tables = self.offsets.tables(self.groups)
         self.completed_rebalances = 0
         self.consumer_rebalances = 0
+        self.deleted_topics: list[tuple[str, bytes]] = []
         self.consumer = ConsumerServices(config, topics) if consumer is None else consumer
         self.live = False
         self.regex_jobs: set[str] = set()

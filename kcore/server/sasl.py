@@ -90,7 +90,7 @@ class SaslConnection(SecureConnection):
             self._unexpected(frame, served, version, correlation_id, client_id, position)
             return
         served.requests += 1
-        request: Any = served.api.request_type.decode(frame, version, position)
+        request: Any = served.decode(frame, version, position)
         if api_key == ApiKey.API_VERSIONS:
             response = self.server.engine.submit(self.make_context(version, client_id), request)
             if not response.error_code:
@@ -116,7 +116,7 @@ class SaslConnection(SecureConnection):
         """
         response = None
         if self._exchange.state is SaslState.TOKENS:
-            request = served.api.request_type.decode(frame, version, position)
+            request = served.decode(frame, version, position)
             response = served.api.error(self.make_context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
         name = ApiKey(served.key).name
         self._fail(
