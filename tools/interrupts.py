@@ -111,7 +111,8 @@ def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str,
     folder = 0
     while outcomes.total() < count and time.monotonic() < until_s:
         folder += 1
-        interrupt_folder(path / str(folder), min(FOLDER_EVERY, count - outcomes.total()), interrupter, until_s, outcomes)
+        left = min(FOLDER_EVERY, count - outcomes.total())
+        interrupt_folder(path / str(folder), left, interrupter, until_s, outcomes)
         shutil.rmtree(path / str(folder))
         print(f"{outcomes.total()} interrupts", file=sys.stderr, flush=True)
     return outcomes
