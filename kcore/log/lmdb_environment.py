@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import lmdb
 
-from kcore.log.data_folder import FILE_MODE
+from kcore.log.data_folder import FILE_MODE, reserve_lock_file
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, META_DB, SNAP_DB
 
@@ -96,7 +96,7 @@ class LmdbEnvironment:
         self.snap_db: Any = None
 
     def open(self, create: bool) -> None:
-        """Opens the environment; with `create` the databases may be missing. Raises lmdb.Error."""
+        """Opens the environment; with `create` the databases may be missing. Raises lmdb.Error or OSError."""
         size = self._map_size_bytes
         data = os.path.join(self._path, "data.mdb")
         # LMDB would create a missing file: an empty log in place of one that is temporarily unreachable.
@@ -104,6 +104,7 @@ class LmdbEnvironment:
         while size < file_size:
             size *= 2
         self._map_size_bytes = size
+        reserve_lock_file(self._path)
         # Assigned first: LMDB refuses to open a file twice while a handle that an exception has lost keeps it open.
         env = self._env = lmdb.open(
             self._path,

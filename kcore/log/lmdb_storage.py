@@ -111,6 +111,10 @@ class LmdbStorage(Storage):
         except (lmdb.Error, LogError) as error:
             self._abandon()
             raise DataFolderError(self.path, str(error), DATA_NAME) from error
+        except OSError as error:
+            self._abandon()
+            name = os.path.basename(error.filename or DATA_NAME)
+            raise DataFolderError(self.path, error.strerror or str(error), name) from error
         except BaseException:
             self._abandon()
             raise

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import lmdb
 
-from kcore.log.data_folder import DATA_NAME, FILE_MODE, LMDB_LOCK_NAME, REPAIR_NAME, DataFolder, open_private
+from kcore.log.data_folder import DATA_NAME, FILE_MODE, LMDB_LOCK_NAME, REPAIR_NAME, DataFolder, open_private, reserve_lock_file
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.interface import Finding
 from kcore.log.lmdb_environment import MAX_MAP_SIZE_BYTES, log_error
@@ -194,6 +194,7 @@ def _build(path: str, salvage: Salvage, plan: Plan) -> None:
     staging = os.path.join(path, REPAIR_NAME)
     os.mkdir(staging, 0o700)
     size = 2 * os.path.getsize(os.path.join(path, DATA_NAME)) + (64 << 20)
+    reserve_lock_file(staging)
     try:
         with lmdb.open(staging, map_size=min(size, MAX_MAP_SIZE_BYTES), max_dbs=8, sync=False, mode=FILE_MODE) as env:
             log, meta, snap = (env.open_db(name) for name in (LOG_DB, META_DB, SNAP_DB))

@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,20 +87,6 @@ def test_the_size_limit_fails_a_commit_and_the_engine_goes_on(folder: Path) -> N
     assert contents(engine.open(key())) == stored
     assert engine.verify(deep=True) == []
     engine.close()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB."""
-    where = tmp_path / "disk"
-    where.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(where)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("may not mount")
-    yield where
-    subprocess.run(["umount", "-l", str(where)], check=True)
 
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])
