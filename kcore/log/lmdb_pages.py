@@ -81,9 +81,7 @@ def read_meta(path: str, name: str, file: BinaryIO, page: int, page_size: int) -
     return meta
 
 
-def check_file(
-    path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep: bool = False, max_ms: int = 0
-) -> int:
+def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep: bool = False, max_ms: int = 0) -> int:
     """Checks that LMDB can use the file `name` in folder `path`, which no process may write during the check.
 
     Args:
