@@ -13,6 +13,7 @@ from kcore.server.authentication import ListenerSecurity
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
+from kcore.server.log_limits import ClientLog
 from kcore.server.memory import RequestMemory, ResponseMemory
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Server:
         connections: the open connections, without those in a TLS handshake.
         quota: counts connections from their accept on.
         acceptors: accept connections, one for each listening address.
+        client_log: logs events of single clients.
         accepted_connections: number of accepted connections, without those that were closed immediately.
         refused_requests: number of requests that closed their connection: unsupported or malformed.
         received_bytes: bytes received from clients.
@@ -64,6 +66,7 @@ class Server:
         self.engine = driver.engine
         self.config: Config = driver.engine.config
         self.loop = driver.loop
+        self.client_log = ClientLog(self.loop.time)
         self.responses = self._response_memory()
         self.dispatch = Dispatch(driver.engine, None if self.responses is None else self.responses.note)
         self.connections: set[Connection] = set()
@@ -108,7 +111,7 @@ class Server:
         sockets = listening_sockets(await resolve(listener.host, self.loop), listener.port)
         for listening in sockets:
             make = partial(self._connection, security)
-            self.acceptors.append(Acceptor(listening, security, self.quota, make, self.loop))
+            self.acceptors.append(Acceptor(listening, security, self.quota, make, self.client_log, self.loop))
         port = sockets[0].getsockname()[1]
         self.addresses[listener.name] = (listener.host, port)
         self.engine.cluster.advertise(listener.name, listener.advertised_host, listener.advertised_port or port)
