@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from kcore.config.node import Config
     from kcore.drivers.event_loop import AsyncDriver
+    from kcore.server.login_queue import LoginQueue
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class Server:
         self.quota = ConnectionQuota(self.config)
         self.acceptors: list[Acceptor] = []
         self.stopping = False
+        self._logins: dict[str, LoginQueue] = {}
         self._preload: asyncio.TimerHandle | None = None
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self._to_flush: dict[Connection, None] = {}
@@ -152,6 +154,15 @@ class Server:
 
     # ---- called by connections
 
+    def logins(self, mechanism: str, threads: int) -> LoginQueue:
+        """Returns the queue of the tokens of a mechanism that are evaluated on other threads."""
+        queue = self._logins.get(mechanism)
+        if queue is None:
+            from kcore.server.login_queue import LoginQueue  # noqa: PLC0415  # needed only by nodes with SASL
+
+            queue = self._logins[mechanism] = LoginQueue(self.loop, mechanism, threads)
+        return queue
+
     def came(self, connection: Connection) -> None:
         """Adds an open connection."""
         self.connections.add(connection)
@@ -205,5 +216,7 @@ class Server:
             connection.abort()
         if self.responses is not None:
             self.responses.close()
+        for logins in self._logins.values():
+            logins.close()
         for acceptor in self.acceptors:
             await acceptor.wait_closed()
