@@ -28,6 +28,7 @@ from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreErr
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
+from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.process_logging import fields, log_failure
@@ -105,6 +106,7 @@ class Engine:
         partitions: the partitions of the topics.
         groups: the shards of `__consumer_offsets`.
         consumer_groups: the node's services for consumer groups; `consumer_groups.events` reports their changes.
+        streams_groups: the node's services for streams groups.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         recovery: the statistics of the recovery, as far as shards are loaded.
     """
@@ -140,7 +142,7 @@ class Engine:
             slices=self.slices,
             now=self.now,
         )
-        self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid)
+        self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
         self.partitions = Partitions(
             log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
         )
@@ -152,8 +154,9 @@ class Engine:
             raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
         self._finish(CONSUMER_OFFSETS)
         self.consumer_groups = self._consumer_services()
+        self.streams_groups = self._streams_services()
         self.groups: Shards[GroupShard] = self._group_shards()
-        self.topics.listen(GroupTopics(self.groups, self.consumer_groups))
+        self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.streams_groups))
         self.consumer_groups.metadata.loaded()
         for index in range(self.groups.partitions):
             self.groups.load(index, log.node_epoch)
@@ -184,6 +187,15 @@ class Engine:
             settings=self.control.group_configs,
             enabled=lambda: self.topics.feature_level("group.version") > 0,
             pipeline=self.pipeline,
+        )
+
+    def _streams_services(self) -> StreamsServices:
+        return StreamsServices(
+            self.config,
+            self.consumer_groups.metadata,
+            settings=self.control.group_configs,
+            enabled=lambda: self.topics.feature_level("streams.version") > 0,
+            topic_creator=self.control.application_topics,
         )
 
     @classmethod
@@ -272,7 +284,12 @@ class Engine:
                 index,
                 partition,
                 lambda context: GroupShard(
-                    context, self.config, self.topics, self._new_member_id, consumer=self.consumer_groups
+                    context,
+                    self.config,
+                    self.topics,
+                    self._new_member_id,
+                    consumer=self.consumer_groups,
+                    streams=self.streams_groups,
                 ),
                 pipeline=self.pipeline,
                 wheel=self.wheel,
@@ -354,6 +371,7 @@ class Engine:
                 verifier=OffsetsVerifier(self.transactions),
                 authorizer=self.authorizer,
                 consumer=self.consumer_groups,
+                streams=self.streams_groups,
             ),
         ]
         versions = self.control.api_versions()

@@ -5,4 +5,6 @@ ALL_PARTS = {
     "admin/list_groups_of_all_types",
 }
 
-WAITING = ALL_PARTS
+SHARE_GROUPS = {"streams/describe_and_other_groups"}
+
+WAITING = ALL_PARTS | SHARE_GROUPS

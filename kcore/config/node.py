@@ -48,8 +48,8 @@ class Config(SecuritySettings):
     group_max_size: int = setting(INT_MAX, "Maximum number of members of a classic group.", low=1)
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),
-        "The served kinds of groups. Share and streams groups are never served, independent of this setting: their "
-        "APIs are not advertised. The default is Kafka's.",
+        "The served kinds of groups. Share groups are never served, independent of this setting: their APIs are not "
+        "advertised. The default is Kafka's.",
         choices=("classic", "consumer", "share", "streams"),
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kcore.group import apis
 from kcore.group.consumer.services import ConsumerServices
+from kcore.group.streams.services import StreamsServices
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
 
@@ -31,6 +32,7 @@ def group_apis(
     verifier: TransactionVerifier | None = None,
     authorizer: Authorizer | None = None,
     consumer: ConsumerServices | None = None,
+    streams: StreamsServices | None = None,
 ) -> list[DeferredApi]:
     """Returns the APIs of groups and their offsets.
 
@@ -45,8 +47,10 @@ def group_apis(
         authorizer: checks permissions; None allows all.
         consumer: the services that consumer groups need, the object that the shards use; None: built from `config`
             and `topics`.
+        streams: the services that streams groups need, likewise.
     """
     services = ConsumerServices(config, topics) if consumer is None else consumer
+    tasks = StreamsServices(config, services.metadata) if streams is None else streams
     makers: dict[ApiKey, Maker] = {
         ApiKey.FIND_COORDINATOR: lambda: apis.FindCoordinatorApi(
             topics, cluster, make_topic, authorizer, shards.slices
@@ -57,6 +61,8 @@ def group_apis(
         ApiKey.LEAVE_GROUP: lambda: apis.LeaveGroupApi(shards, authorizer),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: lambda: apis.ConsumerGroupHeartbeatApi(shards, services, authorizer),
         ApiKey.CONSUMER_GROUP_DESCRIBE: lambda: apis.ConsumerGroupDescribeApi(shards, services, authorizer),
+        ApiKey.STREAMS_GROUP_HEARTBEAT: lambda: apis.StreamsGroupHeartbeatApi(shards, tasks, authorizer),
+        ApiKey.STREAMS_GROUP_DESCRIBE: lambda: apis.StreamsGroupDescribeApi(shards, tasks, authorizer),
         ApiKey.DESCRIBE_GROUPS: lambda: apis.DescribeGroupsApi(shards, authorizer),
         ApiKey.LIST_GROUPS: lambda: apis.ListGroupsApi(shards, authorizer),
         ApiKey.DELETE_GROUPS: lambda: apis.DeleteGroupsApi(shards, authorizer),

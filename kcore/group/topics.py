@@ -10,6 +10,7 @@ from kcore.runtime.topics import MetadataListener
 if TYPE_CHECKING:
     from kcore.group.consumer.services import ConsumerServices
     from kcore.group.shard import GroupShard
+    from kcore.group.streams.services import StreamsServices
     from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicInfo
 
@@ -17,18 +18,20 @@ if TYPE_CHECKING:
 class GroupTopics(MetadataListener):
     """Forwards changes of topics and settings to the group shards.
 
-    Consumer groups react to both. The offsets of a deleted topic are removed with it.
+    Consumer and streams groups react to both. The offsets of a deleted topic are removed with it.
 
     Args:
         groups: the group shards.
         consumer: the consumer group services, which cache topic metadata.
+        streams: the streams group services, which use that cache and have their own settings.
     """
 
-    __slots__ = ("_consumer", "_groups")
+    __slots__ = ("_consumer", "_groups", "_streams")
 
-    def __init__(self, groups: Shards[GroupShard], consumer: ConsumerServices) -> None:
+    def __init__(self, groups: Shards[GroupShard], consumer: ConsumerServices, streams: StreamsServices) -> None:
         self._groups = groups
         self._consumer = consumer
+        self._streams = streams
 
     def on_topic_created(self, topic: TopicInfo) -> None:
         """Makes groups that wait for the topic, or whose pattern may match it, find it at their next heartbeat."""
@@ -53,10 +56,12 @@ class GroupTopics(MetadataListener):
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Reloads the settings of groups."""
         self._consumer.settings_changed()
+        self._streams.settings_changed()
 
     def on_feature_changed(self, name: str, level: int) -> None:
-        """Updates the availability of the consumer group protocol."""
+        """Updates the availability of the protocols of consumer and streams groups."""
         self._consumer.feature_changed()
+        self._streams.feature_changed()
 
     def _changed(self, topic: TopicInfo) -> None:
         for shard in self._groups:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kcore.group.apis.offset_commit import OffsetCommitApi as OffsetCommitApi
     from kcore.group.apis.offset_delete import OffsetDeleteApi as OffsetDeleteApi
     from kcore.group.apis.offset_fetch import OffsetFetchApi as OffsetFetchApi
+    from kcore.group.apis.streams_group_describe import StreamsGroupDescribeApi as StreamsGroupDescribeApi
+    from kcore.group.apis.streams_group_heartbeat import StreamsGroupHeartbeatApi as StreamsGroupHeartbeatApi
     from kcore.group.apis.sync_group import SyncGroupApi as SyncGroupApi
     from kcore.group.apis.txn_offset_commit import TxnOffsetCommitApi as TxnOffsetCommitApi
 
@@ -41,5 +43,7 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.OFFSET_FETCH: (1, 10),
     ApiKey.OFFSET_DELETE: (0, 0),
     ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 0),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
 }
 """The served versions of each API, equal to those of its class: clients need them before any class is imported."""
