@@ -28,6 +28,7 @@ from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreErr
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
+from kcore.group.share.services import ShareGroupServices
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.process_logging import fields, log_failure
@@ -110,6 +111,7 @@ class Engine:
         partitions: the partitions of the topics.
         groups: the shards of `__consumer_offsets`.
         consumer_groups: the node's services for consumer groups; `consumer_groups.events` reports their changes.
+        share_groups: the node's services for share groups.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         share: the share coordinator, and the shards of `__share_group_state`.
         share_persister: the durable state of share partitions, for groups and partition leaders.
@@ -159,11 +161,9 @@ class Engine:
             raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
         self._finish(CONSUMER_OFFSETS)
         self.consumer_groups = self._consumer_services()
+        self.share_groups = self._share_group_services()
         self.groups: Shards[GroupShard] = self._group_shards()
-        self.topics.listen(GroupTopics(self.groups, self.consumer_groups))
-        self.consumer_groups.metadata.loaded()
-        for index in range(self.groups.partitions):
-            self.groups.load(index, log.node_epoch)
+        self._load_groups()
         self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
@@ -172,6 +172,7 @@ class Engine:
         self.share_persister: Persister = LocalPersister(
             self.share, self.topics, self.control.internal_topics.ensure, self.wheel, self.now
         )
+        self.share_groups.persister = self.share_persister
         self._finish("groups, transactions and share state")
         self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
         self.fetch_sessions = FetchSessions(
@@ -196,6 +197,25 @@ class Engine:
             settings=self.control.group_configs,
             enabled=lambda: self.topics.feature_level("group.version") > 0,
             pipeline=self.pipeline,
+        )
+
+    def _load_groups(self) -> None:
+        """Starts to load the group shards, and forwards changes of topics and settings to them."""
+        self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.share_groups))
+        self.consumer_groups.metadata.loaded()
+        for index in range(self.groups.partitions):
+            self.groups.load(index, self.log.node_epoch)
+
+    def _share_group_services(self) -> ShareGroupServices:
+        def end_offset(topic: str, index: int) -> int | None:
+            partition = self.partitions.get(topic, index)
+            return None if partition is None else partition.high_watermark
+
+        return ShareGroupServices(
+            self.config,
+            settings=self.control.group_configs,
+            enabled=self.share_groups_enabled,
+            end_offset=end_offset,
         )
 
     @classmethod
@@ -284,7 +304,12 @@ class Engine:
                 index,
                 partition,
                 lambda context: GroupShard(
-                    context, self.config, self.topics, self._new_member_id, consumer=self.consumer_groups
+                    context,
+                    self.config,
+                    self.topics,
+                    self._new_member_id,
+                    consumer=self.consumer_groups,
+                    share=self.share_groups,
                 ),
                 pipeline=self.pipeline,
                 wheel=self.wheel,
@@ -396,6 +421,7 @@ class Engine:
                 verifier=OffsetsVerifier(self.transactions),
                 authorizer=self.authorizer,
                 consumer=self.consumer_groups,
+                share=self.share_groups,
             ),
         ]
         versions = self.control.api_versions()

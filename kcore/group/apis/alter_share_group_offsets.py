@@ -21,7 +21,7 @@ from kcore.runtime.pending import Pending, gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.group.share.services import ShareServices
+    from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
@@ -50,7 +50,7 @@ class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterSha
     def __init__(
         self,
         shards: Shards[GroupShard],
-        services: ShareServices,
+        services: ShareGroupServices,
         topics: TopicImage,
         authorizer: Authorizer | None = None,
     ) -> None:

@@ -19,7 +19,7 @@ from kcore.runtime.pending import Pending, gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.group.share.services import ShareServices
+    from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
@@ -44,7 +44,7 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
     __slots__ = ("_services",)
 
     def __init__(
-        self, shards: Shards[GroupShard], services: ShareServices, authorizer: Authorizer | None = None
+        self, shards: Shards[GroupShard], services: ShareGroupServices, authorizer: Authorizer | None = None
     ) -> None:
         super().__init__(shards, authorizer)
         self._services = services
@@ -60,9 +60,7 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
         authorizer = self._authorizer
         allowed, refused = [], []
         for topic in request.topics:
-            if authorizer is None or authorizer.allowed(
-                context, Operation.READ, ResourceType.TOPIC, topic.topic_name
-            ):
+            if authorizer is None or authorizer.allowed(context, Operation.READ, ResourceType.TOPIC, topic.topic_name):
                 allowed.append(topic)
             else:
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -32,7 +32,7 @@ from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.group.share.services import ShareServices
+    from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
@@ -86,7 +86,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
     def __init__(
         self,
         shards: Shards[GroupShard],
-        services: ShareServices,
+        services: ShareGroupServices,
         topics: TopicImage,
         authorizer: Authorizer | None = None,
     ) -> None:
@@ -192,7 +192,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         if state.error_code:
             return _without_offset(state.partition, ErrorCode.NONE)
         lag = UNKNOWN
-        if state.start_offset != UNKNOWN and state.delivery_complete_count != UNKNOWN:
+        if UNKNOWN not in (state.start_offset, state.delivery_complete_count):
             end_offset = self._services.end_offset(name, state.partition)
             if end_offset is None:
                 return _without_offset(state.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -237,9 +237,7 @@ def _without_offset(index: int, code: ErrorCode) -> DescribeShareGroupOffsetsRes
     )
 
 
-def _response(
-    group_id: str, topics: list[DescribeShareGroupOffsetsResponseTopic]
-) -> DescribeShareGroupOffsetsResponse:
+def _response(group_id: str, topics: list[DescribeShareGroupOffsetsResponseTopic]) -> DescribeShareGroupOffsetsResponse:
     return DescribeShareGroupOffsetsResponse(
         groups=[DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=topics)]
     )

@@ -1,28 +1,26 @@
-"""ShareGroupDescribe (API key 77), v1: epochs, members and their assignments (KIP-932).
-
-"""
+"""ShareGroupDescribe (API key 77), v1: epochs, members and their assignments (KIP-932)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from kcore.group.apis.base import GroupApi
+from kcore.group.consumer.heartbeat import not_found
 from kcore.group.share.describe import describe, topics_of
 from kcore.group.share.group import ShareGroup
-from kcore.group.consumer.heartbeat import not_found
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_group_describe import (
+    DescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
-    DescribedGroup,
 )
 from kcore.runtime.pending import gather_each
 
 if TYPE_CHECKING:
-    from kcore.group.share.services import ShareServices
     from kcore.group.shard import GroupShard
+    from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
@@ -48,7 +46,7 @@ class ShareGroupDescribeApi(GroupApi[ShareGroupDescribeRequest, ShareGroupDescri
     __slots__ = ("_services",)
 
     def __init__(
-        self, shards: Shards[GroupShard], services: ShareServices, authorizer: Authorizer | None = None
+        self, shards: Shards[GroupShard], services: ShareGroupServices, authorizer: Authorizer | None = None
     ) -> None:
         super().__init__(shards, authorizer)
         self._services = services

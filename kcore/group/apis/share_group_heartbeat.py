@@ -14,7 +14,7 @@ from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatReq
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
-    from kcore.group.share.services import ShareServices
+    from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
@@ -46,7 +46,7 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
     __slots__ = ("_services",)
 
     def __init__(
-        self, shards: Shards[GroupShard], services: ShareServices, authorizer: Authorizer | None = None
+        self, shards: Shards[GroupShard], services: ShareGroupServices, authorizer: Authorizer | None = None
     ) -> None:
         super().__init__(shards, authorizer)
         self._services = services

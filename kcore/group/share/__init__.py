@@ -8,6 +8,6 @@ A partition may have several members, so that no member waits for another: a hea
 in one step. The target contains only partitions whose state is *initialized*. The first heartbeat of a group starts the
 initialization (`initialization`) and gets no partitions; a later heartbeat notices its end and assigns them.
 
-`heartbeat` decides heartbeats, `target` computes targets, `offsets` and `deletion` serve the admin APIs. `replay` is the
-only code that changes durable state.
+`heartbeat` decides heartbeats, `target` computes targets, `offsets` and `deletion` serve the admin APIs. `replay` is
+the only code that changes durable state.
 """

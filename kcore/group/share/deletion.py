@@ -42,7 +42,9 @@ def delete_request(group_id: str, topics: Mapping[bytes, Collection[int]]) -> De
     return DeleteShareGroupStateRequest(
         group_id=group_id,
         topics=[
-            DeleteStateData(topic_id=topic_id, partitions=[PartitionData(partition=index) for index in sorted(partitions)])
+            DeleteStateData(
+                topic_id=topic_id, partitions=[PartitionData(partition=index) for index in sorted(partitions)]
+            )
             for topic_id, partitions in topics.items()
         ],
     )
@@ -99,7 +101,7 @@ def drop_topic(shard: GroupShard, topic_id: bytes) -> Iterator[Outcome | None]:
     """
     for count, group_id in enumerate([*shard.groups], start=1):
         group = shard.groups.get(group_id)
-        if isinstance(group, ShareGroup) and topic_id in group.state_partitions:
+        if isinstance(group, ShareGroup) and group.state_partitions.lists(topic_id):
             yield Outcome([share_records.state_partitions(group_id, group.state_partitions.forget(topic_id))])
         elif count % GROUPS_OF_A_SLICE == 0:
             yield None

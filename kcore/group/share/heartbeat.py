@@ -153,9 +153,9 @@ def _metadata(
     """Returns the member's metadata after the request; the same object if it does not change."""
     before = MemberMetadata() if member is None else member.metadata
     names, rack_id = request.subscribed_topic_names, request.rack_id
-    if names is None and rack_id is None:
-        if before.client_id == context.client_id and before.client_host == context.client_host and member is not None:
-            return before
+    is_same_client = before.client_id == context.client_id and before.client_host == context.client_host
+    if names is None and rack_id is None and is_same_client and member is not None:
+        return before
     after = MemberMetadata(
         before.rack_id if rack_id is None else rack_id,
         intern(context.client_id),
@@ -187,11 +187,7 @@ def _update(change: Change, request: Request) -> Response | Outcome:
         member_epoch=after.member_epoch,
         heartbeat_interval_ms=shard.share.settings(group.group_id).heartbeat_interval_ms,
     )
-    if (
-        request.member_epoch == JOIN
-        or request.subscribed_topic_names is not None
-        or after.assigned != current.assigned
-    ):
+    if request.member_epoch == JOIN or request.subscribed_topic_names is not None or after.assigned != current.assigned:
         response.assignment = _to_assignment(after.assigned)
     if records:
         return Outcome(records, response)

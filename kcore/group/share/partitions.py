@@ -79,10 +79,12 @@ class StatePartitions(NamedTuple):
         """Returns the lists without a deleted topic."""
         topic_ids = (topic_id,)
         return StatePartitions(
-            _without(self.initializing, topic_ids), _without(self.initialized, topic_ids), self.deleted(topic_ids).deleting
+            _without(self.initializing, topic_ids),
+            _without(self.initialized, topic_ids),
+            self.deleted(topic_ids).deleting,
         )
 
-    def __contains__(self, topic_id: object) -> bool:
+    def lists(self, topic_id: bytes) -> bool:
         """Returns True if the topic is in any list."""
         return topic_id in self.initializing or topic_id in self.initialized or topic_id in self.deleting
 

@@ -103,8 +103,12 @@ def member_tombstones(group_id: str, member_id: str) -> list[Record]:
 def group_tombstones(group: ShareGroup) -> list[Record]:
     """Returns the records that delete the whole group, in Kafka's order."""
     group_id, members = group.group_id, list(group.members)
-    records = [Record(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=name), None) for name in members]
-    records += [Record(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=name), None) for name in members]
+    records = [
+        Record(ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=name), None) for name in members
+    ]
+    records += [
+        Record(ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=name), None) for name in members
+    ]
     records.append(Record(ShareGroupTargetAssignmentMetadataKey(group_id=group_id), None))
     records += [Record(ShareGroupMemberMetadataKey(group_id=group_id, member_id=name), None) for name in members]
     records.append(Record(ShareGroupStatePartitionMetadataKey(group_id=group_id), None))

@@ -59,7 +59,7 @@ def check_settings(config: Config) -> None:
         raise ConfigError("group.share.assignors must name exactly one assignor")
 
 
-class ShareServices:
+class ShareGroupServices:
     """Settings, assignor and persister.
 
     Args:
@@ -113,7 +113,7 @@ class ShareServices:
 
     def feature_changed(self) -> None:
         """Checks again whether share groups are enabled, after a feature level changed."""
-        self.enabled = "share" in self.config.group_coordinator_rebalance_protocols or self._enabled()
+        self.enabled = self._enabled()
 
     def setting(self, group_id: str, name: str) -> Any:
         """Returns the effective value of a setting of a group, such as `share.isolation.level`."""

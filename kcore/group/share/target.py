@@ -46,7 +46,10 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> dict
     assignor = group.shard.share.assignor
     try:
         assignment = assignor.assign(
-            [AssignorMember(name, in_order(chosen), owned=group.target_of(name)) for name, chosen in subscriptions.items()],
+            [
+                AssignorMember(name, in_order(chosen), owned=group.target_of(name))
+                for name, chosen in subscriptions.items()
+            ],
             Topics(
                 {topic.topic_id: topic.partitions for topic in topics},
                 names={topic.name: topic.topic_id for topic in topics},
