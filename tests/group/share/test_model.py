@@ -11,7 +11,10 @@ import random
 import pytest
 
 from kcore.group.share.group import ShareGroup
+from kcore.group.share.partitions import StatePartitions, from_value
+from kcore.group.share.states import ABSENT, DELETING, INITIALIZED, INITIALIZING, PHASES, StatePhase
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.records.share_group_state_partition_metadata import ShareGroupStatePartitionMetadataKey
 from tests.group.share.world import GROUP, Member, World
 
 STEPS = 120
@@ -146,6 +149,26 @@ class Model:
         assert group.state_partitions.initializing == {}
 
 
+def phases(state: StatePartitions) -> dict[tuple[bytes, int], StatePhase]:
+    """Returns the phase of each listed partition; the deleting list names topics without partitions: all of 0 to 9."""
+    found = {(topic_id, index): DELETING for topic_id in state.deleting for index in range(10)}
+    found |= {(key, index): INITIALIZED for key, topic in state.initialized.items() for index in topic.partitions}
+    found |= {(key, index): INITIALIZING for key, topic in state.initializing.items() for index in topic.partitions}
+    return found
+
+
+def check_phases(world: World) -> None:
+    """Checks that the records of the whole log move share partitions only as the table of phases allows."""
+    before: dict[tuple[bytes, int], StatePhase] = {}
+    for key, value in world.records():
+        if isinstance(key, ShareGroupStatePartitionMetadataKey):
+            after = {} if value is None else phases(from_value(value))
+            for partition in before.keys() | after.keys():
+                source, target = before.get(partition, ABSENT), after.get(partition, ABSENT)
+                assert source is target or target in PHASES[source], (partition, source, target)
+            before = after
+
+
 @pytest.mark.parametrize("seed", range(15))
 def test_groups_come_to_rest(seed: int) -> None:
     """The invariants hold for every seed, and a restart changes nothing; the seed is the test's parameter."""
@@ -159,5 +182,6 @@ def test_groups_come_to_rest(seed: int) -> None:
     model.world.restart()
     after = model.group()
     assert after is not None
+    check_phases(model.world)
     assert model.world.describe() == before
     assert (after.targets, after.names, after.state_partitions) == (group.targets, group.names, group.state_partitions)
