@@ -50,9 +50,11 @@ lint: build
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_docs.py --check
+	$(BIN)/python tools/generate_errors.py --check
 
 docs: build
 	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python tools/generate_errors.py
 
 bench: build
 	$(BIN)/python -m bench
