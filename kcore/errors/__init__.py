@@ -175,6 +175,10 @@ class CloseConnectionError(KcoreError):
     """A request without a response in the protocol failed: only closing the connection can notify its client."""
 
 
+class ConnectionClosedError(KcoreError):
+    """The server closed the connection without a response, or is unreachable."""
+
+
 class LogError(KcoreError):
     """A partition log could not be read or written; staged records are discarded."""
 

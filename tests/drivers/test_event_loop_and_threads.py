@@ -221,14 +221,14 @@ def test_threads_that_wait_learn_that_the_engine_was_closed() -> None:
 
 
 async def test_tasks_that_wait_learn_that_the_engine_was_closed() -> None:
-    async with kcore.open(config=SMALL) as engine:
+    async with kcore.open_async(config=SMALL) as engine:
         await engine.send(create("t"))
         parked = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
         cancelled = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         cancelled.cancel()
-        engine.close()
+        await engine.close()
         with pytest.raises(EngineClosedError):
             await parked
         with pytest.raises(asyncio.CancelledError):
