@@ -39,10 +39,9 @@ engine.close()
 def fill_disk(where: Path) -> None:
     fd = os.open(where / "ballast", os.O_WRONLY | os.O_CREAT)
     try:
-        while True:
-            os.write(fd, bytes(4096))
-    except OSError as error:
-        assert error.errno == errno.ENOSPC
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            while True:
+                os.write(fd, bytes(4096))
     finally:
         os.close(fd)
 

@@ -254,8 +254,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
-        work = LongProduce(self, context, request, items)
-        return work.start(self._partitions.slices)
+        result: ProduceResponse | Pending | None
+        result = LongProduce(self, context, request, items).start(self._partitions.slices)
+        return result
 
     def append_item(
         self, context: RequestContext, item: ProduceItem, acks: int, budget: DecompressionBudget
