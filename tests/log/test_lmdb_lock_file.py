@@ -37,13 +37,13 @@ engine.close()
 
 
 def fill_disk(where: Path) -> None:
-    fd = os.open(where / "ballast", os.O_WRONLY | os.O_CREAT)
-    try:
-        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+    def write_on() -> None:
+        with (where / "ballast").open("wb", buffering=0) as file:
             while True:
-                os.write(fd, bytes(4096))
-    finally:
-        os.close(fd)
+                file.write(bytes(4096))
+
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        write_on()
 
 
 def test_a_full_disk_without_the_lock_file_refuses_the_folder(small_disk: Path) -> None:
