@@ -314,7 +314,7 @@ cdef class ProduceCore:
                     <object>batch.records, decompress=self.decompress
                 )
             except CorruptBatchError:
-                return False
+                consecutive = False
             if not consecutive:
                 return False
         elif crc32c_of(at + CHECKED_FROM, size - CHECKED_FROM, 0) != <uint32_t>read_int32(at + CRC_AT):
