@@ -1,9 +1,9 @@
 """Interrupts an embedded engine with real signals: `python -m tools.interrupts --count 10000`.
 
-A timer raises `KeyboardInterrupt` in the main thread at random moments of `send`, `open` and `close`. After each one
-the workload goes on: the engine works, or refuses everything until it is opened again. Every acknowledged write must be
-there, in memory and in the reopened folder. Every few hundred interrupts a new folder begins, since a longer log only
-makes each opening slower. Prints a table of outcomes; exits with 1 if anything is wrong.
+A timer raises `KeyboardInterrupt` in the main thread at random moments of `send`, `open` and `close`. Afterwards the
+engine must either work, or refuse all requests until it is reopened. Every acknowledged write must be present, in
+memory and in the reopened folder. Prints a table of outcomes; exits with 1 if a check fails. A new
+folder begins every few hundred interrupts, because a longer log only makes each opening slower.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FOLDER_EVERY = 200
 WATCH_EVERY = 10
 """Actions after which the watch for hangs starts anew, which takes several milliseconds."""
 LONGEST_S = {"send": 0.0015, "open": 0.03, "close": 0.003}
-"""The timer fires within this after an action has begun: some interrupts come behind it, and do not count."""
+"""The timer fires at most this long after an action began. Interrupts after the end of the action do not count."""
 HANG_S = 60
 
 
@@ -50,7 +50,7 @@ class Interrupter:
             raise KeyboardInterrupt
 
     def during(self, action: Any, within_s: float) -> str:
-        """Runs `action` with an interrupt at a random moment; returns what came of it."""
+        """Runs `action` with an interrupt at a random moment; returns the outcome."""
         self.came = False
         outcome = "done"
         try:
@@ -71,7 +71,7 @@ class Interrupter:
 
 
 def interrupt_open(ledger: Ledger, interrupter: Interrupter) -> str:
-    """Interrupts an open, and opens the folder again at once."""
+    """Interrupts an open, then opens the folder again."""
     ledger.close()
     opened: list[Any] = []
 
@@ -95,7 +95,7 @@ def interrupt_close(ledger: Ledger, interrupter: Interrupter) -> str:
 
 
 def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str, str, str]]:
-    """Interrupts until `count` interrupts came, or the time is over; returns (action, outcome, afterwards) counted.
+    """Interrupts until `count` interrupts were delivered or the time is over; counts (action, outcome, afterwards).
 
     Args:
         path: a folder for the data folders, one for each `FOLDER_EVERY` interrupts.
@@ -154,7 +154,7 @@ def interrupt_folder(
 
 
 def main() -> int:
-    """Parses the command line and runs."""
+    """Parses the command line and runs the workload."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000, help="how many interrupts")
     parser.add_argument("--seed", type=int, default=1)

@@ -266,7 +266,7 @@ class CommitPipeline(PipelineCore):
             raise EngineInterruptedError
         background_commit.wait()
         self.settling = True
-        self._background_commit = self._background_answers = None
+        self._background_commit = self._background_responses = None
         error = background_commit.error
         # an error after the write: the round is durable all the same
         if error is None or background_commit.write_set.is_durable:

@@ -171,7 +171,7 @@ class Shard(ShardCore, Generic[M]):
         """Returns the error response to a request whose decision raised."""
         if isinstance(error, KafkaError):
             return api.error(context, request, error.code, error.message)
-        self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
+        self._refuse_pending(ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(error, MemoryError):
             self.start_over(error)  # the decision may have changed a part of the soft state
         log_failure(
@@ -197,7 +197,7 @@ class Shard(ShardCore, Generic[M]):
             outcome = action()
         except Exception as error:
             refused = ErrorCode.UNKNOWN_SERVER_ERROR
-            self._refuse_answers(refused)
+            self._refuse_pending(refused)
             outcome = None
             if isinstance(error, MemoryError):
                 self.start_over(error)
@@ -214,7 +214,7 @@ class Shard(ShardCore, Generic[M]):
 
     def _unwritten(self, action: object, refused: ErrorCode) -> None:
         logger.error("shard %s-%d: the records of %r were refused: %s", self.topic, self.index, action, refused.name)
-        self._refuse_answers(refused)
+        self._refuse_pending(refused)
 
     def _release(self) -> None:
         """Completes the responses in the outbox, or attaches them to the commit that they depend on.
@@ -225,9 +225,9 @@ class Shard(ShardCore, Generic[M]):
         done = 0
         try:
             if self.dirty or self.committing:
-                answer = self._pipeline.answer_later if self.dirty else self._pipeline.answer_after_background
+                respond = self._pipeline.respond_after_commit if self.dirty else self._pipeline.respond_after_background
                 for pending, response in outbox:
-                    answer(pending, response)
+                    respond(pending, response)
                     done += 1
             else:
                 for pending, response in outbox:
@@ -243,12 +243,12 @@ class Shard(ShardCore, Generic[M]):
             code = api.storage_error
         if isinstance(reply, Pending) and not reply.done:
             reply.abandon()
-        self._refuse_answers(code)
+        self._refuse_pending(code)
         if self._outbox:
             self._release()
         return api.error(context, request, code)
 
-    def _refuse_answers(self, code: ErrorCode) -> None:
+    def _refuse_pending(self, code: ErrorCode) -> None:
         """Replaces the responses in the outbox by errors: they depend on records that were not written."""
         self._outbox = [
             (pending, pending.api.error(pending.context, pending.request, code)) for pending, _ in self._outbox

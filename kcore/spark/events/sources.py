@@ -317,7 +317,7 @@ class ServerSource(Source):
         while end is None or position < end:
             records = memoryview(self._fetch(part, position))
             before = position
-            position = yield from answer_rows(part, records, position, end, span.on_fault)
+            position = yield from response_rows(part, records, position, end, span.on_fault)
             if position == before:
                 return
 
@@ -336,7 +336,7 @@ class ServerSource(Source):
         return response.records or b""
 
 
-def answer_rows(
+def response_rows(
     part: Part, records: memoryview, first: int, end: int | None, on_fault: OnFault
 ) -> Generator[EventRow, None, int]:
     """Yields the rows of a Fetch response.
