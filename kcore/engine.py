@@ -133,6 +133,7 @@ class Engine:
         self.config = config
         self.clock = clock
         self._new_uuid = new_uuid
+        self._process_id = os.getpid()
         self.now = Now(clock)
         self._wait = wait
         self._when_loaded: list[Callable[[], None]] = []
@@ -571,8 +572,11 @@ class Engine:
     def close(self) -> None:
         """Commits the open round and closes the log. Parked requests get no response: their callers end too.
 
-        If memory may not match the log (`CommitPipeline.settling`), the engine is abandoned instead.
+        If memory may not match the log (`CommitPipeline.settling`), the engine is abandoned instead. In a forked child
+        this does nothing, because the log belongs to the parent.
         """
+        if os.getpid() != self._process_id:
+            return
         if self.pipeline.settling:
             self.abandon()
             return
@@ -586,8 +590,10 @@ class Engine:
     def abandon(self) -> None:
         """Closes the log and releases the data folder without a commit. No acknowledged write is lost.
 
-        It may be called again after an exception, and after `close`.
+        It may be called again after an exception, and after `close`. In a forked child it does nothing.
         """
+        if os.getpid() != self._process_id:
+            return
         self.pipeline.abandon()
         self.log.close()
 

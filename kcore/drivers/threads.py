@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from _thread import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from kcore.drivers.forks import refuse_in_child
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.runtime import Pending
 
@@ -21,6 +22,8 @@ NOBODY = 0
 CLOSED = -1
 
 BROKEN = -2
+
+FORKED = -3
 
 IDLE_WAIT_S = 3_600.0  # maximum sleep of a waiting thread, even if no timer is armed
 
@@ -49,6 +52,20 @@ class ThreadDriver:
         self._inside = NOBODY
         self._wake_ms = -1  # the deadline at which sleepers wake up; -1: none
         self._sleepers: dict[Pending, threading.Lock] = {}  # a sleeper's lock is released to wake it
+        self._refusal: str | None = None  # in a forked child: the text of its errors
+        refuse_in_child(self)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """See `ForkedDriver`. The thread that forked may be inside the engine; it leaves it, and later calls fail."""
+        self._lock = threading.RLock()
+        self._sleepers = {}
+        self._inside = FORKED
+        self._refusal = reason
+        self.turn = self._refuse  # type: ignore[method-assign]
+        self._decide = self._refuse  # type: ignore[method-assign, assignment]
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise EngineClosedError(self._refusal)
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
         """Decides a request and returns its response once it is durable.
@@ -97,6 +114,8 @@ class ThreadDriver:
         """Marks the engine as entered by the calling thread, which holds the lock."""
         if self._inside:
             self._wake_all()
+            if self._inside == FORKED:
+                self._refuse()
             raise EngineClosedError("the engine is closed") if self._inside == CLOSED else EngineInterruptedError
         if self.engine.pipeline.settling:
             self._inside = BROKEN
@@ -186,6 +205,8 @@ class ThreadDriver:
         if self._inside:
             if self._inside == CLOSED:
                 raise EngineClosedError("the engine was closed while this request was parked")
+            if self._inside == FORKED:
+                self._refuse()
             raise EngineInterruptedError
         self.turn()
         if pending.done:
@@ -218,6 +239,8 @@ class ThreadDriver:
         if self._inside:
             self._check_before_waiting()
         with self._lock:
+            if self._refusal is not None:
+                self._refuse()
             self._enter()
             self.engine.advance(ms)
             self._inside = NOBODY
@@ -235,7 +258,7 @@ class ThreadDriver:
         if self._inside:
             self._check_before_waiting()
         with self._lock:
-            if self._inside == CLOSED:
+            if self._inside == CLOSED or self._refusal is not None:
                 return
             if self._inside:
                 self.engine.abandon()

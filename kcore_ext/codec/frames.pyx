@@ -426,7 +426,7 @@ cdef int _first_flexible(int api_key) except -2:
         try:
             _flexible_since[api_key] = _resolve(api_key)
         except KeyError:
-            return UNKNOWN
+            pass
     return _flexible_since[api_key]
 
 

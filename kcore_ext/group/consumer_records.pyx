@@ -107,14 +107,14 @@ def assignment_epoch(str group_id not None, int32_t epoch, int64_t timestamp_ms)
 
 
 def in_one(list records not None):
-    cdef ConsumerRecords block
     for record in records:
         if type(record) is not ConsumerRecord:
             return records
+    block = records
     try:
         block = ConsumerRecords(records)
     except (ValueError, OverflowError, TypeError):
-        return records  # the codec raises the error with its cause
+        pass  # the codec raises the error with its cause
     return block
 
 

@@ -63,9 +63,10 @@ cdef class PartitionTail:
             try:
                 del self.batches[:head]
             except MemoryError:
-                return 0  # the list stays longer than needed until the next batch is released
-            memmove(self.bases, self.bases + head, (count - head) * sizeof(int64_t))
-            self.head = 0
+                head = 0  # the list stays longer than needed until the next batch is released
+            if head:
+                memmove(self.bases, self.bases + head, (count - head) * sizeof(int64_t))
+                self.head = 0
         return 0
 
     def drop_below(self, int64_t offset):

@@ -259,12 +259,15 @@ cdef class CoordinatorCore:
         cdef ShardCore shard = self.active(transactional_id)
         if shard is None:
             return self.add_generic(transactional_id, producer_id, producer_epoch, places, client_version)
+        failure = None
         try:
             code = (<TransactionShardCore>shard.machine).add_to(
                 shard, transactional_id, producer_id, producer_epoch, places, client_version
             )
         except Exception as error:
-            return self.add_failed(shard, transactional_id, error)
+            failure = error
+        if failure is not None:
+            return self.add_failed(shard, transactional_id, failure)
         return self.taken if code is None else self.refused(code)
 
     cpdef object run(self, api, context, transactional_id, request):

@@ -69,6 +69,31 @@ def test_files_are_about_600_lines_at_most() -> None:
     assert not long
 
 
+def returns_in_handlers(text: str) -> list[int]:
+    """The lines of a compiled module with a `return` inside an `except` block."""
+    lines = text.split("\n")
+    found = []
+    for start, line in enumerate(lines):
+        match = re.match(r"( *)except\b.*:", line)
+        if match is None:
+            continue
+        for number, inner in enumerate(lines[start + 1 :], start + 2):
+            if inner.strip() and len(inner) - len(inner.lstrip()) <= len(match[1]):
+                break
+            if re.match(r" *return\b", inner):
+                found.append(number)
+    return found
+
+
+def test_compiled_handlers_do_not_return() -> None:
+    """Cython releases the traceback at such a `return`, and it is NULL if memory ran out when it was made."""
+    assert returns_in_handlers("try:\n    x()\nexcept A:\n    if y:\n        return 1\n") == [5]
+    found = {
+        str(path): rows for path in SOURCES if path.suffix == ".pyx" and (rows := returns_in_handlers(path.read_text()))
+    }
+    assert not found
+
+
 def test_functions_are_at_most_70_lines() -> None:
     long = []
     for path in SOURCES:
