@@ -31,6 +31,9 @@ UNREAD_CHECK_BYTES = 16_384
 SINGLE_BYTES = 1_024
 """Received bytes that are served at once even if other connections wait for their turns: a small request or a few."""
 
+BULK_BYTES = 131_072
+"""Received bytes from which the rest of what a client sends waits for a later turn: uvloop reads 32 times in a turn."""
+
 MAX_FLUSHES = 16
 """Times that responses of one connection are sent within one turn of the event loop, likewise."""
 
@@ -162,6 +165,8 @@ class Connection(asyncio.Protocol):
         if self._turns.waiting and len(self._queue) > SINGLE_BYTES:
             self._continue_later()
         self._serve()
+        if len(data) >= BULK_BYTES and len(self._queue) < len(data) and not self._closing:
+            self._continue_later()  # some of it was served
         self._pace()
 
     def eof_received(self) -> bool:

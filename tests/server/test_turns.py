@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -168,3 +170,38 @@ def test_connections_with_many_requests_leave_the_loop_to_others(monkeypatch: py
             assert len([raw.answer(request, 4) for _ in range(300)]) == 300
             raw.socket.close()
     assert 1 <= most[0] <= 2
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_one_read_of_a_connection_is_served_in_a_turn(loop: str) -> None:
+    """A client whose requests fill the socket's buffer gets a turn for each of the reads, which uvloop would repeat."""
+    request = FindCoordinatorRequest(coordinator_keys=["k" * 32_000], key_type=0)
+    with LiveServer(loop=loop) as live, live.raw() as raw:
+        raw.socket.setblocking(False)
+        data = b"".join(raw.request(request, 4) for _ in range(200))
+        served: list[int] = []
+
+        def requests() -> int:
+            entry = live.server.dispatch.route(10)
+            return 0 if entry is None else entry.requests
+
+        def next_turn() -> None:
+            served.append(requests())
+            if not live.server.stopping:
+                live.loop.call_soon(next_turn)
+
+        def fill() -> int:
+            """Fills the socket's buffers while the loop stands still."""
+            sent = 0
+            with contextlib.suppress(BlockingIOError):
+                while sent < len(data):
+                    sent += raw.socket.send(data[sent:])
+            next_turn()
+            return sent
+
+        sent = live.call(fill)
+        assert sent > 1 << 20
+        raw.socket.settimeout(20)
+        for _ in range(sent // (len(data) // 200)):
+            raw.answer(request, 4)
+    assert max(after - before for before, after in pairwise(served)) <= 2 * 262_144 // 32_000 + 1
