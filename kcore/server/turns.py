@@ -26,7 +26,7 @@ class Turns:
 
     A connection that uses up its time waits here, so that others are served first: those with single requests at once,
     those with many in order. The more connections wait, the less time each of them gets at once. So a client delays
-    the others by about `SHARED_NS`, whatever number of connections it fills with requests.
+    the others by about `SHARED_NS`, however many connections it fills with requests.
 
     Args:
         loop: the event loop.
