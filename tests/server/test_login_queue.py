@@ -182,7 +182,7 @@ def test_strangers_together_hold_a_bounded_amount_of_memory(
         return live.call(lambda: memory.held_bytes)
 
     with ExitStack() as stack:
-        for number in range(5):
+        for _ in range(5):
             raw = stack.enter_context(Raw(live.server.addresses["SASL"][1]))
             raw.send(struct.pack(">i", 524_288) + bytes(300_000))
         live.wait_for_connections(3, came=6)
