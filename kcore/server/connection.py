@@ -14,6 +14,7 @@ from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameError
 from kcore.server.memory import NoRoomError
+from kcore_ext.codec.plan import TooManyElementsError
 from kcore_ext.server.request_queue import RequestQueue
 
 if TYPE_CHECKING:
@@ -218,6 +219,9 @@ class Connection(asyncio.Protocol):
                 self._continue_later()
         except (FrameError, RefusedError, CloseConnectionError) as error:
             self._refuse(str(error))
+        except TooManyElementsError:
+            limit = self.server.config.kcore_max_request_elements
+            self._refuse(f"a request has more than {limit} array elements (kcore.max.request.elements)")
         except DecodeError as error:
             self._refuse(f"cannot decode the request: {error}")
         except Exception:
@@ -276,7 +280,7 @@ class Connection(asyncio.Protocol):
         """Schedules a completed response to be sent at the end of the round."""
         self.server.wants_flush(self)
 
-    def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
+    def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
         """Handles a response that cannot be encoded: closes the connection after the responses in front of it."""
         self._queue.cut(failed)
         if isinstance(error, CloseConnectionError):

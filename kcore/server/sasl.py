@@ -103,25 +103,25 @@ class SaslConnection(SecureConnection):
             if not exchange.takes(api_key):
                 raise RefusedError(f"API key {api_key} before authentication")
             response, served, version = self._dispatch.unsupported(api_key, version)
-            self._queue.answer(served, version, correlation_id, response)
+            self._queue.respond(served, version, correlation_id, response)
             return
         if not (exchange.takes(api_key) or exchange.complete):
             self._unexpected(frame, served, version, correlation_id, client_id, position)
             return
         served.requests += 1
-        request: Any = served.api.request_type.decode(frame, version, position)
+        request: Any = served.decode(frame, version, position)
         if api_key == ApiKey.API_VERSIONS:
             response = self.server.engine.submit(self.make_context(version, client_id), request)
             if not response.error_code:
                 exchange.negotiated()
-            self._queue.answer(served, version, correlation_id, response)
+            self._queue.respond(served, version, correlation_id, response)
         elif api_key == ApiKey.SASL_HANDSHAKE:
             response = exchange.handshake(version, request.mechanism, self.server.engine.now.now_ms)
             if response.error_code:
                 answer = ResponseSlot(self._queue, served, version, correlation_id)
                 self._fail(answer, response, f"SASL mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
             else:
-                self._queue.answer(served, version, correlation_id, response)
+                self._queue.respond(served, version, correlation_id, response)
         else:
             self._token(bytes(request.auth_bytes), ResponseSlot(self._queue, served, version, correlation_id))
 
@@ -135,7 +135,7 @@ class SaslConnection(SecureConnection):
         """
         response = None
         if self._exchange.state is SaslState.TOKENS:
-            request = served.api.request_type.decode(frame, version, position)
+            request = served.decode(frame, version, position)
             response = served.api.error(self.make_context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
         name = ApiKey(served.key).name
         self._fail(

@@ -1,4 +1,4 @@
-"""Servers for the tests of this folder, on asyncio's loop and on uvloop."""
+"""Fixtures with servers, on asyncio's loop and on uvloop."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.server.live import LiveServer, server_log
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., LiveServer]]:
-    """Starts servers: `serve({setting: value})`."""
+    """Returns a function that starts servers: `serve({setting: value})`."""
     with ExitStack() as stack:
 
         def start(settings: dict[str, str] | None = None, **options: Any) -> LiveServer:
@@ -26,13 +26,13 @@ def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., LiveServer]]
 
 @pytest.fixture
 def live(serve: Callable[..., LiveServer]) -> LiveServer:
-    """A server with settings that do not wait."""
+    """Yields a server with settings without delays."""
     return serve()
 
 
 @pytest.fixture
 def log_lines() -> Iterator[list[str]]:
-    """The lines that servers log."""
+    """Yields the lines that servers log."""
     with server_log() as lines:
         yield lines
 

@@ -1,4 +1,4 @@
-"""Accepting connections: TLS handshakes count, do not last for ever, and do not keep other clients out."""
+"""Accepting connections: TLS handshakes count, have a time limit, and do not keep other clients out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: Exit
 
 
 def test_handshakes_count_for_the_server(tls: Callable[..., Tls], peers: ExitStack) -> None:
-    """With as many as `max.connections` of them every listener waits for a slot."""
+    """If `max.connections` handshakes are open, every listener waits for a slot."""
     server = tls({"max.connections": "2"})
     first, _ = (peers.enter_context(server.half_open()) for _ in range(2))
     wait_until(lambda: server.handshakes == 2, "two handshakes")
@@ -73,7 +73,7 @@ def test_a_stop_ends_handshakes(tls: Callable[..., Tls], peers: ExitStack) -> No
     assert (server.live.server.quota.total, len(server.all)) == (0, 0)
 
 
-def test_sockets_are_opened_for_every_address_or_for_none() -> None:
+def test_either_all_addresses_of_a_listener_are_opened_or_none() -> None:
     """All have the same port; if one address is taken, none stays open."""
     both = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2")]
     first, second = listening_sockets(both, 0)
@@ -86,8 +86,8 @@ def test_sockets_are_opened_for_every_address_or_for_none() -> None:
     again.close()
 
 
-def test_addresses_that_this_machine_lacks_are_skipped_if_others_are_left() -> None:
-    """A machine without IPv6 listens on IPv4; an address of another machine alone is an error."""
+def test_unavailable_addresses_are_skipped_if_others_remain() -> None:
+    """A machine without IPv6 listens on IPv4; a single address of another machine is an error."""
     elsewhere = (socket.AF_INET, "192.0.2.1")
     (only,) = listening_sockets([elsewhere, (socket.AF_INET, "127.0.0.1")], 0)
     with closing(only):
@@ -96,7 +96,7 @@ def test_addresses_that_this_machine_lacks_are_skipped_if_others_are_left() -> N
         listening_sockets([elsewhere], 0)
 
 
-def test_every_address_is_listened_on_at_one_port(serve: Serve) -> None:
+def test_all_addresses_of_a_listener_have_the_same_port(serve: Serve) -> None:
     live = serve({"listeners": "PLAINTEXT://:0"})
     names = {acceptor._socket.getsockname()[:2] for acceptor in live.server.acceptors}
     assert {port for _, port in names} == {live.port}
@@ -109,8 +109,8 @@ def test_every_address_is_listened_on_at_one_port(serve: Serve) -> None:
             assert raw.answer(BEAT, 4)[1].error_code == 25
 
 
-def test_accepted_sockets_find_peers_that_vanished_and_do_not_wait_for_more(live: LiveServer) -> None:
-    """SO_KEEPALIVE and TCP_NODELAY, as Kafka sets them."""
+def test_accepted_sockets_have_keepalive_and_nodelay(live: LiveServer) -> None:
+    """Kafka sets SO_KEEPALIVE and TCP_NODELAY, too."""
     with live.raw() as raw:
         raw.send(raw.request(BEAT, 4))
         assert raw.answer(BEAT, 4)[1].error_code == 25
@@ -126,7 +126,7 @@ def test_accepted_sockets_find_peers_that_vanished_and_do_not_wait_for_more(live
         assert live.call(options) == [1, 1]
 
 
-def test_a_connection_that_cannot_be_made_is_not_counted(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_cannot_be_set_up_is_not_counted(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     (acceptor,) = live.server.acceptors
     make, failures = acceptor._make, [MemoryError()]
 
