@@ -49,14 +49,14 @@ class HttpServer:
 
     Attributes:
         address: (host, port) on which the server listens, once started.
-        connections: the open connections.
+        connections: the open connections, oldest first.
         observer: reads the engine.
         pages: path -> function that renders its page.
     """
 
     def __init__(self, observer: Observer, address: str) -> None:
         self.address = parse_address(address)
-        self.connections: set[HttpConnection] = set()
+        self.connections: dict[HttpConnection, None] = {}
         self.observer = observer
         self._server: asyncio.Server | None = None
         self.pages: dict[str, Callable[[], Page]] = {
@@ -108,17 +108,21 @@ class HttpConnection(asyncio.Protocol):
         self._time_limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Starts the time limit of a new connection, or closes it if too many are open."""
+        """Starts the time limit of a new connection, and closes the oldest one if too many are open.
+
+        A probe sends its request at once, so connections that do not cannot make the node look dead.
+        """
         self._transport = transport
         if len(self._server.connections) >= MAX_CONNECTIONS:
-            self.abort()
-            return
-        self._server.connections.add(self)
+            oldest = next(iter(self._server.connections))
+            del self._server.connections[oldest]
+            oldest.abort()
+        self._server.connections[self] = None
         self._time_limit = asyncio.get_running_loop().call_later(TIME_LIMIT_S, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Removes a closed connection."""
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         if self._time_limit is not None:
             self._time_limit.cancel()
 

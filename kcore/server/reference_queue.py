@@ -203,7 +203,7 @@ class ReferenceRequestQueue:
     ) -> None:
         self.owner = owner
         self.late = False
-        self._turn_ns = turn_ns
+        self.turn_ns = turn_ns
         self._clock_ns = clock_ns
         self.gate: Callable[[bytes], None] | None = None
         self.parked = False
@@ -262,10 +262,10 @@ class ReferenceRequestQueue:
             while not (self.parked or self.stopped):
                 if self.held_bytes > self._buffer_bytes:
                     return True
-                if self._turn_ns and served:
+                if self.turn_ns and served:
                     now_ns = self._clock_ns()
                     if served == 1:
-                        until_ns = now_ns + self._turn_ns
+                        until_ns = now_ns + self.turn_ns
                     elif now_ns >= until_ns:
                         self.late = True
                         break

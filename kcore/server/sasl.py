@@ -50,14 +50,31 @@ class SaslConnection(SecureConnection):
     Slow mechanisms (key derivation, a user's validator) run on another thread; only this connection waits.
     """
 
-    __slots__ = ("_exchange", "_login")
+    __slots__ = ("_authenticated", "_exchange", "_login", "_token_bytes")
 
     def __init__(self, server: Server, security: ListenerSecurity, connection_id: int) -> None:
         super().__init__(server, security, connection_id)
         self._exchange = security.exchange()
-        self._login: Login | None = None  # waits for another thread
+        self._login: Login | None = None  # waits for another thread ...
+        self._token_bytes = 0  # ... with a token of this length
+        self._authenticated = False  # at least once
         self._queue.gate = self._at_gate
         self._queue.accept(security.settings.sasl_server_max_receive_size)
+
+    def data_received(self, data: bytes) -> None:
+        """Feeds received bytes to the request queue; those of an unauthenticated client count."""
+        super().data_received(data)
+        if not (self._authenticated or self._closing):
+            self.server.unauthenticated.claim(self, len(self._queue) + self._token_bytes)
+
+    def close_unauthenticated(self) -> None:
+        """Closes the connection, because clients that have not authenticated hold too much memory."""
+        self.server.client_log.log(
+            logging.WARNING, self.client_host,
+            "connection from %s closed: it sent the most bytes of all clients that have not authenticated",
+            self.client_host, connection=self.connection_id,
+        )  # fmt: skip
+        self.abort()
 
     def _at_gate(self, frame: bytes) -> None:
         """Handles a frame that arrives before the client has authenticated for good."""
@@ -132,7 +149,7 @@ class SaslConnection(SecureConnection):
             if not self.server.logins(exchange.mechanism_name, exchange.threads).add(login):
                 # A failed authentication would be final for the client; without a response it tries again.
                 raise RefusedError("too many clients of its address wait for their authentication")
-            self._login = login
+            self._login, self._token_bytes = login, len(token)
             self._queue.defer(answer, parked=True)
             return
         try:
@@ -142,7 +159,7 @@ class SaslConnection(SecureConnection):
 
     def _evaluated(self, answer: ResponseSlot, future: asyncio.Future[bytes]) -> None:
         """Handles a token that was evaluated on another thread."""
-        self._login = None
+        self._login, self._token_bytes = None, 0
         error = None if future.cancelled() else future.exception()
         if self._closing or future.cancelled():
             return
@@ -165,6 +182,7 @@ class SaslConnection(SecureConnection):
     def connection_lost(self, exc: Exception | None) -> None:
         """Handles the loss of the connection; its login needs no evaluation any more."""
         super().connection_lost(exc)
+        self.server.unauthenticated.claim(self, 0)
         if self._login is not None:
             self.server.logins(self._exchange.mechanism_name, self._exchange.threads).cancel(self._login)
 
@@ -174,6 +192,8 @@ class SaslConnection(SecureConnection):
         lifetime_ms = exchange.evaluated(now.now_ms, now.wall_ms)
         if exchange.complete:
             self.principal = exchange.principal
+            self._authenticated = True
+            self.server.unauthenticated.claim(self, 0)
             self._queue.forget()
             self._queue.accept(self.server.config.socket_request_max_bytes)
             if exchange.expires_at_ms < 0:

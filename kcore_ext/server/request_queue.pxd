@@ -73,7 +73,7 @@ cdef class RequestQueue:
     cdef object _frame_error
     cdef Py_ssize_t _max_frame_bytes
     cdef Py_ssize_t _buffer_bytes
-    cdef int64_t _turn_ns
+    cdef public int64_t turn_ns         # time for the requests of one turn of the event loop
     cdef object _clock_ns
     cdef object _buffer                 # bytes, or a bytearray while a large frame arrives
     cdef Py_ssize_t _position           # number of bytes already taken

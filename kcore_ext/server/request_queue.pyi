@@ -153,12 +153,14 @@ class RequestQueue:
             it is served.
         stopped: True if no more requests are served.
         held_bytes: size of the complete responses that were not taken.
+        turn_ns: time for the requests of one call of `serve`; 0: no limit.
     """
 
     gate: Callable[[bytes], None] | None
     parked: bool
     stopped: bool
     held_bytes: int
+    turn_ns: int
     @property
     def late(self) -> bool: ...
     def __init__(

@@ -243,7 +243,7 @@ cdef class RequestQueue:
         self._frame_error = frame_error
         self._max_frame_bytes = max_frame_bytes
         self._buffer_bytes = buffer_bytes
-        self._turn_ns = turn_ns
+        self.turn_ns = turn_ns
         self._clock_ns = clock_ns
         self._buffer = b""
         self._out = []
@@ -309,7 +309,7 @@ cdef class RequestQueue:
             while not (self.parked or self.stopped):
                 if self.held_bytes > self._buffer_bytes:
                     return True
-                if self._turn_ns and self._is_late(&until_ns):
+                if self.turn_ns and self._is_late(&until_ns):
                     self.late = True
                     break
                 if not self._next():
@@ -319,14 +319,14 @@ cdef class RequestQueue:
         return False
 
     cdef bint _is_late(self, int64_t* until_ns) except -1:
-        """Tells if the requests of this turn have taken `_turn_ns`. The time counts from the end of the first one."""
+        """Tells if the requests of this turn have taken `turn_ns`. The time counts from the end of the first one."""
         cdef int64_t now_ns
         if until_ns[0] == -1:
             until_ns[0] = -2
             return False
         now_ns = coarse_now_ns() if self._clock_ns is None else <int64_t>self._clock_ns()
         if until_ns[0] == -2:
-            until_ns[0] = now_ns + self._turn_ns
+            until_ns[0] = now_ns + self.turn_ns
             return False
         return now_ns >= until_ns[0]
 

@@ -68,6 +68,33 @@ def test_a_decision(entries: list[Acl], allowed: bool | None) -> None:
     assert decide(*reversed(entries)) is allowed
 
 
+@pytest.mark.parametrize(
+    ("written", "client", "same"),
+    [
+        ("::1", "::1", True),
+        ("0:0:0:0:0:0:0:1", "::1", True),  # Java's notation, in which Kafka's lists have it
+        ("0000:0000:0000:0000:0000:0000:0000:0001", "::1", True),
+        ("2001:DB8:0:0:0:0:0:A", "2001:db8::a", True),
+        ("2001:db8:0:0:0:0:0:a", "2001:db8::b", False),
+        ("fe80:0:0:0:0:0:0:1%2", "fe80::1%2", True),
+        ("fe80::1%3", "fe80::1%2", False),
+        ("::ffff:7f00:1", "::ffff:127.0.0.1", True),
+        ("no:address", "::1", False),
+        ("127.0.0.1", "::1", False),
+        ("127.0.0.1", "127.0.0.1", True),
+        ("*", "::1", True),
+    ],
+)
+def test_the_host_of_an_entry_may_have_any_notation(written: str, client: str, same: bool) -> None:
+    """A DENY entry of an IPv6 host denies, however it is written."""
+    table = AclTable()
+    table.add(b"1" * 16, acl(Op.READ, name="orders"))
+    table.add(b"2" * 16, acl(Op.READ, name="orders", permission=DENY, host=written))
+    assert table.decide(ALICE, client, Op.READ, Kind.TOPIC, "orders") is not same
+    table.add(b"3" * 16, acl(Op.WRITE, name="orders", host=written))
+    assert table.decide_any(ALICE, client, Op.WRITE, Kind.TOPIC) is same
+
+
 @pytest.mark.parametrize("granted", list(Op)[2:])
 @pytest.mark.parametrize("asked", list(Op)[3:])
 def test_which_operation_implies_which(granted: Op, asked: Op) -> None:
