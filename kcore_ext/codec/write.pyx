@@ -593,17 +593,55 @@ cdef int _check_absent(Writer* writer, Plan* plan, PyObject* instance) noexcept:
     return 0
 
 
-cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept:
-    """Writes an object of the plan's class; NULL means one with defaults only."""
-    cdef Op* op = plan.ops
-    cdef Op* end = op + plan.n_ops
-    while op < end:
-        if _put_value(writer, op, _read(instance, op)) < 0:
-            if writer.plan == NULL:  # the innermost struct is the one to name
-                writer.plan = plan
-                writer.op = op
-            return -1
-        op += 1
+cdef int begin_own(Writer* writer, Py_ssize_t limit) except -1:
+    """Takes new memory: for a message that is written in steps, between which others are written."""
+    global _scratch_taken
+    cdef bint taken = _scratch_taken
+    _scratch_taken = True
+    try:
+        begin(writer, limit)
+    finally:
+        _scratch_taken = taken
+    return 0
+
+
+cdef PyObject* read_field(PyObject* instance, Op* op) noexcept:
+    """Returns the value of a field, borrowed; NULL for a struct with defaults only."""
+    return _read(instance, op)
+
+
+cdef int write_field(Writer* writer, Plan* plan, Op* op, PyObject* instance) noexcept:
+    """Writes one field of the fixed part of a struct."""
+    if _put_value(writer, op, _read(instance, op)) < 0:
+        if writer.plan == NULL:
+            writer.plan = plan
+            writer.op = op
+        return -1
+    return 0
+
+
+cdef int write_count(Writer* writer, Op* op, Py_ssize_t count) noexcept:
+    """Writes the number of elements of an array."""
+    if count >= LONGEST_COUNT:
+        return fail(writer, b"an array may have 2147483646 elements", NULL)
+    if reserve(writer, 5) < 0:
+        return -1
+    _put_length(writer, count, op.compact, True)
+    return 0
+
+
+cdef int write_element(Writer* writer, Plan* plan, Op* op, PyObject* value) noexcept:
+    """Writes one element of the array `op` of a struct."""
+    if _put_item(writer, op, value) < 0:
+        if writer.plan == NULL:
+            writer.plan = plan
+            writer.op = op
+        return -1
+    return 0
+
+
+cdef int write_end(Writer* writer, Plan* plan, PyObject* instance) noexcept:
+    """Ends a struct whose fixed part is written."""
     if plan.n_absent and instance != NULL and _check_absent(writer, plan, instance) < 0:
         return -1
     if not plan.flexible:
@@ -615,3 +653,17 @@ cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept:
     writer.at[0] = 0
     writer.at += 1
     return 0
+
+
+cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept:
+    """Writes an object of the plan's class; NULL means one with defaults only."""
+    cdef Op* op = plan.ops
+    cdef Op* end = op + plan.n_ops
+    while op < end:
+        if _put_value(writer, op, _read(instance, op)) < 0:
+            if writer.plan == NULL:  # the innermost struct is the one to name
+                writer.plan = plan
+                writer.op = op
+            return -1
+        op += 1
+    return write_end(writer, plan, instance)
