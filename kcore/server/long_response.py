@@ -70,9 +70,7 @@ class LongResponse(NamedTuple):
 
     def _steps(self, response: Any) -> Generator[None, None, bytes]:
         version, route = self.version, self.route
-        writer = LongFrame(
-            response, version, self.correlation_id, route.header_version(version), route.limit_bytes
-        )
+        writer = LongFrame(response, version, self.correlation_id, route.header_version(version), route.limit_bytes)
         while True:
             frame = writer.step(SLICE_BYTES)
             if frame is not None:

@@ -4,7 +4,7 @@ from cpython.object cimport PyObject, PyTypeObject
 
 from kcore_ext.codec.plan cimport ARRAY, STRUCT, Op, Plan, schema_of
 from kcore_ext.codec.write cimport (
-    LONGEST_MESSAGE, begin_own, finish, finish_frame, put_int32, read_field, write_count, write_element, write_end,
+    LONGEST_MESSAGE, begin_own, finish, finish_frame, put_int32, write_count, write_element, write_end,
     write_field,
 )
 
@@ -64,7 +64,9 @@ cdef class LongFrame:
         while self._field < plan.n_ops:
             op = &plan.ops[self._field]
             if self._elements is None:
-                value = read_field(response, op)
+                value = (<PyObject**>(<char*>response + op.offset))[0]
+                if value == NULL:
+                    value = op.default
                 if op.kind != ARRAY or op.item != STRUCT or value == Py_None or not (
                     isinstance(<object>value, tuple) or isinstance(<object>value, list)
                 ):

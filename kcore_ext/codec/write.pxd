@@ -23,7 +23,6 @@ cdef enum:
 
 cdef int begin(Writer* writer, Py_ssize_t limit) except -1
 cdef int begin_own(Writer* writer, Py_ssize_t limit) except -1
-cdef PyObject* read_field(PyObject* instance, Op* op) noexcept
 cdef int write_field(Writer* writer, Plan* plan, Op* op, PyObject* instance) noexcept
 cdef int write_count(Writer* writer, Op* op, Py_ssize_t count) noexcept
 cdef int write_element(Writer* writer, Plan* plan, Op* op, PyObject* value) noexcept

@@ -95,7 +95,7 @@ cdef class RequestQueue:
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,
                      CachedRequest known) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
-    cdef int _write_later(self, ResponseSlot answer, object api, object context, object request, object response) except -1
+    cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1
     cdef object _context(self, int version, object client_id)
     cdef void _append(self, ResponseSlot answer)
     cdef void _drop_first(self)

@@ -116,9 +116,7 @@ cdef class ApiEntry:
         return read_message(plan, frame, size, position, self.max_request_elements)
 
     def decode(self, bytes frame not None, int version, Py_ssize_t position):
-        return self._decode(
-            <const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position
-        )
+        return self._decode(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position)
 
     cdef bytes frame_of(self, object response, int version, int correlation_id):
         """Encodes a response and counts its errors; returns None if it is too long to be encoded at once."""
@@ -501,13 +499,11 @@ cdef class RequestQueue:
 
     # ---- responses
 
-    cdef int _write_later(self, ResponseSlot answer, object api, object context, object request, object response) except -1:
+    cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1:
         """Lets the owner encode a long response in slices, unless the connection is closed."""
         if self._owner is not None:
             self._owner.write_later(
-                answer, answer._route, api, context, request, response, answer._version, answer._correlation_id
-            )
-        return 0
+                slot, slot._route, api, context, request, response, slot._version, slot._correlation_id)
 
     def answer(self, ApiEntry route not None, int version, int correlation_id, response):
         cdef bytes frame = route.frame_of(response, version, correlation_id)

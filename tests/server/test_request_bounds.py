@@ -40,7 +40,7 @@ def test_a_request_with_too_many_elements_is_refused_before_it_is_decided(serve:
         other.send(other.request(request, 8))
         assert len(other.answer(request, 8)[1].topics) == 1_000
     assert [line for line in log_lines if "closed" in line] == [
-        "connection from 127.0.0.1 closed: a request has more than 1000 array elements (kcore.max.request.elements)"
+        "connection from /127.0.0.1 closed: a request has more than 1000 array elements (kcore.max.request.elements)"
     ]
 
 
@@ -68,11 +68,11 @@ def test_a_long_request_is_refused_at_its_first_bytes(serve: Any, log_lines: lis
         raw.send(struct.pack(">ihhi", 104_857_600, ApiKey.PRODUCE, 9, 1))
         live.wait_for_connections(1)
     assert [line for line in log_lines if "closed" in line] == [
-        "connection from 127.0.0.1 closed: a request of 65537 bytes with API key 3; 65536 are accepted "
+        "connection from /127.0.0.1 closed: a request of 65537 bytes with API key 3; 65536 are accepted "
         "(kcore.max.request.bytes)",
-        "connection from 127.0.0.1 closed: a request of 65537 bytes with API key 11; 65536 are accepted "
+        "connection from /127.0.0.1 closed: a request of 65537 bytes with API key 11; 65536 are accepted "
         "(kcore.max.request.bytes)",
-        "connection from 127.0.0.1 closed: a frame of 65537 bytes with API key 999, which is not served",
+        "connection from /127.0.0.1 closed: a frame of 65537 bytes with API key 999, which is not served",
     ]
 
 

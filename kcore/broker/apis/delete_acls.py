@@ -18,7 +18,6 @@ from kcore.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-
 from kcore.runtime.shard import ShardState
 
 if TYPE_CHECKING:

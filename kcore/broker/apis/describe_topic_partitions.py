@@ -63,9 +63,7 @@ class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, D
         self._cluster = cluster
         self._config = config
 
-    def steps(
-        self, machine: MetadataMachine, context: RequestContext, request: DescribeTopicPartitionsRequest
-    ) -> Work:
+    def steps(self, machine: MetadataMachine, context: RequestContext, request: DescribeTopicPartitionsRequest) -> Work:
         """Fills one page from the cursor on."""
         cursor = request.cursor
         start = "" if cursor is None else cursor.topic_name

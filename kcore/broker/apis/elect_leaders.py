@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from kcore.broker.apis.control import SlicedReadApi, text, told
 from kcore.protocol.api_keys import ApiKey

@@ -271,7 +271,8 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
         work = LongProduce(self, context, request, items)
-        return work.start(self._partitions.slices)
+        result: ProduceResponse | Pending | None = work.start(self._partitions.slices)
+        return result
 
     def append_item(
         self, context: RequestContext, item: ProduceItem, acks: int, budget: DecompressionBudget

@@ -123,7 +123,9 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
                 some = OffsetDeleteRequestTopic(
                     name=topic.name, partitions=topic.partitions[first : first + FEW_PARTITIONS]
                 )
-                parts.append((number, self._run(context, OffsetDeleteRequest(group_id=request.group_id, topics=[some]))))
+                parts.append(
+                    (number, self._run(context, OffsetDeleteRequest(group_id=request.group_id, topics=[some])))
+                )
                 yield PARTITION_COST * len(some.partitions)
         return parts
 

@@ -72,9 +72,7 @@ def _affected(shard: GroupShard, group_id: str, ids: dict[str, list[bytes]]) -> 
     return list(order)
 
 
-def _remove(
-    shard: GroupShard, work: WorkSlice, group_id: str, topic: str, topic_id: bytes
-) -> Iterator[Outcome | None]:
+def _remove(shard: GroupShard, work: WorkSlice, group_id: str, topic: str, topic_id: bytes) -> Iterator[Outcome | None]:
     """Removes a group's offsets of one topic; yields the decisions of full slices."""
     done: set[int] = set()  # decided once: commits during a pause belong to a later topic with the same name
     while True:

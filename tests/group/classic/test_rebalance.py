@@ -599,7 +599,7 @@ def test_v0_has_no_rebalance_timeout() -> None:
 
 
 def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the limit the oldest ones expire at once, in whatever group they are; used ids do not count."""
+    """Above the limit the oldest ones expire at once, also those of other groups; used ids do not count."""
     monkeypatch.setattr("kcore.group.classic.group.MAX_UNUSED_MEMBER_IDS", 3)
     world = World()
     first = world.join(group="other").response.member_id
