@@ -101,7 +101,7 @@ class LongProduce:
             at += count
         failed = any(response.error_code for response in responses)
         partitions = [item.partition for item in self._items[first:end]]
-        return self._api.answer_for(self._context, request, ProduceResponse(responses=answers), failed, partitions)
+        return self._api.respond(self._context, request, ProduceResponse(responses=answers), failed, partitions)
 
     def _part_of_request(self, first: int, end: int) -> ProduceRequest:
         """Makes the request about the items from `first` to `end`."""
