@@ -54,7 +54,7 @@ class LongResponse(NamedTuple):
                 response = connection.too_large(route, self.api, self.context, self.request, self.version, error)
                 frame = route.whole_frame(response, self.version, self.correlation_id)
         except Exception as error:
-            connection.cannot_answer(self.slot, error)
+            connection.response_failed(self.slot, error)
         else:
             self.slot.complete(frame)
 

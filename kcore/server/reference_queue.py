@@ -146,7 +146,7 @@ class ReferenceResponseSlot:
         try:
             frame = b"" if response is None else self._frame_of(pending, response)
         except Exception as error:
-            self.queue.owner.cannot_answer(self, error)  # type: ignore[arg-type]
+            self.queue.owner.response_failed(self, error)  # type: ignore[arg-type]
         else:
             self.complete(frame)
 
@@ -302,7 +302,7 @@ class ReferenceRequestQueue:
             route = self.owner.route(api_key)
         if route is None or not route.min_version <= version <= route.max_version:
             response, route, version = self.owner.unsupported(api_key, version)
-            self.answer(route, version, correlation_id, response)
+            self.respond(route, version, correlation_id, response)
             return
         context = self.owner.make_context(version, client_id)
         request = route.decode(frame, version, position)
@@ -325,14 +325,14 @@ class ReferenceRequestQueue:
         if response is None:
             return
         try:
-            self.answer(route, version, correlation_id, response)
+            self.respond(route, version, correlation_id, response)
         except MessageTooLargeError as error:
             response = self.owner.too_large(route, route.api, context, request, version, error)
-            self.answer(route, version, correlation_id, response)
+            self.respond(route, version, correlation_id, response)
 
     # ---- responses
 
-    def answer(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
+    def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """Sends an immediate response, or queues it behind the responses in front of it."""
         frame = frame_of(route, response, version, correlation_id)
         self.held_bytes += len(frame)

@@ -67,12 +67,5 @@ class ProduceFastPath:
         forbidden: str,
         decompress: Callable[[int, Any, int], bytes],
     ) -> None: ...
-    def decompress_part(self, codec: int, data: Any, max_size_bytes: int) -> bytes:
-        """Decompresses records of the request at hand, of which the fast path checks 4 MiB at most.
-
-        Raises:
-            ValueError: the records are invalid, or have more bytes.
-        """
-
     def serve(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
         """Appends a common request. Returns None for any other, without a change of state."""

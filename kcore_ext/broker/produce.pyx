@@ -200,11 +200,6 @@ cdef class ProduceFastPath:
             "partition_responses", {INDEX: "index", BASE_OFFSET: "base_offset", LOG_START_OFFSET: "log_start_offset"}
         )
 
-    def decompress_part(self, int codec, data, Py_ssize_t max_size_bytes):
-        cdef bytes records = self._decompress(codec, data, min(max_size_bytes, self._decompress_left))
-        self._decompress_left -= PyBytes_GET_SIZE(records)
-        return records
-
     def serve(self, context, request):
         cdef Batches batches = Batches.__new__(Batches)
         cdef int version = context.api_version
@@ -334,6 +329,12 @@ cdef class ProduceFastPath:
             or (batch.producer_id >= 0 and batch.base_sequence < 0)
         )
 
+    def _decompress_bounded(self, codec, data, Py_ssize_t max_size_bytes):
+        """Decompresses records; a request may decompress at most `FAST_DECOMPRESSED_BYTES` here."""
+        records = self._decompress(codec, data, min(max_size_bytes, self._decompress_left))
+        self._decompress_left -= len(records)
+        return records
+
     cdef bint check_records(self, Batch* batch) except -1:
         """Checks the CRC and the records of a batch: it is valid and is appended unchanged."""
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(<object>batch.records)
@@ -344,7 +345,7 @@ cdef class ProduceFastPath:
         if batch.codec:
             try:
                 found.earliest_ms, found.latest_ms, found.keyless, consecutive = survey(
-                    <object>batch.records, decompress=self.decompress_part
+                    <object>batch.records, decompress=self._decompress_bounded
                 )
             except CorruptBatchError:
                 return False
@@ -438,7 +439,7 @@ cdef class ProduceFastPath:
         pending.api = self._api
         pending.context = context
         pending.request = request
-        PipelineCore.answer_later(self._pipeline, pending, response)
+        PipelineCore.respond_after_commit(self._pipeline, pending, response)
         return pending
 
     cdef object append_one(self, Batch* batch):

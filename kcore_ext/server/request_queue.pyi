@@ -70,7 +70,7 @@ class Owner(Protocol):
         """
         ...
 
-    def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
+    def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
         """Handles a completed response that cannot be encoded."""
         ...
 
@@ -136,7 +136,7 @@ class ApiEntry:
         slice_bytes: int = ...,
     ) -> None: ...
     def whole_frame(self, response: Any, version: int, correlation_id: int) -> bytes:
-        """Encodes a response of any length at once.
+        """Encodes a response of any length at once, and counts its errors.
 
         Raises:
             MessageTooLargeError: the response exceeds `limit_bytes`, or the memory for responses.
@@ -239,7 +239,7 @@ class RequestQueue:
         """
     def request(self, frame: bytes) -> None:
         """Serves one frame, bypassing the gate."""
-    def answer(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
+    def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """Sends an immediate response, or queues it behind the responses in front of it."""
     def defer(self, answer: ResponseSlot, *, parked: bool = False) -> None:
         """Reserves the place of a later response. Reserving the last place again changes nothing."""

@@ -127,6 +127,8 @@ cdef class ApiEntry:
         return self._encode(response, version, correlation_id, self.slice_bytes)
 
     def whole_frame(self, response, int version, int correlation_id):
+        if self.walk is not None:
+            self.walk(response, self.errors)
         return self._encode(response, version, correlation_id, 0)
 
     cdef bytes _frame_again(self, object response, int version, int correlation_id):
@@ -201,7 +203,7 @@ cdef class ResponseSlot:
             try:
                 frame = route.frame_of(response, self._version, self._correlation_id)
                 if frame is None and pending is None:
-                    frame = route.whole_frame(response, self._version, self._correlation_id)
+                    frame = route._encode(response, self._version, self._correlation_id, 0)
                 elif frame is None:
                     self._queue._write_later(self, pending.api, pending.context, pending.request, response)
                     return
@@ -214,7 +216,7 @@ cdef class ResponseSlot:
                 frame = route.whole_frame(response, self._version, self._correlation_id)
         except Exception as error:
             if self._queue._owner is not None:
-                self._queue._owner.cannot_answer(self, error)
+                self._queue._owner.response_failed(self, error)
         else:
             return self.complete(frame)
 
@@ -424,7 +426,7 @@ cdef class RequestQueue:
             route = self._owner.route(head.api_key)
         if route is None or not route.min_version <= head.api_version <= route.max_version:
             response, route, version = self._owner.unsupported(head.api_key, head.api_version)
-            self.answer(route, version, head.correlation_id, response)
+            self.respond(route, version, head.correlation_id, response)
             return 0
         context = self._context(head.api_version, client_id)
         request = route._decode(frame, size, head.api_version, head.body)
@@ -505,10 +507,10 @@ cdef class RequestQueue:
             self._owner.write_later(
                 slot, slot._route, api, context, request, response, slot._version, slot._correlation_id)
 
-    def answer(self, ApiEntry route not None, int version, int correlation_id, response):
+    def respond(self, ApiEntry route not None, int version, int correlation_id, response):
         cdef bytes frame = route.frame_of(response, version, correlation_id)
         if frame is None:
-            frame = route.whole_frame(response, version, correlation_id)
+            frame = route._encode(response, version, correlation_id, 0)
         self._ready(route, version, correlation_id, frame)
 
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:

@@ -181,7 +181,7 @@ class SlicedReadApi(ControlApi[Request, Response]):
         return step(self.steps(machine, context, request), -1)[1]
 
 
-def told(code: ErrorCode) -> ErrorCode:
+def client_code(code: ErrorCode) -> ErrorCode:
     """Translates a code for clients of the control plane: NOT_CONTROLLER if the shard cannot serve now."""
     return ErrorCode.NOT_CONTROLLER if code in SHARD_REFUSALS else code
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kcore.broker.acl.entries import Acl, PatternType
 from kcore.broker.apis.acls import AclApi, filter_of, refuse_zeroes
-from kcore.broker.apis.control import told
+from kcore.broker.apis.control import client_code
 from kcore.broker.metadata.records import acl_removal_record
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
@@ -140,7 +140,7 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
         message: str | None = None,
     ) -> DeleteAclsResponse:
         """Makes a response with the same code for each filter."""
-        code = told(code)
+        code = client_code(code)
         if isinstance(request, Selection):
             request = request.request
         result = DeleteAclsFilterResult(error_code=code, error_message=message or code.message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import SlicedReadApi, told
+from kcore.broker.apis.control import SlicedReadApi, client_code
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -89,4 +89,4 @@ class DescribeLogDirsApi(SlicedReadApi[DescribeLogDirsRequest, DescribeLogDirsRe
         self, context: RequestContext, request: DescribeLogDirsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeLogDirsResponse:
         """Makes a response with the code, in versions that have the field, and without folders."""
-        return DescribeLogDirsResponse(error_code=told(code))
+        return DescribeLogDirsResponse(error_code=client_code(code))

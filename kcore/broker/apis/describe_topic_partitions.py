@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import SlicedReadApi, told
+from kcore.broker.apis.control import SlicedReadApi, client_code
 from kcore.broker.metadata.names import is_internal, name_fault
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
@@ -140,7 +140,7 @@ class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, D
         message: str | None = None,
     ) -> DescribeTopicPartitionsResponse:
         """Makes a response with the same code for each requested topic."""
-        code = told(code)
+        code = client_code(code)
         return DescribeTopicPartitionsResponse(topics=[_failure(code, topic.name) for topic in request.topics])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import SlicedReadApi, told
+from kcore.broker.apis.control import SlicedReadApi, client_code
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -68,7 +68,7 @@ class DescribeUserScramCredentialsApi(
         message: str | None = None,
     ) -> DescribeUserScramCredentialsResponse:
         """Makes a response with the code and its text, for the whole request and for each user."""
-        code = told(code)
+        code = client_code(code)
         return DescribeUserScramCredentialsResponse(
             error_code=code,
             error_message=message or code.message,

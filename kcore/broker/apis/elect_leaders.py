@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import SlicedReadApi, text, told
+from kcore.broker.apis.control import SlicedReadApi, client_code, text
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -92,7 +92,7 @@ class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
         self, context: RequestContext, request: ElectLeadersRequest, code: ErrorCode, message: str | None = None
     ) -> ElectLeadersResponse:
         """Makes a response with the code for each partition, and from version 1 on for the whole request."""
-        code = told(code)
+        code = client_code(code)
         return ElectLeadersResponse(
             error_code=code if context.api_version >= 1 else ErrorCode.NONE,
             replica_election_results=[

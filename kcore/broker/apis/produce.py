@@ -258,8 +258,8 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
-        work = LongProduce(self, context, request, items)
-        result: ProduceResponse | Pending | None = work.start(self._partitions.slices)
+        result: ProduceResponse | Pending | None
+        result = LongProduce(self, context, request, items).start(self._partitions.slices)
         return result
 
     def append_item(
@@ -292,7 +292,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         if not any(partition is not None and partition.dirty for partition in partitions):
             return response
         pending = Pending(self, context, request)
-        self._pipeline.answer_later(pending, response)
+        self._pipeline.respond_after_commit(pending, response)
         return pending
 
     def _append(

@@ -138,7 +138,7 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         if not self._pipeline.has_uncommitted:
             return response
         pending = Pending(self, context, request)
-        self._pipeline.answer_later(pending, response)
+        self._pipeline.respond_after_commit(pending, response)
         return pending
 
     def _write(self, entry: WritableTxnMarker) -> WritableTxnMarkerResult:
