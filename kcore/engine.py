@@ -157,7 +157,7 @@ class Engine:
             log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
         )
         self.topics.listen(self.partitions)
-        self.authorizer = make_authorizer(config, self.topics)
+        self.authorizer = make_authorizer(config, self.topics, self.now)
         self.control.shard.load()
         self._finish("metadata")
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):

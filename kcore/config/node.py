@@ -363,7 +363,7 @@ class Config(SecuritySettings):
         kind=LONG,
     )
     kcore_max_response_bytes: int = setting(
-        104_857_600,
+        50_331_648,
         "Maximum size of a response in bytes. A longer one is replaced by POLICY_VIOLATION; if the API has no field "
         "for an error, the connection is closed. A Fetch response may be longer by one record batch.",
         low=65_536,

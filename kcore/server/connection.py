@@ -13,12 +13,13 @@ from kcore.runtime import RequestContext
 from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameError
+from kcore.server.long_response import LongResponse
 from kcore.server.memory import NoRoomError
 from kcore_ext.codec.plan import TooManyElementsError
 from kcore_ext.server.request_queue import RequestQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kcore.server.dispatch import Dispatch
     from kcore.server.server import Server
@@ -275,6 +276,29 @@ class Connection(asyncio.Protocol):
                 "responses use up kcore.max.response.memory.bytes"
             )
         return self._dispatch.too_large(api, context, request, version)
+
+    def write_later(
+        self,
+        slot: ResponseSlot,
+        route: ApiEntry,
+        api: Any,
+        context: RequestContext,
+        request: Any,
+        response: Any,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        """Encodes a long response in slices."""
+        long = LongResponse(self, slot, route, api, context, request, version, correlation_id)
+        self.server.engine.slices.add(self._while_open(long.write(response)))
+        self.server.driver.round_is_open()  # its end begins the slices
+
+    def _while_open(self, work: Iterator[None]) -> Iterator[None]:
+        """Runs `work` until the connection closes."""
+        for _ in work:
+            if self._closing:
+                return
+            yield
 
     def arrived(self) -> None:
         """Schedules a completed response to be sent at the end of the round."""

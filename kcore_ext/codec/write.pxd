@@ -22,6 +22,11 @@ cdef enum:
     LONGEST_MESSAGE = 0x7FFFFFFF
 
 cdef int begin(Writer* writer, Py_ssize_t limit) except -1
+cdef int begin_own(Writer* writer, Py_ssize_t limit) except -1
+cdef int write_field(Writer* writer, Plan* plan, Op* op, PyObject* instance) noexcept
+cdef int write_count(Writer* writer, Op* op, Py_ssize_t count) noexcept
+cdef int write_element(Writer* writer, Plan* plan, Op* op, PyObject* value) noexcept
+cdef int write_end(Writer* writer, Plan* plan, PyObject* instance) noexcept
 cdef int reserve(Writer* writer, Py_ssize_t size) noexcept
 cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept
 cdef void put_int32(Writer* writer, int value) noexcept

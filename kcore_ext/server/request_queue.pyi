@@ -38,6 +38,31 @@ class Owner(Protocol):
         """
         ...
 
+    def write_later(
+        self,
+        slot: ResponseSlot,
+        route: ApiEntry,
+        api: Any,
+        context: Any,
+        request: Any,
+        response: Any,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        """Encodes a long response in slices; calls `slot.complete` with the frame at the end.
+
+        Args:
+            slot: the place of the response in the queue.
+            route: the API of the request.
+            api: the API that decided the request.
+            context: the context of the request.
+            request: the request.
+            response: the response.
+            version: the version of the request.
+            correlation_id: the correlation id of the request.
+        """
+        ...
+
     def arrived(self) -> None:
         """Handles a completed response: `take` may return bytes, and requests behind it may be served.
 
@@ -63,6 +88,8 @@ class ApiEntry:
             enough memory is left. None disables accounting.
         max_request_bytes: the largest request; a longer one is refused as soon as its API key has arrived.
         max_request_elements: the largest number of array elements and tagged fields in a request.
+        slice_bytes: responses of more bytes are given to `Owner.write_later`; 0: no response is. Entries with
+            `caches_responses` have 0.
 
     Attributes:
         api: the API.
@@ -92,6 +119,7 @@ class ApiEntry:
     note: Callable[[int], None] | None
     max_request_bytes: int
     max_request_elements: int
+    slice_bytes: int
 
     def __init__(
         self,
@@ -105,7 +133,15 @@ class ApiEntry:
         note: Callable[[int], None] | None = None,
         max_request_bytes: int = ...,
         max_request_elements: int = ...,
+        slice_bytes: int = ...,
     ) -> None: ...
+    def whole_frame(self, response: Any, version: int, correlation_id: int) -> bytes:
+        """Encodes a response of any length at once, and counts its errors.
+
+        Raises:
+            MessageTooLargeError: the response exceeds `limit_bytes`, or the memory for responses.
+            EncodeError: the response cannot be encoded.
+        """
     def decode(self, frame: bytes, version: int, position: int) -> Any:
         """Decodes the request at `position` of a frame without its length.
 

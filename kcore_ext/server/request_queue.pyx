@@ -73,6 +73,7 @@ cdef class ApiEntry:
     def __init__(
         self, api, *, int min_version, int max_version, header_versions, shorten, Py_ssize_t limit_bytes=LONGEST_FRAME,
         note=None, Py_ssize_t max_request_bytes=LONGEST_FRAME, Py_ssize_t max_request_elements=UNLIMITED,
+        Py_ssize_t slice_bytes=0,
     ):
         self.api = api
         self.fast = api.fast
@@ -91,6 +92,7 @@ cdef class ApiEntry:
         self.note = note
         self.max_request_bytes = max_request_bytes
         self.max_request_elements = max_request_elements
+        self.slice_bytes = slice_bytes if 0 < slice_bytes < limit_bytes and not self.caches_responses else 0
         if self.caches_responses and self._sent is NULL:
             self._sent = <CachedFrame*>PyMem_Calloc(MAX_SENT, sizeof(CachedFrame))
             if self._sent is NULL:
@@ -114,17 +116,20 @@ cdef class ApiEntry:
         return read_message(plan, frame, size, position, self.max_request_elements)
 
     def decode(self, bytes frame not None, int version, Py_ssize_t position):
-        return self._decode(
-            <const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position
-        )
+        return self._decode(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position)
 
     cdef bytes frame_of(self, object response, int version, int correlation_id):
-        """Encodes a response and counts its errors."""
+        """Encodes a response and counts its errors; returns None if it is too long to be encoded at once."""
         if self._sent is not NULL:
             return self._frame_again(response, version, correlation_id)
         if self.walk is not None:
             self.walk(response, self.errors)
-        return self._encode(response, version, correlation_id)
+        return self._encode(response, version, correlation_id, self.slice_bytes)
+
+    def whole_frame(self, response, int version, int correlation_id):
+        if self.walk is not None:
+            self.walk(response, self.errors)
+        return self._encode(response, version, correlation_id, 0)
 
     cdef bytes _frame_again(self, object response, int version, int correlation_id):
         """Reuses the frame of the same response object; otherwise encodes it and counts its errors."""
@@ -142,7 +147,7 @@ cdef class ApiEntry:
                 walk = <PyObject*>self.walk
             for code, count in counts.items():
                 self.errors[code] = self.errors.get(code, 0) + count
-        frame = self._encode(response, version, correlation_id)
+        frame = self._encode(response, version, correlation_id, 0)
         if PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
             Py_INCREF(response)
             Py_INCREF(frame)
@@ -154,12 +159,16 @@ cdef class ApiEntry:
             sent.version = version
         return frame
 
-    cdef bytes _encode(self, object response, int version, int correlation_id):
+    cdef bytes _encode(self, object response, int version, int correlation_id, Py_ssize_t slice_bytes):
+        """Encodes a response; returns None if it has more than `slice_bytes`, unless that is 0."""
         cdef int header_version = self.header_version(version)
+        cdef Py_ssize_t limit_bytes = slice_bytes if slice_bytes else self.limit_bytes
         cdef bytes frame
         try:
-            frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
+            frame = encode_response_frame(response, version, correlation_id, header_version, limit_bytes)
         except EncodeError as error:
+            if slice_bytes and isinstance(error, MessageTooLargeError):
+                return None
             if isinstance(error, MessageTooLargeError) or not self._shorten(response):
                 raise
             frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
@@ -193,13 +202,18 @@ cdef class ResponseSlot:
         try:
             try:
                 frame = route.frame_of(response, self._version, self._correlation_id)
+                if frame is None and pending is None:
+                    frame = route._encode(response, self._version, self._correlation_id, 0)
+                elif frame is None:
+                    self._queue._write_later(self, pending.api, pending.context, pending.request, response)
+                    return
             except MessageTooLargeError as error:
                 if pending is None or self._queue._owner is None:
                     raise
                 response = self._queue._owner.too_large(
                     route, pending.api, pending.context, pending.request, self._version, error
                 )
-                frame = route.frame_of(response, self._version, self._correlation_id)
+                frame = route.whole_frame(response, self._version, self._correlation_id)
         except Exception as error:
             if self._queue._owner is not None:
                 self._queue._owner.response_failed(self, error)
@@ -412,7 +426,8 @@ cdef class RequestQueue:
             route = self._owner.route(head.api_key)
         if route is None or not route.min_version <= head.api_version <= route.max_version:
             response, route, version = self._owner.unsupported(head.api_key, head.api_version)
-            return self._ready(route, version, head.correlation_id, route.frame_of(response, version, head.correlation_id))
+            self.respond(route, version, head.correlation_id, response)
+            return 0
         context = self._context(head.api_version, client_id)
         request = route._decode(frame, size, head.api_version, head.body)
         if key is not None and len(<str>client_id) <= MAX_REMEMBERED_NAME:
@@ -461,7 +476,13 @@ cdef class RequestQueue:
                 frame = route.frame_of(response, version, correlation_id)
             except MessageTooLargeError as error:
                 response = self._owner.too_large(route, route.api, context, request, version, error)
-                frame = route.frame_of(response, version, correlation_id)
+                frame = route.whole_frame(response, version, correlation_id)
+            if frame is None:
+                answer = answer_of(self, route, version, correlation_id)
+                self._append(answer)
+                self.parked = True
+                self._write_later(answer, route.api, context, request, response)
+                return 0
             if known is not None and PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
                 known.response = response
                 known.frame = frame
@@ -480,8 +501,17 @@ cdef class RequestQueue:
 
     # ---- responses
 
+    cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1:
+        """Lets the owner encode a long response in slices, unless the connection is closed."""
+        if self._owner is not None:
+            self._owner.write_later(
+                slot, slot._route, api, context, request, response, slot._version, slot._correlation_id)
+
     def respond(self, ApiEntry route not None, int version, int correlation_id, response):
-        self._ready(route, version, correlation_id, route.frame_of(response, version, correlation_id))
+        cdef bytes frame = route.frame_of(response, version, correlation_id)
+        if frame is None:
+            frame = route._encode(response, version, correlation_id, 0)
+        self._ready(route, version, correlation_id, frame)
 
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:
         """Sends an immediate response, or queues it behind the responses in front of it."""

@@ -355,3 +355,26 @@ def test_authorizers_that_cannot_be(settings: dict[str, str]) -> None:
     """A mistake in the settings stops the start: a node that should be guarded never runs open."""
     with pytest.raises((ConfigError, TypeError)):
         Guarded(**settings)
+
+
+def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+    """Each principal, operation and type has ten lines in ten seconds; the others are counted."""
+    caplog.set_level("INFO", "kcore.authorizer")
+    node = Guarded()
+
+    def denied(first: int, count: int, who: str = ALICE) -> list[str]:
+        caplog.clear()
+        for number in range(first, first + count):
+            node.engine.authorizer.allowed(
+                RequestContext(0, principal=who, client_host=f"/{HOST}"), Op.READ, Kind.TOPIC, f"t{number}"
+            )
+        return [record.getMessage() for record in caplog.records]
+
+    lines = [f"'User:alice' from /{HOST} may not READ TOPIC 't{number}'" for number in range(200)]
+    limit = "'User:alice': further denials of READ on TOPICs are not logged for up to 10 s"
+    assert denied(0, 100) == [*lines[:10], limit]
+    assert denied(0, 1, "User:bob") == [lines[0].replace("alice", "bob")]
+    node.engine.advance(9_999)
+    assert denied(100, 5) == []
+    node.engine.advance(1)
+    assert denied(105, 1) == ["'User:alice': 95 denials of READ on TOPICs were not logged", lines[105]]

@@ -136,7 +136,13 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         fetch_context = session = None
         if request.session_epoch != FINAL_EPOCH or request.session_id:
             opened = open_context(
-                request, version, self.sessions, self._partitions, self._now.now_ms, context.connection_id
+                request,
+                version,
+                self.sessions,
+                self._partitions,
+                self._now.now_ms,
+                context.connection_id,
+                context.principal,
             )
             if isinstance(opened, ErrorCode):
                 return FetchResponse(error_code=opened)

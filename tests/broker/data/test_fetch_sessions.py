@@ -10,9 +10,11 @@ import pytest
 from kcore.broker.data.fetch_session import EVICTION_MS, MAX_EPOCH, FetchSessions, SessionPartition, next_epoch
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from kcore.runtime import RequestContext
 from tests.broker.data.context import DataPlane, batch_of
 from tests.broker.data.test_fetch import entry, fetch, plane_with
 from tests.broker.data.test_produce import produce, request
+from tests.kit import serve
 
 FIRST_ID = 1001
 
@@ -249,3 +251,21 @@ def test_session_ids_are_unique() -> None:
     ids = iter([7, 7, 8])
     sessions = FetchSessions(10, lambda: next(ids))
     assert [sessions.create(members(1), False, 0) for _ in range(2)] == [7, 8]
+
+
+def test_a_session_belongs_to_the_principal_that_created_it() -> None:
+    """Another principal can neither use nor close it; for that client it does not exist."""
+    plane = plane_with()
+
+    def ask(principal: str, *entries: Any, **fields: Any) -> FetchResponse:
+        context = RequestContext(12, principal=principal)
+        answer = serve(plane.fetch_api, context, fetch(*entries, **fields))
+        assert isinstance(answer, FetchResponse)
+        return answer
+
+    assert ask("User:alice", entry(0), session_id=0, session_epoch=0).session_id == FIRST_ID
+    assert ask("User:bob", session_id=FIRST_ID, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    ask("User:bob", entry(0), session_id=FIRST_ID, session_epoch=-1)
+    assert ask("User:alice", session_id=FIRST_ID, session_epoch=1).error_code == ErrorCode.NONE
+    ask("User:alice", entry(0), session_id=FIRST_ID, session_epoch=-1)
+    assert len(plane.sessions) == 0
