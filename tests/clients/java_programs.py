@@ -1,4 +1,4 @@
-"""The programs of the folder `java`: compiled once, with the libraries that Maven finds for them."""
+"""The Java programs of the tests: compiled once for each folder, with the libraries that Maven finds for them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")  # options of a machine that sta
 
 
 @functools.cache
-def classpath() -> str:
-    """Where the compiled programs and their libraries are; both are kept for the next run.
+def classpath(source: Path = SOURCE) -> str:
+    """Returns the compiled programs of a folder and their libraries; both are kept for the next run.
 
-    Skips the test where there is no Java, no Maven, or nothing for it to fetch from.
+    Skips the test if there is no Java, no Maven, or no repository that it can reach.
     """
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"no {', '.join(missing)} on this machine")
-    pom = SOURCE / "pom.xml"
+    pom = source / "pom.xml"
     libraries = _made_once(_digest(pom), functools.partial(_fetch_libraries, pom))
-    sources = sorted(SOURCE.glob("*.java"))
+    sources = sorted(source.glob("*.java"))
     classes = _made_once(f"classes-{_digest(pom, *sources)}", functools.partial(_compile, sources, f"{libraries}/*"))
     return f"{classes}:{libraries}/*"
 
 
-def command(program: str) -> list[str]:
-    """How a program is started."""
-    return ["java", *QUICK, "-cp", classpath(), program]
+def command(program: str, source: Path = SOURCE) -> list[str]:
+    """Returns the command that starts a program of a folder."""
+    return ["java", *QUICK, "-cp", classpath(source), program]
 
 
 def _digest(*files: Path) -> str:

@@ -156,9 +156,7 @@ class GroupContext:
             settings=self,
             pipeline=self.pipeline,
         )
-        self.streams = StreamsServices(
-            self.config, self.consumer.metadata, settings=self, topic_creator=self.internal
-        )
+        self.streams = StreamsServices(self.config, self.consumer.metadata, settings=self, topic_creator=self.internal)
         self.shards: Shards[GroupShard] = Shards(TOPIC_NAME, self.partitions, self._make, self.pipeline)
         for index in range(self.partitions):
             self.shards.load(index, self.engine.node_epoch)
