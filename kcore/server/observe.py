@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcore.group.classic.states import GroupState as ClassicState
 from kcore.group.consumer.states import GroupState as ConsumerState
+from kcore.group.streams.states import GroupState as StreamsState
 from kcore.group.group import GroupType
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
@@ -31,6 +32,7 @@ COUNTER, GAUGE, HISTOGRAM = MetricKind
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
     GroupType.CONSUMER: tuple(state.value for state in ConsumerState),
+    GroupType.STREAMS: tuple(state.kafka_name for state in StreamsState),
 }
 """The states of each kind of group; a state without groups is exported as 0."""
 
@@ -41,7 +43,7 @@ SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 class ShardTotals:
     """Counters of shards over all their loads: a reloaded shard restarts at 0, but a metric must not."""
 
-    __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances")
+    __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances", "streams_rebalances")
 
     def __init__(self) -> None:
         self.commits = 0
@@ -49,6 +51,7 @@ class ShardTotals:
         self.deletions = 0
         self.rebalances = 0
         self.consumer_rebalances = 0
+        self.streams_rebalances = 0
 
     def add(self, machine: Any) -> None:
         """Adds the counters of one load of a shard."""
@@ -57,6 +60,7 @@ class ShardTotals:
         self.deletions += machine.offsets.deletions
         self.rebalances += machine.completed_rebalances
         self.consumer_rebalances += machine.consumer_rebalances
+        self.streams_rebalances += machine.streams_rebalances
 
 
 class Observer:
@@ -230,6 +234,10 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: o.groups_by_state(GroupType.CONSUMER), ("state",), GROUP + "consumer-group-count",
     ),
     Metric(
+        "kcore_streams_group_count", GAUGE, "Groups of Kafka Streams applications (KIP-1071).",
+        lambda o: o.groups_by_state(GroupType.STREAMS), ("state",), GROUP + "streams-group-count",
+    ),
+    Metric(
         "kcore_group_completed_rebalances_total", COUNTER,
         "Rebalances of classic groups that ended with an assignment.",
         lambda o: _one(o.totals().rebalances), (), GROUP + "group-completed-rebalance-count",
@@ -237,6 +245,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "kcore_consumer_group_rebalances_total", COUNTER, "New epochs of consumer groups.",
         lambda o: _one(o.totals().consumer_rebalances), (), GROUP + "consumer-group-rebalance-count",
+    ),
+    Metric(
+        "kcore_streams_group_rebalances_total", COUNTER, "New epochs of streams groups.",
+        lambda o: _one(o.totals().streams_rebalances), (), GROUP + "streams-group-rebalance-count",
     ),
     # ---- offsets
     Metric(

@@ -159,7 +159,8 @@ class Cluster:
                 message = consumer.poll(0.5)
                 if message is not None and not message.error():
                     key, value = message.key(), message.value()
-                    assert key is not None and value is not None
+                    assert key is not None
+                    assert value is not None
                     values[key.decode()] = value.decode()
         finally:
             consumer.close()

@@ -226,6 +226,19 @@ def test_timers_run_again_after_a_restart() -> None:
     assert world.group.members == {}
 
 
+def test_a_target_that_exceeds_one_decision_is_written_in_slices() -> None:
+    """A target for many members is written in slices, and then its epoch."""
+    world = World({"in": 12}, group_streams_initial_rebalance_delay_ms=3_000)
+    members = joined(world, *(f"m{i}" for i in range(12)))
+    members[0].beat()
+    world.machine.max_record_bytes = 1_000
+    world.records()
+    world.advance(3_000)
+    keys = [type(key).__name__ for key, _ in world.records()]
+    assert keys == 12 * ["StreamsGroupTargetAssignmentMemberKey"] + ["StreamsGroupTargetAssignmentMetadataKey"]
+    world.settle(*members)
+    assert sorted(number for member in members for number in member.active["0"]) == list(range(12))
+
 # ---- other kinds of groups
 
 
