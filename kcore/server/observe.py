@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcore.group.classic.states import GroupState as ClassicState
 from kcore.group.consumer.states import GroupState as ConsumerState
-from kcore.group.streams.states import GroupState as StreamsState
 from kcore.group.group import GroupType
+from kcore.group.streams.states import GroupState as StreamsState
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState

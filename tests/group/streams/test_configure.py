@@ -101,9 +101,7 @@ def test_counts_are_those_of_repeated_sweeps() -> None:
 def test_a_long_chain_is_configured_in_linear_time() -> None:
     """Sweeps over 3,000 subtopologies in reverse order would take minutes."""
     size = 3_000
-    chain = [
-        subtopology(str(i), repartitions=[internal(f"r{i}")], sinks=[f"r{i + 1}"]) for i in reversed(range(size))
-    ]
+    chain = [subtopology(str(i), repartitions=[internal(f"r{i}")], sinks=[f"r{i + 1}"]) for i in reversed(range(size))]
     first, last = subtopology("in", ["in"], sinks=["r0"]), subtopology("out", repartitions=[internal(f"r{size}")])
     counts = decided({"in": 4}, *chain, first, last)
     assert counts == {f"r{i}": 4 for i in range(size + 1)}

@@ -239,6 +239,7 @@ def test_a_target_that_exceeds_one_decision_is_written_in_slices() -> None:
     world.settle(*members)
     assert sorted(number for member in members for number in member.active["0"]) == list(range(12))
 
+
 # ---- other kinds of groups
 
 
