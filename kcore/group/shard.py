@@ -19,6 +19,8 @@ from kcore.group.offsets.loading import replay_run
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
 from kcore.group.offsets.replay import replay_marker, replay_pending_block
 from kcore.group.offsets.store import OffsetStore
+from kcore.group.share.replay import REPLAY as SHARE_REPLAY
+from kcore.group.share.services import ShareGroupServices
 from kcore.group.side_effects import LiveValue
 from kcore.group.streams.replay import REPLAY as STREAMS_REPLAY
 from kcore.group.streams.services import StreamsServices
@@ -44,6 +46,7 @@ ReplayFunction = Callable[["GroupShard", int, int, Any, Any], None]
 REPLAY: dict[type, ReplayFunction] = {
     **CLASSIC_REPLAY,
     **CONSUMER_REPLAY,
+    **SHARE_REPLAY,
     **STREAMS_REPLAY,
     **OFFSETS_REPLAY,
 }
@@ -62,6 +65,7 @@ class GroupShard:
         consumer: the services that consumer groups need; None: built from `config` and `topics`, for this shard
             alone.
         streams: the services that streams groups need; None: built likewise.
+        share: the services that share groups need; None: built from `config`, for this shard alone.
 
     Attributes:
         groups: every group by id, counted by state.
@@ -69,8 +73,10 @@ class GroupShard:
         now: the time of the current round.
         completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
         consumer_rebalances: new group epochs of consumer groups since the load.
+        deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
         streams_rebalances: new group epochs of streams groups since the load.
         initial_delays: the initial rebalance delays of streams groups, by group id.
+        share_rebalances: new group epochs of share groups since the load.
     """
 
     __slots__ = (
@@ -80,6 +86,7 @@ class GroupShard:
         "consumer",
         "consumer_rebalances",
         "context",
+        "deleted_topics",
         "groups",
         "ids",
         "initial_delays",
@@ -89,6 +96,8 @@ class GroupShard:
         "offset_tables",
         "offsets",
         "regex_jobs",
+        "share",
+        "share_rebalances",
         "streams",
         "streams_rebalances",
         "topics",
@@ -103,6 +112,7 @@ class GroupShard:
         max_record_bytes: int = 1_048_588,
         consumer: ConsumerServices | None = None,
         streams: StreamsServices | None = None,
+        share: ShareGroupServices | None = None,
     ) -> None:
         self.context = context
         self.config = config
@@ -115,8 +125,11 @@ class GroupShard:
         self.offset_tables = self.offsets.tables(self.groups)
         self.completed_rebalances = 0
         self.consumer_rebalances = 0
+        self.deleted_topics: list[tuple[str, bytes]] = []
+        self.share_rebalances = 0
         self.streams_rebalances = 0
         self.consumer = ConsumerServices(config, topics) if consumer is None else consumer
+        self.share = ShareGroupServices(config) if share is None else share
         self.streams = StreamsServices(config, self.consumer.metadata) if streams is None else streams
         self.initial_delays: dict[str, InitialDelay] = {}
         self.live = False

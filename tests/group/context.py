@@ -108,18 +108,18 @@ class GroupContext:
     """One partition of `__consumer_offsets` with everything below it.
 
     Args:
-        settings: Kafka's names, dots and all: {"group.max.size": 2}.
+        settings: by Kafka's names: {"group.max.size": 2}.
         topics: topics of the cluster, name -> partitions.
-        partitions: how many partitions `__consumer_offsets` has.
+        partitions: the number of partitions of `__consumer_offsets`.
 
     Attributes:
-        consumer: what consumer groups need of the node, for the shards of the present life.
-        streams: what streams groups need of the node, likewise.
+        consumer: the node's services for consumer groups, for the shards of the present process.
+        streams: the node's services for streams groups, for the shards of the present process.
         internal: the internal topics that streams groups requested.
-        metadata_version: one more with each change of a topic.
+        metadata_version: increases with each change of a topic.
         group_settings: settings of single groups, by (group id, name).
-        last_id: what `new_id` said last.
-        auto_commit: whether every request and every timer is committed at once (True) or when `commit()` says so.
+        last_id: the last result of `new_id`.
+        auto_commit: True if every request and every timer is committed at once, False if only `commit()` commits.
     """
 
     def __init__(
