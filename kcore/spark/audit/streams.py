@@ -39,13 +39,13 @@ class _Group:
 class StreamsTasks(Check):
     """Checks that a process has a task once, in whatever role, and that a topology belongs to a group."""
 
-    __slots__ = ("_epochs", "_groups", "_topologies")
+    __slots__ = ("_groups", "_removed", "_topologies")
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
         self._groups: dict[str, _Group] = {}
         self._topologies: dict[str, Evidence] = {}
-        self._epochs: set[str] = set()  # groups that have an epoch
+        self._removed: set[str] = set()  # groups that were removed after their topology was written
 
     def handlers(self) -> Mapping[type, Handler]:
         """Implements `Check.handlers`."""
@@ -60,26 +60,30 @@ class StreamsTasks(Check):
         """Implements `Check.forget`."""
         self._groups.clear()
         self._topologies.clear()
-        self._epochs.clear()
+        self._removed.clear()
 
     def end(self) -> None:
-        """Reports the topologies whose groups do not exist at the end of the log."""
-        for group_id, evidence in sorted(self._topologies.items()):
-            if group_id not in self._epochs:
-                sentence = f"The topology of group {group_id} remains, but the group was removed."
-                self.log.found("topology-without-group", [evidence], sentence, group_id=group_id)
+        """Reports the topologies of removed groups.
+
+        A group without any epoch is none: compaction keeps its topology, and its newest epoch may be behind the end.
+        """
+        for group_id in sorted(self._removed & self._topologies.keys()):
+            sentence = f"The topology of group {group_id} remains, but the group was removed."
+            self.log.found("topology-without-group", [self._topologies[group_id]], sentence, group_id=group_id)
 
     def _epoch(self, row: EventRow, key: Any, value: Any) -> None:
-        if value is None:
-            self._epochs.discard(key.group_id)
+        if value is None and key.group_id in self._topologies:
+            self._removed.add(key.group_id)
         else:
-            self._epochs.add(key.group_id)
+            self._removed.discard(key.group_id)
 
     def _topology(self, row: EventRow, key: Any, value: Any) -> None:
         if value is None:
             self._topologies.pop(key.group_id, None)
+            self._removed.discard(key.group_id)
         else:
             self._topologies[key.group_id] = self.log.here(row)
+            self._removed.discard(key.group_id)
 
     def _member(self, row: EventRow, key: Any, value: Any) -> None:
         group = self._groups.setdefault(key.group_id, _Group())

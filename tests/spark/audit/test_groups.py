@@ -285,7 +285,6 @@ def test_a_streams_groups_epoch_that_goes_back(log: Written) -> None:
 
 
 def test_a_topology_epoch_that_goes_back(log: Written) -> None:
-    log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=2))
     before = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=2))
     here = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=1))
     sentence = "The topology epoch of group s was 2, and then 1."
