@@ -24,6 +24,7 @@ from kcore.runtime import Pending
 from kcore.spark.events.sources import ServerSource
 from kcore.spark.state.tables import group_shard_rows, transaction_rows
 from tests import kit
+from tests.spark.streams_traffic import StreamsTraffic
 from tests.transaction.world import Identity, World
 
 STATE_TABLES = {"groups", "members", "assignments", "regexes", "offsets", "transactions"}
@@ -33,6 +34,9 @@ QUICK_ENDS = {
     "offsets.retention.minutes": 600,
     "transactional.id.expiration.ms": 7_200_000,
     "group.consumer.assignment.interval.ms": 0,
+    "group.streams.assignment.interval.ms": 0,
+    "group.streams.initial.rebalance.delay.ms": 0,
+    "group.streams.num.standby.replicas": 1,
 }
 
 Place = tuple[str, int]
@@ -177,6 +181,7 @@ class Traffic:
         self._open: dict[str, Identity] = {}
         self._members: list[ConsumerMember] = []
         self._made = 0
+        streams = self._streams = StreamsTraffic(self._sender.send, chance)
         self._steps: dict[Callable[[], None], int] = {
             self._commit: 40,
             self._simple_classic: 3,
@@ -185,6 +190,9 @@ class Traffic:
             self._consumer_beat: 25,
             self._consumer_leave: 2,
             self._move: 1,
+            streams.join: 4,
+            streams.beat: 15,
+            streams.leave: 1,
             self._begin: 5,
             self._pending: 10,
             self._end: 6,
@@ -205,6 +213,7 @@ class Traffic:
             self._world.settle()
         self._open.clear()
         self._members.clear()
+        self._streams.clear()
 
     def step(self) -> None:
         """Runs one action."""

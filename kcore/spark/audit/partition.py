@@ -26,6 +26,7 @@ from kcore.spark.audit.offsets import OffsetsWentBack
 from kcore.spark.audit.owners import Owners
 from kcore.spark.audit.producers import ProducerEpochs
 from kcore.spark.audit.share_states import ShareEpochs
+from kcore.spark.audit.streams import StreamsTasks
 from kcore.spark.audit.transactions import Transitions
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.state.machines import group_machine
@@ -40,7 +41,7 @@ NEVER_MS: Final = 2**62
 """The time from which a log is complete if its end is damaged: never."""
 
 CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
-    CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners),
+    CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners, StreamsTasks),
     TRANSACTION_STATE: (Transitions,),
     SHARE_GROUP_STATE: (ShareEpochs,),
 }
