@@ -22,6 +22,8 @@ from kcore.broker.metadata.control_plane import ControlPlane
 from kcore.broker.metadata.machine import METADATA_PARTITION, metadata_shard
 from kcore.broker.metadata.names import INTERNAL_TOPICS
 from kcore.broker.metadata.topics import Topics
+from kcore.broker.share.served_apis import share_apis
+from kcore.broker.share.share_partitions import SharePartitions
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config.node import Config
 from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
@@ -100,7 +102,7 @@ class Engine:
     Attributes:
         apis: the served APIs by key; each is created at its first use.
         fetch_memory_budget: the limit on the memory of Fetch responses.
-        fetch_sessions: the fetch sessions; a server ends a connection's sessions with the connection.
+        fetch_sessions: the fetch sessions; `connection_closed` ends those of a connection.
         pipeline: commits the decided records.
         now: the time of the round.
         slices: long work; the driver steps it.
@@ -112,6 +114,7 @@ class Engine:
         consumer_groups: the node's services for consumer groups; `consumer_groups.events` reports their changes.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         share: the share coordinator, and the shards of `__share_group_state`.
+        share_partitions: the delivery of records to share groups, and the share sessions.
         share_persister: the durable state of share partitions, for groups and partition leaders.
         recovery: the statistics of the recovery, as far as shards are loaded.
     """
@@ -179,6 +182,16 @@ class Engine:
             lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
             config.kcore_max_fetch_session_partitions,
         )
+        self.share_partitions = SharePartitions(
+            self.partitions,
+            self.share_persister,
+            self.control.group_configs,
+            self.purgatory,
+            self.now,
+            config.group_share_max_share_sessions,
+            config.kcore_max_fetch_session_partitions,
+        )
+        self.topics.listen(self.share_partitions)
         self.apis = ServedApis(self._deferred_apis())
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -387,6 +400,13 @@ class Engine:
                 authorizer=self.authorizer,
             ),
             *share_state_apis(self.share, self.topics, self.authorizer),
+            *share_apis(
+                self.share_partitions,
+                self.share_groups_enabled,
+                room=self.fetch_memory_budget,
+                cluster=self.cluster,
+                authorizer=self.authorizer,
+            ),
             *group_apis(
                 self.groups,
                 config=config,
@@ -425,6 +445,11 @@ class Engine:
         )
 
     # ---- requests
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Ends the fetch sessions and share sessions of a connection; share sessions release their records."""
+        self.fetch_sessions.connection_closed(connection_id)
+        self.share_partitions.sessions.connection_closed(connection_id)
 
     def submit(self, context: RequestContext, request: Any) -> Any:
         """Decides one request.

@@ -87,6 +87,7 @@ class Config(SecuritySettings):
     group_share_min_heartbeat_interval_ms: int = setting(5_000, "Minimum of a group's own setting.", low=1)
     group_share_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=1)
     group_share_max_size: int = setting(200, "Maximum number of members of a share group.", low=1, high=1_000)
+    group_share_max_share_sessions: int = setting(2_000, "Maximum number of share sessions of the node.", low=1)
     group_share_assignment_interval_ms: int = setting(1_000, "Minimum time between two target assignments.", low=0)
     group_share_min_assignment_interval_ms: int = setting(0, "Minimum of a group's own setting.", low=0)
     group_share_max_assignment_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=0)
