@@ -40,6 +40,7 @@ cdef class Run:
     cdef int64_t origin_last
     cdef int32_t state
     cdef int32_t count                  # deliveries
+    cdef bint divided                   # a request concerned a part of the origin: see `ShareRuns.expire`
     cdef bint changing                  # the change from ACQUIRED to `state` is being written
     cdef Lock lock                      # of offsets that are ACQUIRED, or were before the change
 
@@ -75,7 +76,7 @@ cdef class ShareRuns:
     cdef int undo(self, Change change, int64_t max_deliveries) except -1
     cdef int acknowledge_range(
         self, Change change, str member, int64_t first, int64_t last, int kind, int64_t max_deliveries, Lock renewed,
-        bint allow_renew
+        bint allow_renew, bint divided
     ) except -2
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1
     cdef int64_t take_new(self, Acquisition acquisition, int64_t first, int64_t last) except -1

@@ -167,8 +167,12 @@ class ShareRuns:
             Two flags: the start moved, records became available.
         """
 
-    def expire(self, lock: Lock, max_deliveries: int) -> list[StateBatch]:
-        """Releases the records of an expired lock. Returns their new state, to be written."""
+    def expire(self, lock: Lock, max_deliveries: int) -> list[list[StateBatch]]:
+        """Releases the records of an expired lock. Returns their new state, as a list of writes.
+
+        As in Kafka, each range has a write of its own. If requests have divided the range in which records were first
+        acquired, each record has one. From 100 writes on, one has the rest.
+        """
 
     def drop_locks(self) -> None:
         """Stops all timers and forgets all offsets: another node, or a new object, now has the share partition."""

@@ -17,6 +17,7 @@ cdef enum:
     LAST_OFFSET_DELTA_AT = 23
     HEADER_BYTES = 61
     MIN_THROTTLED = 2
+    MAX_WRITES = 100        # of an expired lock, before the last one, which has all further state
     INVALID_REQUEST = 42
     INVALID_RECORD_STATE = 121
 
@@ -184,6 +185,8 @@ cdef class ShareRuns:
         """Splits a run so that one run has exactly the offsets from `first` to `last`; returns its index."""
         cdef Run run = <Run>self.runs[at]
         cdef Run rest
+        if run.last > last or run.first < first:
+            run.divided = True
         if run.last > last:
             rest = copy_of(run)
             rest.first = last + 1
@@ -501,6 +504,7 @@ cdef class ShareRuns:
         run.origin_last = limit
         self.runs.insert(at, run)
         if end < limit:
+            run.divided = True
             rest = copy_of(run)
             rest.first, rest.last = end + 1, limit
             self.runs.insert(at + 1, rest)
@@ -589,7 +593,8 @@ cdef class ShareRuns:
                 error = INVALID_REQUEST
             elif len(kinds) == 1:
                 error = self.acknowledge_range(
-                    change, member, max(first, self.start_offset), last, kinds[0], max_deliveries, renewed, allow_renew
+                    change, member, max(first, self.start_offset), last, kinds[0], max_deliveries, renewed, allow_renew,
+                    False,
                 )
             else:
                 low = max(first, self.start_offset)
@@ -602,7 +607,7 @@ cdef class ShareRuns:
                         at += 1
                     high = first + at - 1
                     error = self.acknowledge_range(
-                        change, member, low, high, kind, max_deliveries, renewed, allow_renew
+                        change, member, low, high, kind, max_deliveries, renewed, allow_renew, True
                     )
             if error:
                 break
@@ -615,7 +620,7 @@ cdef class ShareRuns:
 
     cdef int acknowledge_range(
         self, Change change, str member, int64_t first, int64_t last, int kind, int64_t max_deliveries, Lock renewed,
-        bint allow_renew
+        bint allow_renew, bint divided
     ) except -2:
         """Begins the change of a range; returns 0, or the error code of the first offset that cannot change."""
         cdef Py_ssize_t at = self.find(first)
@@ -642,6 +647,7 @@ cdef class ShareRuns:
                 renewed.last = max(renewed.last, run.last)
                 continue
             run.changing = True
+            run.divided = run.divided or divided
             change.runs.append(run)
             if kind == ACCEPT:
                 run.state = ACKNOWLEDGED
@@ -711,20 +717,31 @@ cdef class ShareRuns:
         return released
 
     def expire(self, Lock lock not None, int64_t max_deliveries):
-        cdef list batches = []
+        cdef list writes = []
+        cdef list rest = []
         cdef Run run
         cdef Py_ssize_t at
+        cdef int64_t offset
         lock.expired = True
         for at in range(self.find(lock.first), len(self.runs)):
             run = <Run>self.runs[at]
             if run.first > lock.last:
                 break
-            if run.lock is lock and not run.changing:
-                self.make_available(run, max_deliveries)
-                add_state_batch(batches, run)
-        if batches:
+            if run.lock is not lock or run.changing:
+                continue
+            self.make_available(run, max_deliveries)
+            if len(writes) + (run.last - run.first + 1 if run.divided else 1) > MAX_WRITES:
+                add_state_batch(rest, run)
+            elif run.divided:
+                for offset in range(run.first, run.last + 1):
+                    writes.append([(offset, offset, run.state, run.count)])
+            else:
+                writes.append([(run.first, run.last, run.state, run.count)])
+        if rest:
+            writes.append(rest)
+        if writes:
             self.coalesce(max(lock.first, self.start_offset), lock.last)
-        return batches
+        return writes
 
     def drop_locks(self):
         cdef Run run
@@ -763,6 +780,7 @@ cdef Run copy_of(Run run):
     copy.origin_last = run.origin_last
     copy.state = run.state
     copy.count = run.count
+    copy.divided = run.divided
     copy.changing = run.changing
     copy.lock = run.lock
     return copy

@@ -328,12 +328,12 @@ class SharePartition(ShareRuns):
         """Releases the records of an expired lock. This stays so even if it cannot be written."""
         if self.state is not SharePartitionState.ACTIVE:
             return
-        batches = self.expire(lock, self.settings.max_deliveries)
-        if not batches:
-            return
-        self._services.counters.expired(batches)
-        self._write(batches, self._expiry_written)
-        self._services.progressed(self)
+        writes = self.expire(lock, self.settings.max_deliveries)
+        for batches in writes:
+            self._services.counters.expired(batches)
+            self._write(batches, self._expiry_written)
+        if writes:
+            self._services.progressed(self)
 
     def _expiry_written(self, code: int) -> None:
         if code in _FENCED:
