@@ -30,20 +30,21 @@ from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreErr
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
+from kcore.group.share.services import ShareGroupServices
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.process_logging import fields, log_failure
 from kcore.protocol.error_codes import ErrorCode
-from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
-from kcore.share.coordinator import ShareCoordinator, ShareStateTopic
+from kcore.share.coordinator import ShareStateTopic
 from kcore.share.local import LocalPersister
+from kcore.share.node import ShardServices, make_share_coordinator
 from kcore.share.persister import Persister
 from kcore.share.served_apis import share_state_apis
-from kcore.share.shard import ShareServices, ShareShard
 from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
 from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
 from kcore.transaction.local_markers import LocalMarkers
@@ -112,6 +113,7 @@ class Engine:
         partitions: the partitions of the topics.
         groups: the shards of `__consumer_offsets`.
         consumer_groups: the node's services for consumer groups; `consumer_groups.events` reports their changes.
+        share_groups: the node's services for share groups.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         share: the share coordinator, and the shards of `__share_group_state`.
         share_partitions: the delivery of records to share groups, and the share sessions.
@@ -162,19 +164,24 @@ class Engine:
             raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
         self._finish(CONSUMER_OFFSETS)
         self.consumer_groups = self._consumer_services()
+        self.share_groups = self._share_group_services()
         self.groups: Shards[GroupShard] = self._group_shards()
-        self.topics.listen(GroupTopics(self.groups, self.consumer_groups))
-        self.consumer_groups.metadata.loaded()
-        for index in range(self.groups.partitions):
-            self.groups.load(index, log.node_epoch)
+        self._load_groups()
         self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
-        self.share = ShareCoordinator(self._share_shard, self.pipeline)
+        self.share = make_share_coordinator(
+            config,
+            self.topics,
+            self.partitions.get,
+            self.share_groups_enabled,
+            ShardServices(self.pipeline, self.wheel, self.slices, self.now),
+        )
         self.topics.listen(ShareStateTopic(self.share, log.node_epoch))
         self.share_persister: Persister = LocalPersister(
             self.share, self.topics, self.control.internal_topics.ensure, self.wheel, self.now
         )
+        self.share_groups.persister = self.share_persister
         self._finish("groups, transactions and share state")
         self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
         self.fetch_sessions = FetchSessions(
@@ -192,6 +199,7 @@ class Engine:
             config.kcore_max_fetch_session_partitions,
         )
         self.topics.listen(self.share_partitions)
+        self.share_groups.on_left = self.share_partitions.member_left
         self.apis = ServedApis(self._deferred_apis())
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -209,6 +217,25 @@ class Engine:
             settings=self.control.group_configs,
             enabled=lambda: self.topics.feature_level("group.version") > 0,
             pipeline=self.pipeline,
+        )
+
+    def _load_groups(self) -> None:
+        """Starts to load the group shards, and forwards changes of topics and settings to them."""
+        self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.share_groups))
+        self.consumer_groups.metadata.loaded()
+        for index in range(self.groups.partitions):
+            self.groups.load(index, self.log.node_epoch)
+
+    def _share_group_services(self) -> ShareGroupServices:
+        def end_offset(topic: str, index: int) -> int | None:
+            partition = self.partitions.get(topic, index)
+            return None if partition is None else partition.high_watermark
+
+        return ShareGroupServices(
+            self.config,
+            settings=self.control.group_configs,
+            enabled=self.share_groups_enabled,
+            end_offset=end_offset,
         )
 
     @classmethod
@@ -297,7 +324,12 @@ class Engine:
                 index,
                 partition,
                 lambda context: GroupShard(
-                    context, self.config, self.topics, self._new_member_id, consumer=self.consumer_groups
+                    context,
+                    self.config,
+                    self.topics,
+                    self._new_member_id,
+                    consumer=self.consumer_groups,
+                    share=self.share_groups,
                 ),
                 pipeline=self.pipeline,
                 wheel=self.wheel,
@@ -329,30 +361,9 @@ class Engine:
             allows_background_commit=False,  # other components read the state of transactions outside its decisions
         )
 
-    def _share_shard(self, index: int) -> Shard[ShareShard]:
-        partition = self.partitions.get(SHARE_GROUP_STATE, index)
-        assert partition is not None, f"{SHARE_GROUP_STATE} was made with partition {index}"
-        services = ShareServices(self.config, self.topics, self.share_groups_enabled, self._prune_share_state)
-        return Shard(
-            SHARE_GROUP_STATE,
-            index,
-            partition,
-            lambda context: ShareShard(context, services),
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
-        )
-
     def share_groups_enabled(self) -> bool:
         """Returns True if the cluster's share.version enables share groups."""
         return self.topics.feature_level("share.version") > 0
-
-    def _prune_share_state(self, index: int, before_offset: int) -> None:
-        """Deletes the committed records of a partition of `__share_group_state` below an offset."""
-        partition = self.partitions.get(SHARE_GROUP_STATE, index)
-        if partition is not None:
-            partition.delete_before(min(before_offset, partition.high_watermark))
 
     def _coordinator_shards(self) -> Iterator[Shard[Any]]:
         """Yields every shard of every coordinator."""
@@ -416,6 +427,7 @@ class Engine:
                 verifier=OffsetsVerifier(self.transactions),
                 authorizer=self.authorizer,
                 consumer=self.consumer_groups,
+                share=self.share_groups,
             ),
         ]
         versions = self.control.api_versions()

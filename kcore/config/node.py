@@ -48,8 +48,8 @@ class Config(SecuritySettings):
     group_max_size: int = setting(INT_MAX, "Maximum number of members of a classic group.", low=1)
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),
-        "The served kinds of groups. Share and streams groups are never served, independent of this setting: their "
-        "APIs are not advertised. The default is Kafka's.",
+        "The served kinds of groups. Share groups are served if the feature share.version is on, independent of this "
+        "setting; streams groups are never served: their APIs are not advertised. The default is Kafka's.",
         choices=("classic", "consumer", "share", "streams"),
     )
 
@@ -88,6 +88,10 @@ class Config(SecuritySettings):
     group_share_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=1)
     group_share_max_size: int = setting(200, "Maximum number of members of a share group.", low=1, high=1_000)
     group_share_max_share_sessions: int = setting(2_000, "Maximum number of share sessions of the node.", low=1)
+    group_share_assignors: tuple[str, ...] = setting(("simple",), "The assignor of share groups; exactly one.")
+    group_share_initialize_retry_interval_ms: int = setting(
+        30_000, "Time after which an unconfirmed initialization of a share partition is requested again.", low=1
+    )
     group_share_assignment_interval_ms: int = setting(1_000, "Minimum time between two target assignments.", low=0)
     group_share_min_assignment_interval_ms: int = setting(0, "Minimum of a group's own setting.", low=0)
     group_share_max_assignment_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=0)

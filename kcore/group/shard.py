@@ -20,6 +20,9 @@ from kcore.group.offsets.loading import replay_run
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
 from kcore.group.offsets.replay import replay_marker, replay_pending_block
 from kcore.group.offsets.store import OffsetStore
+from kcore.group.share.group import ShareGroup
+from kcore.group.share.replay import REPLAY as SHARE_REPLAY
+from kcore.group.share.services import ShareGroupServices
 from kcore.group.side_effects import LiveValue
 from kcore.group.table import GroupTable
 from kcore.protocol.records import CONSUMER_OFFSETS, UnknownRecord, decode_key, decode_value
@@ -39,7 +42,7 @@ TOPIC_NAME = CONSUMER_OFFSETS
 ReplayFunction = Callable[["GroupShard", int, int, Any, Any], None]
 """Applies one record: (shard, offset, producer id or -1, typed key, typed value or None for a tombstone)."""
 
-REPLAY: dict[type, ReplayFunction] = {**CLASSIC_REPLAY, **CONSUMER_REPLAY, **OFFSETS_REPLAY}
+REPLAY: dict[type, ReplayFunction] = {**CLASSIC_REPLAY, **CONSUMER_REPLAY, **SHARE_REPLAY, **OFFSETS_REPLAY}
 """Every record type that group shards handle, by the class of its key."""
 
 
@@ -54,6 +57,7 @@ class GroupShard:
         max_record_bytes: the maximum that one decision may write, in bytes of one record batch.
         consumer: the services that consumer groups need; None: built from `config` and `topics`, for this shard
             alone.
+        share: the services that share groups need; None: built from `config`, for this shard alone.
 
     Attributes:
         groups: every group by id, counted by state.
@@ -61,6 +65,7 @@ class GroupShard:
         now: the time of the current round.
         completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
         consumer_rebalances: new group epochs of consumer groups since the load.
+        share_rebalances: new group epochs of share groups since the load.
     """
 
     __slots__ = (
@@ -78,6 +83,8 @@ class GroupShard:
         "offset_tables",
         "offsets",
         "regex_jobs",
+        "share",
+        "share_rebalances",
         "topics",
     )
 
@@ -89,6 +96,7 @@ class GroupShard:
         ids: Callable[[], str],
         max_record_bytes: int = 1_048_588,
         consumer: ConsumerServices | None = None,
+        share: ShareGroupServices | None = None,
     ) -> None:
         self.context = context
         self.config = config
@@ -101,10 +109,12 @@ class GroupShard:
         self.offset_tables = self.offsets.tables(self.groups)
         self.completed_rebalances = 0
         self.consumer_rebalances = 0
+        self.share_rebalances = 0
         self.consumer = ConsumerServices(config, topics) if consumer is None else consumer
+        self.share = ShareGroupServices(config) if share is None else share
         self.live = False
         self.regex_jobs: set[str] = set()
-        self._readers: dict[str, dict[str, None]] = {}  # topic name -> consumer groups that subscribe to it
+        self._readers: dict[str, dict[str, None]] = {}  # topic name -> consumer and share groups that subscribe to it
 
     def get_or_create_group(self, group_id: str) -> Group:
         """Returns the group of that id; creates a *simple group* if there is none: classic, Empty, no protocol type.
@@ -118,7 +128,7 @@ class GroupShard:
         return group
 
     def topic_subscribed(self, group_id: str, topic: str, subscribed: bool) -> None:
-        """Registers that a consumer group subscribes to a topic, or no longer does."""
+        """Registers that a consumer or share group subscribes to a topic, or no longer does."""
         if subscribed:
             self._readers.setdefault(topic, {})[group_id] = None
             return
@@ -128,12 +138,17 @@ class GroupShard:
             self._readers.pop(topic, None)
 
     def on_topic_changed(self, topic: str) -> None:
-        """Makes the consumer groups that subscribe to a created, grown or deleted topic check it at their next
-        heartbeat."""
+        """Makes the consumer and share groups that subscribe to a changed topic check it at their next heartbeat.
+
+        Args:
+            topic: a created, grown or deleted topic.
+        """
         for group_id in self._readers.get(topic, ()):
             group = self.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 group.refresh_at_ms = 0
+            elif isinstance(group, ShareGroup):
+                group.topics_changed()
 
     # ---- StateMachine
 

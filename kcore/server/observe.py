@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcore.group.classic.states import GroupState as ClassicState
 from kcore.group.consumer.states import GroupState as ConsumerState
 from kcore.group.group import GroupType
+from kcore.group.share.states import GroupState as ShareState
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState
@@ -31,6 +32,7 @@ COUNTER, GAUGE, HISTOGRAM = MetricKind
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
     GroupType.CONSUMER: tuple(state.value for state in ConsumerState),
+    GroupType.SHARE: tuple(state.value for state in ShareState),
 }
 """The states of each kind of group; a state without groups is exported as 0."""
 
@@ -41,7 +43,7 @@ SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 class ShardTotals:
     """Counters of shards over all their loads: a reloaded shard restarts at 0, but a metric must not."""
 
-    __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances")
+    __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances", "share_rebalances")
 
     def __init__(self) -> None:
         self.commits = 0
@@ -49,6 +51,7 @@ class ShardTotals:
         self.deletions = 0
         self.rebalances = 0
         self.consumer_rebalances = 0
+        self.share_rebalances = 0
 
     def add(self, machine: Any) -> None:
         """Adds the counters of one load of a shard."""
@@ -57,6 +60,7 @@ class ShardTotals:
         self.deletions += machine.offsets.deletions
         self.rebalances += machine.completed_rebalances
         self.consumer_rebalances += machine.consumer_rebalances
+        self.share_rebalances += machine.share_rebalances
 
 
 class Observer:
@@ -135,6 +139,7 @@ class Observer:
         """Iterates over every coordinator partition of this node."""
         yield from self.engine.groups
         yield from self.engine.transactions.shards or ()
+        yield from self.engine.share.shards or ()
 
     def machines(self) -> Iterator[Any]:
         """Iterates over the state machines of the loaded group shards."""
@@ -237,6 +242,14 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "kcore_consumer_group_rebalances_total", COUNTER, "New epochs of consumer groups.",
         lambda o: _one(o.totals().consumer_rebalances), (), GROUP + "consumer-group-rebalance-count",
+    ),
+    Metric(
+        "kcore_share_group_count", GAUGE, "Share groups (KIP-932).",
+        lambda o: o.groups_by_state(GroupType.SHARE), ("state",), GROUP + "share-group-count",
+    ),
+    Metric(
+        "kcore_share_group_rebalances_total", COUNTER, "New epochs of share groups.",
+        lambda o: _one(o.totals().share_rebalances), (), GROUP + "share-group-rebalance-count",
     ),
     # ---- offsets
     Metric(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kcore.broker.share.counters import ShareCounters
@@ -141,14 +142,18 @@ class SharePartitions(MetadataListener):
 
     # ---- events of the group coordinator
 
-    def member_left(self, group_id: str, member_id: str) -> None:
-        """Ends the session of a member that has left its group, or whose heartbeats stopped."""
-        self.sessions.close(SessionKey(group_id, member_id))
+    def member_left(self, group_id: str, member_id: str, last: bool) -> None:
+        """Schedules the end of the session of a member that has left its group, or whose heartbeats stopped.
 
-    def group_emptied(self, group_id: str) -> None:
-        """Gives up the share partitions of a group without members, since its offsets may be altered now."""
-        for share_partition in list(self._by_group.get(group_id, {}).values()):
-            self.drop(share_partition)
+        A group without members also gives up its share partitions, since its offsets may be altered then.
+        """
+        self.wheel.add(self.now.now_ms, partial(self._left, group_id, member_id, last))
+
+    def _left(self, group_id: str, member_id: str, last: bool) -> None:
+        self.sessions.close(SessionKey(group_id, member_id))
+        if last:
+            for share_partition in list(self._by_group.get(group_id, {}).values()):
+                self.drop(share_partition)
 
     def _release(self, session: ShareSession) -> None:
         for key in session.partitions:
