@@ -19,7 +19,7 @@ from kcore.protocol.messages.write_share_group_state import (
 )
 from kcore.share.batches import batches_of
 from kcore.share.persister import when_complete
-from kcore_ext.broker.share_runs import Change, Lock, ShareRuns
+from kcore_ext.broker.share.changes import Change, ShareRuns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kcore.broker.share.settings import ShareSettings
     from kcore.clock import Now
     from kcore.share.persister import Persister
+    from kcore_ext.broker.share.runs import Lock
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
