@@ -25,6 +25,7 @@ AREAS = {  # area -> the settings that its server needs: server-NAME.properties
     "migration": "",
     "offsets": "",
     "offsets_expiry": "expiry",
+    "share": "",
     "transactions": "",
     "transactions_timers": "timers",
     "wire": "",
