@@ -16,6 +16,19 @@ from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.broker.partition cimport PartitionCore
 from kcore_ext.broker.producers cimport any_aborted
 
+cdef enum:                      # fields of a partition of a response
+    PARTITION_INDEX = 0
+    HIGH_WATERMARK = 1
+    LAST_STABLE_OFFSET = 2
+    LOG_START_OFFSET = 3
+    ABORTED_TRANSACTIONS = 4
+    RECORDS = 5
+
+cdef enum:                      # fields of a topic of a response
+    TOPIC = 0
+    TOPIC_ID = 1
+    PARTITIONS = 2
+
 cdef bytes ZERO_UUID = bytes(16)
 
 
@@ -115,16 +128,15 @@ cdef class FetchReader:
         self._unknown_id = errors.UNKNOWN_TOPIC_ID
         self._unknown_partition = errors.UNKNOWN_TOPIC_OR_PARTITION
         self._denied = errors.TOPIC_AUTHORIZATION_FAILED
-        self._data = FieldLayout(
-            partition_data,
-            "partition_index",
-            "high_watermark",
-            "last_stable_offset",
-            "log_start_offset",
-            "aborted_transactions",
-            "records",
-        )
-        self._topic = FieldLayout(topic_response, "topic", "topic_id", "partitions")
+        self._data = FieldLayout(partition_data, {
+            PARTITION_INDEX: "partition_index",
+            HIGH_WATERMARK: "high_watermark",
+            LAST_STABLE_OFFSET: "last_stable_offset",
+            LOG_START_OFFSET: "log_start_offset",
+            ABORTED_TRANSACTIONS: "aborted_transactions",
+            RECORDS: "records",
+        })
+        self._topic = FieldLayout(topic_response, {TOPIC: "topic", TOPIC_ID: "topic_id", PARTITIONS: "partitions"})
 
     # ---- partitions of the request
 
@@ -228,12 +240,12 @@ cdef class FetchReader:
         stable = partition.last_stable_offset
         log_start = start
         aborted = () if params.read_committed else None
-        values[0] = <PyObject*>index
-        values[1] = <PyObject*>high_watermark
-        values[2] = <PyObject*>stable
-        values[3] = <PyObject*>log_start
-        values[4] = <PyObject*>aborted
-        values[5] = <PyObject*>records
+        values[PARTITION_INDEX] = <PyObject*>index
+        values[HIGH_WATERMARK] = <PyObject*>high_watermark
+        values[LAST_STABLE_OFFSET] = <PyObject*>stable
+        values[LOG_START_OFFSET] = <PyObject*>log_start
+        values[ABORTED_TRANSACTIONS] = <PyObject*>aborted
+        values[RECORDS] = <PyObject*>records
         return self._data.make(values)
 
     def _read_in_full(self, FetchItem item, FetchParams params, int64_t budget, bint first, Reading reading):
@@ -307,9 +319,9 @@ cdef class FetchReader:
             if last is None or not _same_topic(last, item):
                 data = []
                 name = item.topic or ""
-                values[0] = <PyObject*>name
-                values[1] = <PyObject*>item.topic_id
-                values[2] = <PyObject*>data
+                values[TOPIC] = <PyObject*>name
+                values[TOPIC_ID] = <PyObject*>item.topic_id
+                values[PARTITIONS] = <PyObject*>data
                 responses.append(self._topic.make(values))
             last = item
             data.append(answer)

@@ -54,7 +54,12 @@ cdef extern from "Python.h":
     uint32_t PyUnicode_READ_CHAR(object text, Py_ssize_t index)
 
 cdef bytes ZERO_UUID = bytes(16)
-cdef tuple PARTITION_FIELDS = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata")
+cdef dict PARTITION_FIELDS = {
+    PARTITION_INDEX: "partition_index",
+    COMMITTED_OFFSET: "committed_offset",
+    COMMITTED_LEADER_EPOCH: "committed_leader_epoch",
+    COMMITTED_METADATA: "committed_metadata",
+}
 
 cdef enum:
     OFFSET_METADATA_TOO_LARGE = 12
@@ -62,7 +67,7 @@ cdef enum:
     MAX_ENTRIES = 0x7FFFFFFF    # of a block; requests are far smaller, even if a length field says otherwise
 
 
-cdef FieldLayout unknown_shape = FieldLayout(None, *PARTITION_FIELDS)
+cdef FieldLayout unknown_shape = FieldLayout(None, PARTITION_FIELDS)
 cdef FieldLayout last_shape = unknown_shape  # partitions of one request have one class
 cdef dict shapes = {}                   # by class: one layout for each kind of request
 
@@ -80,8 +85,8 @@ cdef FieldLayout shape_of(object asked):
         found = unknown_shape
         if isinstance(asked, StructBase):
             schema = schema_of(<PyTypeObject*>cls)
-            if {<str>schema.names[i] for i in range(schema.n)}.issuperset(PARTITION_FIELDS):
-                found = shapes[cls] = FieldLayout(cls, *PARTITION_FIELDS)
+            if {<str>schema.names[i] for i in range(schema.n)}.issuperset(PARTITION_FIELDS.values()):
+                found = shapes[cls] = FieldLayout(cls, PARTITION_FIELDS)
     last_shape = <FieldLayout>found
     return last_shape
 

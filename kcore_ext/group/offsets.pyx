@@ -364,7 +364,20 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
 
 # ---- the partitions of a request
 
-cdef tuple FETCH_FIELDS = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+cdef enum:                      # fields of a response's partition
+    INDEX = 0
+    OFFSET = 1
+    LEADER_EPOCH = 2
+    METADATA = 3
+    ERROR_CODE = 4
+
+cdef dict FETCH_FIELDS = {
+    INDEX: "partition_index",
+    OFFSET: "committed_offset",
+    LEADER_EPOCH: "committed_leader_epoch",
+    METADATA: "metadata",
+    ERROR_CODE: "error_code",
+}
 cdef dict fetch_shapes = {}     # by the declared classes of responses, of which there are two
 
 
@@ -377,8 +390,8 @@ cdef FieldLayout fetch_shape(object answer_type):
         return <FieldLayout>fetch_shapes[answer_type]
     if isinstance(answer_type, type) and issubclass(answer_type, StructBase) and answer_type.__init__ is StructBase.__init__:
         schema = schema_of(<PyTypeObject*>answer_type)
-        if sorted([<str>schema.names[i] for i in range(schema.n)]) == sorted(FETCH_FIELDS):
-            shape = fetch_shapes[answer_type] = FieldLayout(answer_type, *FETCH_FIELDS)
+        if sorted([<str>schema.names[i] for i in range(schema.n)]) == sorted(FETCH_FIELDS.values()):
+            shape = fetch_shapes[answer_type] = FieldLayout(answer_type, FETCH_FIELDS)
     return shape
 
 
@@ -394,11 +407,11 @@ cdef object fetch_answer(object answer_type, FieldLayout shape, object index, ob
             metadata=metadata,
             error_code=code,
         )
-    values[0] = <PyObject*>index
-    values[1] = <PyObject*>offset
-    values[2] = <PyObject*>epoch
-    values[3] = <PyObject*>metadata
-    values[4] = <PyObject*>code
+    values[INDEX] = <PyObject*>index
+    values[OFFSET] = <PyObject*>offset
+    values[LEADER_EPOCH] = <PyObject*>epoch
+    values[METADATA] = <PyObject*>metadata
+    values[ERROR_CODE] = <PyObject*>code
     return shape.make(values)
 
 

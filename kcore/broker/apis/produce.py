@@ -33,10 +33,10 @@ from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending
 from kcore_ext.batch import CorruptBatchError, iter_entries
-from kcore_ext.broker.produce import ProduceCore
+from kcore_ext.broker.produce import ProduceFastPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import Partitions, TopicPartitions
@@ -69,8 +69,11 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
-    """Serves Produce. `ProduceCore` is the compiled fast path for common requests.
+class ProduceApi(Api[ProduceRequest, ProduceResponse]):
+    """Serves Produce.
+
+    The fast path serves requests whose batches are all valid and next in their sequence, outside of a transaction or in
+    one that is open in the partition.
 
     Args:
         partitions: the node's partitions.
@@ -88,6 +91,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         "_now",
         "_partitions",
         "_pipeline",
+        "fast",
         "partition_verifier",
         "verify_transactions",
     )
@@ -116,17 +120,18 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         self._now = now
         self._cluster = cluster
         self._authorizer = authorizer
-        super().__init__(
-            partitions.names,
-            partitions.ids,
-            pipeline,
-            now,
+        self.partition_verifier = partition_verifier
+        self.verify_transactions = verify_transactions
+        self.fast = ProduceFastPath(
+            self,
+            names=partitions.names,
+            ids=partitions.ids,
+            pipeline=pipeline,
+            now=now,
             allowed=None if authorizer is None else self._allowed,
             forbidden=CLUSTER_METADATA,
             decompress=decompress,
-        )
-        self.partition_verifier = partition_verifier
-        self.verify_transactions = verify_transactions
+        ).serve
 
     def error(
         self, context: RequestContext, request: ProduceRequest, code: ErrorCode, message: str | None = None
@@ -143,20 +148,13 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             ]
         )
 
-    def handle_generic(
-        self, context: RequestContext, request: ProduceRequest, decisions: Mapping[str, bool] | None = None
-    ) -> ProduceResponse | Pending | None:
-        """Serves any request: the generic path, which also defines the behaviour of the fast path in `ProduceCore`.
-
-        Args:
-            context: the request's context.
-            request: the request.
-            decisions: topic name -> the authorizer's decision, for topics that the fast path has checked.
+    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
+        """Finds partitions, verifies transactions and appends the batches; the response waits for the commit.
 
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
-        items, transactional = self._read(context, request, decisions or {})
+        items, transactional = self._read(context, request)
         if isinstance(items, KafkaError):
             return self._reply(request, self.error(context, request, items.code, items.message), True)
         if transactional:
@@ -183,7 +181,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
     # ---- reading the request
 
     def _read(
-        self, context: RequestContext, request: ProduceRequest, decisions: Mapping[str, bool]
+        self, context: RequestContext, request: ProduceRequest
     ) -> tuple[list[ProduceItem] | KafkaError, bool]:
         """Looks up the request's partitions and parses their batch headers.
 
@@ -195,7 +193,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         items = []
         transactional = False
         for topic in request.topic_data:
-            partitions, topic_error = self._find(context, topic, version, decisions)
+            partitions, topic_error = self._find(context, topic, version)
             for data in topic.partition_data:
                 header, error = None, topic_error
                 try:
@@ -215,7 +213,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         return items, transactional
 
     def _find(
-        self, context: RequestContext, topic: TopicProduceData, version: int, decisions: Mapping[str, bool]
+        self, context: RequestContext, topic: TopicProduceData, version: int
     ) -> tuple[TopicPartitions | None, KafkaError | None]:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
             partitions = self._partitions.ids.get(topic.topic_id)
@@ -223,13 +221,8 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
                 return None, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         else:
             partitions = self._partitions.names.get(topic.name)
-        if self._authorizer is not None:
-            name = topic.name if partitions is None else partitions.name
-            allowed = decisions.get(name)
-            if allowed is None:
-                allowed = self._allowed(context, name)
-            if not allowed:
-                return None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if not self._allowed(context, topic.name if partitions is None else partitions.name):
+            return None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return partitions, None
 
     def _allowed(self, context: RequestContext, topic: str) -> bool:
@@ -276,11 +269,11 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
             )
-        return self.answer_for(
+        return self.respond(
             context, request, ProduceResponse(responses=responses), failed, [item.partition for item in items]
         )
 
-    def answer_for(
+    def respond(
         self,
         context: RequestContext,
         request: ProduceRequest,
@@ -336,7 +329,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             log_start_offset=partition.log.log_start_offset,
         )
 
-    def not_taken(
+    def append_failed(
         self, context: RequestContext, partition: Partition, index: int, error: Exception
     ) -> PartitionProduceResponse:
         """Makes the response of a partition whose log refused a batch that had passed every check.

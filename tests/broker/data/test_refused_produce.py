@@ -242,7 +242,7 @@ class Strangers(RuleBasedStateMachine):
         assert self.code(self.world.call(sent, version)) in codes
         assert state(self.world) == before
         context = RequestContext(version)
-        again = self.world.engine.apis[ApiKey.PRODUCE].handle_generic(context, sent)
+        again = self.world.engine.apis[ApiKey.PRODUCE].handle(context, sent)
         self.world.settle()
         assert self.code(again.response if isinstance(again, Pending) else again) in codes
         assert state(self.world) == before
