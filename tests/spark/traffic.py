@@ -39,6 +39,7 @@ from kcore.protocol.messages.write_share_group_state import (
 )
 from kcore.protocol.messages.write_share_group_state import StateBatch, WriteShareGroupStateRequest, WriteStateData
 from kcore.runtime import Pending
+from kcore.share.state import SharePartitionKey, ShareState
 from kcore.spark.events.sources import ServerSource
 from kcore.spark.state.tables import group_shard_rows, share_state_rows, transaction_rows
 from tests import kit
@@ -391,6 +392,10 @@ class Traffic:
         topic = AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)
         self._sender.send(AlterShareGroupOffsetsRequest(group_id=group, topics=[topic]))
 
+    def _share_states(self) -> dict[SharePartitionKey, ShareState]:
+        shards = self._world.engine.share.shards
+        return {key: state for shard in shards or () for key, state in shard.machine.states.items()}
+
     def _share_state(self) -> None:
         """Reads or writes delivery states as a partition leader does."""
         info = self._world.engine.topics.by_name("t")
@@ -402,17 +407,26 @@ class Traffic:
             topics = [ReadStateData(topic_id=info.topic_id, partitions=[read])]
             self._sender.send(ReadShareGroupStateRequest(group_id=group, topics=topics))
             return
+        state = self._share_states().get(SharePartitionKey(group, info.topic_id, partition))
+        start_offset = max(0, -1 if state is None else state.start_offset)
+        counts = {
+            offset: -1 if of_batch in (2, 4) else count
+            for first, last, of_batch, count in (() if state is None else state.batches)
+            for offset in range(first, last + 1)
+        }
         batches = []
-        for _ in range(self._chance.randrange(4)):
-            first = self._chance.randrange(100)
-            state, count = self._chance.choice([0, 2, 4]), self._chance.randrange(1, 5)
-            last = first + self._chance.randrange(20)
-            batches.append(StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count))
+        first = start_offset + self._chance.randrange(60)
+        for offset in range(first, first + self._chance.randrange(20)):
+            if counts.get(offset, 0) >= 0:  # otherwise its delivery is complete
+                to, count = self._chance.choice([0, 2, 4]), counts.get(offset, 0) + 1
+                batches.append(
+                    StateBatch(first_offset=offset, last_offset=offset, delivery_state=to, delivery_count=count)
+                )
         written = WritePartition(
             partition=partition,
             state_epoch=-1,
             leader_epoch=-1,
-            start_offset=self._chance.choice([-1, self._chance.randrange(60)]),
+            start_offset=self._chance.choice([-1, start_offset + self._chance.randrange(4)]),
             delivery_complete_count=self._chance.randrange(-1, 9),
             state_batches=batches,
         )
