@@ -180,9 +180,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
 
     # ---- reading the request
 
-    def _read(
-        self, context: RequestContext, request: ProduceRequest
-    ) -> tuple[list[ProduceItem] | KafkaError, bool]:
+    def _read(self, context: RequestContext, request: ProduceRequest) -> tuple[list[ProduceItem] | KafkaError, bool]:
         """Looks up the request's partitions and parses their batch headers.
 
         Returns:

@@ -128,7 +128,9 @@ KINDS: Final[dict[str, Kind]] = {
         ERROR, "a share partition's leader epoch is lower than before", "its state was initialized again"
     ),
     "share-start-offset-went-back": Kind(
-        ERROR, "a share partition's start offset is lower than before", "its state was initialized again"
+        WARNING,
+        "a share partition's start offset is lower than before: a late write, which Kafka accepts before 4.4",
+        "its state was initialized again",
     ),
     "delivery-count-went-back": Kind(
         ERROR, "a snapshot has fewer deliveries of a record than the state before it", "its state was initialized again"
@@ -142,7 +144,7 @@ KINDS: Final[dict[str, Kind]] = {
     "share-state-without-group": Kind(
         WARNING,
         "a share partition has a state, and no group lists it",
-        "partitions of `__consumer_offsets` are missing or damaged; the state is newer than their ends",
+        "partitions of `__consumer_offsets` are missing, compacted or damaged; the state is newer than their ends",
     ),
     "share-initialization-not-completed": Kind(
         WARNING,

@@ -41,8 +41,8 @@ class Logs(NamedTuple):
         grace_ms: the tolerance for delays.
         decisions_since_ms: the time from which every transaction decision is known; None: no decision is known.
         decisions_until_ms: the newest timestamp of `__transaction_state`; -1 without it.
-        group_partitions: the number of partitions of `__consumer_offsets`; 0 if some are missing or damaged, so that a
-            group may be unknown.
+        group_partitions: the number of partitions of `__consumer_offsets`; 0 if some are missing, compacted or damaged,
+            so that a group may be unknown.
         knows_ids: True if every transactional id that exists at the end is known.
     """
 
@@ -88,7 +88,7 @@ class Logs(NamedTuple):
         until_ms = max((fact.end_ms for fact in own), default=-1)
         groups = [fact for fact in logs if fact.topic == CONSUMER_OFFSETS]
         without = {part.partition for part in parts if part.topic == CONSUMER_OFFSETS}
-        known = bool(groups) and _is_whole(groups, without) and all(fact.state != "damaged" for fact in groups)
+        known = bool(groups) and _is_whole(groups, without) and all(fact.state == "whole" for fact in groups)
         count = max(without | {fact.partition for fact in groups}) + 1 if known else 0
         return cls(spans, now_ms, grace_ms, since_ms, knows_ids, until_ms, count)
 
