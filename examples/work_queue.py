@@ -165,6 +165,7 @@ class Worker:
             self.report("archived" if delivery >= LIMIT else "failed", job, delivery)
 
     def acknowledge(self, place: tuple[bytes, int, int], kind: int) -> None:
+        """Sends one acknowledgement, which must succeed."""
         topic_id, index, offset = place
         batch = AcknowledgementBatch(first_offset=offset, last_offset=offset, acknowledge_types=[kind])
         partition = AcknowledgePartition(partition_index=index, acknowledgement_batches=[batch])
@@ -182,6 +183,7 @@ class Worker:
         self.session_epoch += 1
 
     def close_session(self) -> None:
+        """Closes the share session, which releases the records that this worker has not acknowledged."""
         if self.session_epoch:
             request = ShareAcknowledgeRequest(group_id=GROUP, member_id=self.member_id, share_session_epoch=-1)
             self.node.send(request)
@@ -208,9 +210,11 @@ class Threads:
             self.threads[-1].start()
 
     def kill(self, name: str) -> None:
-        self.killed[name].set()  # the worker neither acknowledges nor leaves: the lock of its record expires
+        """Ends a worker without a word: the lock of its record expires."""
+        self.killed[name].set()
 
     def stop(self) -> None:
+        """Stops all workers, and waits for them."""
         self.stopped.set()
         for thread in self.threads:
             thread.join()
@@ -235,9 +239,11 @@ class Processes:
         output.close()
 
     def kill(self, name: str) -> None:
-        self.processes[name].kill()  # the server notices the closed connection, and releases the record at once
+        """Kills a worker: the server notices the closed connection, and releases its record at once."""
+        self.processes[name].kill()
 
     def stop(self) -> None:
+        """Stops all workers, and waits for them."""
         for process in self.processes.values():
             process.terminate()
         for process, reader in zip(self.processes.values(), self.readers, strict=True):
