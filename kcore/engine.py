@@ -31,6 +31,7 @@ from kcore.group.consumer.services import ConsumerServices
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
 from kcore.group.share.services import ShareGroupServices
+from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.process_logging import fields, log_failure
@@ -113,6 +114,7 @@ class Engine:
         partitions: the partitions of the topics.
         groups: the shards of `__consumer_offsets`.
         consumer_groups: the node's services for consumer groups; `consumer_groups.events` reports their changes.
+        streams_groups: the node's services for streams groups.
         share_groups: the node's services for share groups.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         share: the share coordinator, and the shards of `__share_group_state`.
@@ -152,7 +154,7 @@ class Engine:
             slices=self.slices,
             now=self.now,
         )
-        self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid)
+        self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
         self.partitions = Partitions(
             log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
         )
@@ -164,6 +166,7 @@ class Engine:
             raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
         self._finish(CONSUMER_OFFSETS)
         self.consumer_groups = self._consumer_services()
+        self.streams_groups = self._streams_services()
         self.share_groups = self._share_group_services()
         self.groups: Shards[GroupShard] = self._group_shards()
         self._load_groups()
@@ -219,9 +222,18 @@ class Engine:
             pipeline=self.pipeline,
         )
 
+    def _streams_services(self) -> StreamsServices:
+        return StreamsServices(
+            self.config,
+            self.consumer_groups.metadata,
+            settings=self.control.group_configs,
+            enabled=lambda: self.topics.feature_level("streams.version") > 0,
+            topic_creator=self.control.application_topics,
+        )
+
     def _load_groups(self) -> None:
         """Starts to load the group shards, and forwards changes of topics and settings to them."""
-        self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.share_groups))
+        self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.streams_groups, self.share_groups))
         self.consumer_groups.metadata.loaded()
         for index in range(self.groups.partitions):
             self.groups.load(index, self.log.node_epoch)
@@ -329,6 +341,7 @@ class Engine:
                     self.topics,
                     self._new_member_id,
                     consumer=self.consumer_groups,
+                    streams=self.streams_groups,
                     share=self.share_groups,
                 ),
                 pipeline=self.pipeline,
@@ -409,6 +422,7 @@ class Engine:
                 internal_topics=INTERNAL_TOPICS,
                 pipeline=self.pipeline,
                 authorizer=self.authorizer,
+                slices=self.slices,
             ),
             *share_state_apis(self.share, self.topics, self.authorizer),
             *share_apis(
@@ -427,6 +441,7 @@ class Engine:
                 verifier=OffsetsVerifier(self.transactions),
                 authorizer=self.authorizer,
                 consumer=self.consumer_groups,
+                streams=self.streams_groups,
                 share=self.share_groups,
             ),
         ]

@@ -36,27 +36,27 @@ cdef bytes ZERO_UUID = bytes(16)
 cdef class FetchItem:
     """Documented in fetch_reader.pyi."""
 
-    def __init__(self, topic, bytes topic_id not None, asked, partition=None, error=0):
+    def __init__(self, topic, bytes topic_id not None, requested, partition=None, error=0):
         self.topic = topic
         self.topic_id = topic_id
-        self.index = asked.partition
-        self.ask(asked)
+        self.index = requested.partition
+        self.set_request(requested)
         self.partition = partition
         self.error = error
 
-    cpdef ask(self, asked):
-        self.current_leader_epoch = asked.current_leader_epoch
-        self.fetch_offset = asked.fetch_offset
-        self.last_fetched_epoch = asked.last_fetched_epoch
-        self.partition_max_bytes = asked.partition_max_bytes
+    cpdef set_request(self, requested):
+        self.current_leader_epoch = requested.current_leader_epoch
+        self.fetch_offset = requested.fetch_offset
+        self.last_fetched_epoch = requested.last_fetched_epoch
+        self.partition_max_bytes = requested.partition_max_bytes
 
 
 @cython.final
 cdef class SessionPartition(FetchItem):
     """Documented in fetch_reader.pyi."""
 
-    def __init__(self, topic, bytes topic_id not None, asked, bint uses_topic_ids=False):
-        FetchItem.__init__(self, topic, topic_id, asked)
+    def __init__(self, topic, bytes topic_id not None, requested, bint uses_topic_ids=False):
+        FetchItem.__init__(self, topic, topic_id, requested)
         self.name = (topic_id if uses_topic_ids else topic or "", self.index)
         self.high_watermark = -1
         self.local_log_start_offset = -1
@@ -67,7 +67,7 @@ cdef class SessionPartition(FetchItem):
         member.topic = item.topic
         member.topic_id = item.topic_id
         member.index = item.index
-        member.ask(item)
+        member.set_request(item)
         member.partition = item.partition
         member.error = item.error
         member.name = (item.topic_id if uses_topic_ids else item.topic or "", item.index)
@@ -75,17 +75,17 @@ cdef class SessionPartition(FetchItem):
         member.local_log_start_offset = -1
         return member
 
-    cpdef bint tell(self, told) except -1:
-        cdef int64_t high_watermark = told.high_watermark
-        cdef int64_t log_start = told.log_start_offset
-        cdef bint news = bool(told.records) or told.diverging_epoch.epoch >= 0
+    cpdef bint update(self, data) except -1:
+        cdef int64_t high_watermark = data.high_watermark
+        cdef int64_t log_start = data.log_start_offset
+        cdef bint news = bool(data.records) or data.diverging_epoch.epoch >= 0
         if self.high_watermark != high_watermark:
             news = True
             self.high_watermark = high_watermark
         if self.local_log_start_offset != log_start:
             news = True
             self.local_log_start_offset = log_start
-        if told.error_code:
+        if data.error_code:
             # After the error, the next response must include the partition with any high watermark.
             self.high_watermark = -1
             news = True
@@ -157,15 +157,15 @@ cdef class FetchReader:
             if name is not None and may_read is not None and not may_read(name):
                 error, found = self._denied, None
             partitions = () if found is None else found.partitions
-            for asked in topic.partitions:
+            for requested in topic.partitions:
                 item = FetchItem.__new__(FetchItem)
                 item.topic = name
                 item.topic_id = topic_id
-                item.index = asked.partition
-                item.current_leader_epoch = asked.current_leader_epoch
-                item.fetch_offset = asked.fetch_offset
-                item.last_fetched_epoch = asked.last_fetched_epoch
-                item.partition_max_bytes = asked.partition_max_bytes
+                item.index = requested.partition
+                item.current_leader_epoch = requested.current_leader_epoch
+                item.fetch_offset = requested.fetch_offset
+                item.last_fetched_epoch = requested.last_fetched_epoch
+                item.partition_max_bytes = requested.partition_max_bytes
                 item.error = error
                 if 0 <= item.index < len(partitions):
                     item.partition = partitions[item.index]
@@ -187,13 +187,13 @@ cdef class FetchReader:
     def read(self, list items not None, FetchParams params not None, bint sparse):
         cdef Reading reading = Reading.__new__(Reading)
         cdef FetchItem item
-        reading.told = told = []
+        reading.results = results = []
         for item in items:
             if item.partition is None:
                 reading.failed = True
-                told.append(self._refused(item.index, item.error))
+                results.append(self._refused(item.index, item.error))
             else:
-                told.append(self._read_generic(
+                results.append(self._read_generic(
                     item, params, params.max_bytes - reading.size_bytes, not reading.size_bytes, sparse, reading
                 ))
         return reading
@@ -289,22 +289,22 @@ cdef class FetchReader:
 
     # ---- responses
 
-    def news(self, list items not None, list told not None, dict members not None):
+    def news(self, list items not None, list results not None, dict members not None):
         cdef SessionPartition member
         cdef Py_ssize_t i
         for i in range(len(items)):
-            data = told[i]
+            data = results[i]
             if data is None:
                 continue
             member = items[i]
-            if not member.tell(data):
-                told[i] = None
+            if not member.update(data):
+                results[i] = None
             elif data.records:
                 del members[member.name]
                 members[member.name] = member
-        return self.by_topic(items, told)
+        return self.by_topic(items, results)
 
-    def by_topic(self, list items not None, list told not None):
+    def by_topic(self, list items not None, list results not None):
         cdef list responses = []
         cdef list data = None
         cdef FetchItem item
@@ -312,7 +312,7 @@ cdef class FetchReader:
         cdef Py_ssize_t i
         cdef PyObject* values[3]
         for i in range(len(items)):
-            answer = told[i]
+            answer = results[i]
             if answer is None:
                 continue
             item = items[i]

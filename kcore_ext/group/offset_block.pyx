@@ -253,7 +253,7 @@ cdef class OffsetBlock:
 
     # ---- building from a request
 
-    def add(self, str topic not None, bytes topic_id not None, partitions, list codes, answer_type, dict accepted):
+    def add(self, str topic not None, bytes topic_id not None, partitions, list codes, response_type, dict accepted):
         cdef list answers = []
         cdef FieldLayout shape
         cdef PyObject* shared
@@ -283,20 +283,20 @@ cdef class OffsetBlock:
                     if shared is not NULL:
                         answers.append(<object>shared)
                         continue
-            answer = answer_type(partition_index=index, error_code=code)
+            answer = response_type(partition_index=index, error_code=code)
             if code == 0 and type(index) is int and PyDict_Size(accepted) < SHARED_ANSWERS:
                 accepted[index] = answer
             answers.append(answer)
         return answers
 
-    def answer(self, list planned, bint with_topic_ids, topic_type, bint by_id, answer_type, dict accepted):
+    def topic_responses(self, list planned, bint with_topic_ids, topic_type, bint by_id, response_type, dict accepted):
         cdef list topics = []
         cdef tuple entry
         for entry in planned:
             asked, topic, codes = entry
             name = topic.name
             topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
-            partitions = self.add(name, topic_id, asked.partitions, codes, answer_type, accepted)
+            partitions = self.add(name, topic_id, asked.partitions, codes, response_type, accepted)
             if by_id:
                 topics.append(topic_type(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
             else:

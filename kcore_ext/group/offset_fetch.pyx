@@ -270,7 +270,7 @@ cdef class OffsetFetchFastPath:
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
         """Returns True if the i-th topic is unchanged; its entries begin at `place`, which is moved to their end."""
         cdef FieldLayout shape = self._old_partition if question.old else self._partition
-        cdef PyObject* answers = self._answers_of(known, question, i, name, topic_id)
+        cdef PyObject* answers = self._responses_of(known, question, i, name, topic_id)
         cdef Py_ssize_t size = length_of(indexes), first = place[0], at
         cdef PyObject* partitions = NULL
         cdef PyObject* index
@@ -311,7 +311,7 @@ cdef class OffsetFetchFastPath:
                     continue
                 topic_id = topic.topic_id
                 identity = <PyObject*>topic_id
-            answers = self._answers_of(known, question, i, <PyObject*>name, identity)
+            answers = self._responses_of(known, question, i, <PyObject*>name, identity)
             if len(partitions) != length_of(answers) or place + len(partitions) > PyList_GET_SIZE(known.entries):
                 return False
             at = 0
@@ -325,7 +325,7 @@ cdef class OffsetFetchFastPath:
             i += 1
         return i == PyList_GET_SIZE(known.topics)
 
-    cdef PyObject* _answers_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+    cdef PyObject* _responses_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL:
         """Returns the partitions of the i-th topic of a response; NULL if that is another topic."""
         cdef FieldLayout shape = self._old_topic if question.old else self._topic
@@ -352,7 +352,7 @@ cdef class OffsetFetchFastPath:
         if question.everything:
             if question.offsets is not NULL:
                 self._add_everything(question, topics, &making)
-        elif not self._add_asked(question, topics, &making):
+        elif not self._add_requested(question, topics, &making):
             return None
         response = self._response_of(question, topics)
         if question.pending is NULL and len(entries) + len(topics) <= MAX_PARTITIONS:
@@ -360,7 +360,7 @@ cdef class OffsetFetchFastPath:
                 self._remember(question, topics, entries, response, making.print)
         return response
 
-    cdef bint _add_asked(self, Question* question, list topics, Making* making) except -1:
+    cdef bint _add_requested(self, Question* question, list topics, Making* making) except -1:
         """Adds the requested topics; returns False if one of them is not the common case."""
         cdef Py_ssize_t i
         cdef PyObject* asked
@@ -417,7 +417,7 @@ cdef class OffsetFetchFastPath:
             note(making, <object>index, entry)
             if entry is not None and question.by_id and not belongs_to(entry, topic_id):
                 entry = None
-            give(answers, at, answer(shape, <object>index, entry, unstable))
+            give(answers, at, partition_response(shape, <object>index, entry, unstable))
         return answers
 
     cdef int _add_everything(self, Question* question, list topics, Making* making) except -1:
@@ -440,7 +440,7 @@ cdef class OffsetFetchFastPath:
             at = 0
             for index, entry in partitions.items():
                 note(making, index, <OffsetAndMetadata?>entry)
-                give(answers, at, answer(shape, index, <OffsetAndMetadata>entry, unstable))
+                give(answers, at, partition_response(shape, index, <OffsetAndMetadata>entry, unstable))
                 at += 1
             topics.append(self._topic_of(question, name, topic_id, answers, making))
         return 0
@@ -501,7 +501,7 @@ cdef inline int note(Making* making, object index, OffsetAndMetadata entry) exce
     return 0
 
 
-cdef inline object answer(FieldLayout shape, object index, OffsetAndMetadata entry, PyObject* unstable):
+cdef inline object partition_response(FieldLayout shape, object index, OffsetAndMetadata entry, PyObject* unstable):
     """Returns the response of a partition; `unstable` has the partitions of open transactions, NULL for none."""
     cdef PyObject* values[5]
     cdef object offset, leader_epoch

@@ -14,7 +14,7 @@ from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.share.batches import Batch, batches_of
 from kcore.share.state import SharePartitionKey
 from kcore.spark.audit.check import Check, Handler, Log
-from kcore.spark.audit.finding import Evidence, Fact
+from kcore.spark.audit.finding import Evidence, Observation
 from kcore.spark.audit.share_groups import group_number
 from kcore.spark.state.machines import share_machine
 
@@ -52,7 +52,7 @@ class ShareDelivery(Check):
         for key, state in self._machine.states.items():
             evidence = self._evidence[key]
             self.log.say(
-                Fact(
+                Observation(
                     "share-state",
                     group_number(key.group_id),
                     key.topic_id.hex(),

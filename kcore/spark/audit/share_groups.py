@@ -16,7 +16,7 @@ from kcore.protocol.records.share_group_state_partition_metadata import (
     ShareGroupStatePartitionMetadataValue,
 )
 from kcore.spark.audit.check import Check, Handler, Log
-from kcore.spark.audit.finding import Evidence, Fact, Finding, finding
+from kcore.spark.audit.finding import Evidence, Finding, Observation, finding
 from kcore_ext.util.java_hash import partition_for
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class ShareLists(Check):
             for name in LISTS:
                 for topic in getattr(value, f"{name}_topics"):
                     self.log.say(
-                        Fact(
+                        Observation(
                             "share-topic",
                             group_number(group_id),
                             topic.topic_id.hex(),
@@ -85,37 +85,38 @@ class ShareLists(Check):
                     )
 
 
-def compare_share(facts: Iterable[Fact], logs: Logs) -> Iterator[Finding]:
+def compare_share(observations: Iterable[Observation], logs: Logs) -> Iterator[Finding]:
     """Yields the findings about share groups with one number (see `group_number`)."""
-    states: list[Fact] = []
+    states: list[Observation] = []
     listed: set[tuple[str | None, str | None]] = set()
-    for fact in facts:
-        if fact.fact == "share-state":
-            states.append(fact)
+    for observation in observations:
+        if observation.kind == "share-state":
+            states.append(observation)
             continue
-        listed.add((fact.group_id, fact.place_topic))
-        age_ms = logs.now_ms - fact.timestamp_ms
-        if fact.state == "initializing" and age_ms > INITIALIZATION_MS + logs.grace_ms:
+        listed.add((observation.group_id, observation.target_topic))
+        age_ms = logs.now_ms - observation.timestamp_ms
+        if observation.state == "initializing" and age_ms > INITIALIZATION_MS + logs.grace_ms:
             yield finding(
                 "share-initialization-not-completed",
-                [fact.evidence],
-                f"Share partitions of {fact.place_topic} in group {fact.group_id} are initializing for {age_ms} ms.",
-                group_id=fact.group_id,
-                about=(fact.place_topic or "", fact.place_partition),
+                [observation.evidence],
+                f"Share partitions of {observation.target_topic} in group {observation.group_id} are initializing "
+                f"for {age_ms} ms.",
+                group_id=observation.group_id,
+                about=(observation.target_topic or "", observation.target_partition),
             )
     for state in states:
-        if (state.group_id, state.place_topic) not in listed and _would_be_listed(state, logs):
+        if (state.group_id, state.target_topic) not in listed and _would_be_listed(state, logs):
             yield finding(
                 "share-state-without-group",
                 [state.evidence],
-                f"{state.place_topic}-{state.place_partition} has a state in share group {state.group_id}, which does "
-                "not list it.",
+                f"{state.target_topic}-{state.target_partition} has a state in share group {state.group_id}, which "
+                "does not list it.",
                 group_id=state.group_id,
-                about=(state.place_topic or "", state.place_partition),
+                about=(state.target_topic or "", state.target_partition),
             )
 
 
-def _would_be_listed(state: Fact, logs: Logs) -> bool:
+def _would_be_listed(state: Observation, logs: Logs) -> bool:
     """Returns True if the log of the group is complete, and goes on after the state was created."""
     if not logs.group_partitions:
         return False
