@@ -41,7 +41,7 @@ class FrameCutter:
     Args:
         max_frame_bytes: the largest accepted length (`socket.request.max.bytes`).
         error: creates the exception for an invalid length.
-        check: called with the API key and the length of a long frame; raises if it is too long for the API.
+        check: called with the API key, the length and the received bytes of a long frame; raises if it is refused.
     """
 
     __slots__ = ("_buffer", "_check", "_error", "_max_frame_bytes", "_position")
@@ -50,7 +50,7 @@ class FrameCutter:
         self,
         max_frame_bytes: int,
         error: Callable[[str], Exception] = FrameError,
-        check: Callable[[int, int], None] = lambda api_key, size: None,
+        check: Callable[[int, int, int], None] = lambda api_key, size, received: None,
     ) -> None:
         self._check = check
         self._max_frame_bytes = max_frame_bytes
@@ -112,7 +112,7 @@ class FrameCutter:
             raise self._error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
         if size > CHECKED_BYTES and len(buffer) - position >= LENGTH_BYTES + KEY_BYTES:
             at = position + LENGTH_BYTES
-            self._check(int.from_bytes(buffer[at : at + KEY_BYTES], "big", signed=True), size)
+            self._check(int.from_bytes(buffer[at : at + KEY_BYTES], "big", signed=True), size, len(buffer) - at)
         end = position + LENGTH_BYTES + size
         if len(buffer) < end:
             return None
@@ -281,14 +281,14 @@ class ReferenceRequestQueue:
             self._serving = False
         return False
 
-    def _check_size(self, api_key: int, size: int) -> None:
-        """Refuses a frame that is too long for its API."""
+    def _check_size(self, api_key: int, size: int, received: int) -> None:
+        """Refuses a frame that is too long for its API once it needs more memory than the API allows."""
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:
             route = self.owner.route(api_key)
         if route is None:
             raise self._frame_error(f"a frame of {size} bytes with API key {api_key}, which is not served")
-        if size > route.max_request_bytes:
+        if size > route.max_request_bytes and received > route.max_request_bytes:
             raise self._frame_error(
                 f"a request of {size} bytes with API key {api_key}; {route.max_request_bytes} are accepted "
                 "(kcore.max.request.bytes)"

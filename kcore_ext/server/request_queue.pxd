@@ -89,7 +89,7 @@ cdef class RequestQueue:
     cdef const unsigned char* _start(self)
     cdef bint _is_late(self, int64_t* until_ns) except -1
     cdef bint _next(self) except -1
-    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size) except -1
+    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,

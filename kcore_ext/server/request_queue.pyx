@@ -357,7 +357,7 @@ cdef class RequestQueue:
         if size < 0 or size > self._max_frame_bytes:
             raise self._frame_error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
         if size > CHECKED_BYTES and left >= LENGTH_BYTES + KEY_BYTES:
-            self._check_size(start + LENGTH_BYTES, size)
+            self._check_size(start + LENGTH_BYTES, size, left - LENGTH_BYTES)
         if left < LENGTH_BYTES + size:
             return False
         if left == LENGTH_BYTES + size:
@@ -372,8 +372,11 @@ cdef class RequestQueue:
             self._request(start, size)
         return True
 
-    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size) except -1:
-        """Refuses a frame that is too long for its API, before the rest of it is received."""
+    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1:
+        """Refuses a frame that is too long for its API once it needs more memory than the API allows.
+
+        Until then the server waits for the rest, like Kafka.
+        """
         cdef int api_key = read_int16(frame)
         cdef ApiEntry route = None
         if 0 <= api_key < len(self._routes):
@@ -382,7 +385,7 @@ cdef class RequestQueue:
             route = self._owner.route(api_key)
         if route is None:
             raise self._frame_error(f"a frame of {size} bytes with API key {api_key}, which is not served")
-        if size > route.max_request_bytes:
+        if size > route.max_request_bytes and received > route.max_request_bytes:
             raise self._frame_error(
                 f"a request of {size} bytes with API key {api_key}; {route.max_request_bytes} are accepted "
                 "(kcore.max.request.bytes)"
