@@ -344,8 +344,8 @@ class Config(SecuritySettings):
     )
     kcore_max_request_bytes: int = setting(
         8_388_608,
-        "Maximum size of a request other than Produce. A client that sends a longer one is disconnected, as soon as "
-        "the length and the API key have arrived.",
+        "Maximum size of a request other than Produce. A client that sends more is disconnected once so many bytes of "
+        "the request have arrived.",
         low=65_536,
     )
     kcore_max_request_elements: int = setting(
