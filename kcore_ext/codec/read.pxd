@@ -7,7 +7,7 @@ cdef struct Reader:
     const unsigned char* at
     const unsigned char* end
     const char* reason      # set by the first failure, a static text
-    Py_ssize_t found        # the length or count that the reason speaks of; -1 for none
+    Py_ssize_t found  # the length or count that the reason refers to; -1 for none
 
 cdef object read_message(Plan* plan, const unsigned char* data, Py_ssize_t size, Py_ssize_t position)
 cdef int raise_failure(Reader* reader) except -1
