@@ -297,5 +297,5 @@ cdef class _Walk:
 
 def check_trees(int fd, uint32_t page_size, uint64_t last_page, bytes free, bytes main, uint64_t file_size,
                 uint64_t max_leaves, bint deep):
-    """See the stub."""
+    """Documented in the stub."""
     return _Walk(fd, page_size, last_page, file_size, max_leaves, deep).run(free, main)
