@@ -99,8 +99,8 @@ class SaslConnection(SecureConnection):
         elif api_key == ApiKey.SASL_HANDSHAKE:
             response = exchange.handshake(version, request.mechanism, self.server.engine.now.now_ms)
             if response.error_code:
-                answer = ResponseSlot(self._queue, served, version, correlation_id)
-                self._fail(answer, response, f"SASL mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
+                slot = ResponseSlot(self._queue, served, version, correlation_id)
+                self._fail(slot, response, f"SASL mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
             else:
                 self._queue.respond(served, version, correlation_id, response)
         else:
@@ -123,19 +123,19 @@ class SaslConnection(SecureConnection):
             ResponseSlot(self._queue, served, version, correlation_id), response, f"{name} before authentication"
         )
 
-    def _token(self, token: bytes, answer: ResponseSlot) -> None:
+    def _token(self, token: bytes, slot: ResponseSlot) -> None:
         exchange = self._exchange
         if exchange.blocking:
-            self._queue.defer(answer, parked=True)
+            self._queue.defer(slot, parked=True)
             future = self.server.loop.run_in_executor(None, exchange.evaluate, token)
-            future.add_done_callback(partial(self._evaluated, answer))
+            future.add_done_callback(partial(self._evaluated, slot))
             return
         try:
-            self._settle(answer, exchange.evaluate(token))
+            self._settle(slot, exchange.evaluate(token))
         except AuthenticationError as error:
-            self._not_authenticated(answer, error)
+            self._not_authenticated(slot, error)
 
-    def _evaluated(self, answer: ResponseSlot, future: asyncio.Future[bytes]) -> None:
+    def _evaluated(self, slot: ResponseSlot, future: asyncio.Future[bytes]) -> None:
         """Handles a token that was evaluated on another thread."""
         error = None if future.cancelled() else future.exception()
         if self._closing or future.cancelled():
@@ -143,17 +143,17 @@ class SaslConnection(SecureConnection):
         self.server.engine.now.update()
         if error is None:
             try:
-                self._settle(answer, future.result())
+                self._settle(slot, future.result())
             except AuthenticationError as refused:
-                self._not_authenticated(answer, refused)
+                self._not_authenticated(slot, refused)
         elif isinstance(error, AuthenticationError):
-            self._not_authenticated(answer, error)
+            self._not_authenticated(slot, error)
         else:
             # The error text may contain bytes that the client sent: log only the error's type.
             logger.error("SASL mechanism %s failed with %s", self._exchange.mechanism_name, type(error).__name__)
-            self._not_authenticated(answer, AuthenticationError("the server could not check the credentials"))
+            self._not_authenticated(slot, AuthenticationError("the server could not check the credentials"))
 
-    def _settle(self, answer: ResponseSlot, reply: bytes) -> None:
+    def _settle(self, slot: ResponseSlot, reply: bytes) -> None:
         """Handles a valid token, which continues or completes the exchange."""
         exchange, now = self._exchange, self.server.engine.now
         lifetime_ms = exchange.evaluated(now.now_ms, now.wall_ms)
@@ -168,23 +168,23 @@ class SaslConnection(SecureConnection):
                 extra=fields(connection=self.connection_id, principal=self.principal),
             )  # fmt: skip
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=reply, session_lifetime_ms=lifetime_ms)
-        self._queue.defer(answer)
-        answer.arrive(response)
+        self._queue.defer(slot)
+        slot.arrive(response)
 
-    def _not_authenticated(self, answer: ResponseSlot, error: AuthenticationError) -> None:
+    def _not_authenticated(self, slot: ResponseSlot, error: AuthenticationError) -> None:
         self._exchange.fail()
         response = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error))
-        self._fail(answer, response, str(error))
+        self._fail(slot, response, str(error))
 
-    def _fail(self, answer: ResponseSlot, response: Any, why: str) -> None:
+    def _fail(self, slot: ResponseSlot, response: Any, why: str) -> None:
         """Responds after a delay and closes the connection: guessing should take time (KIP-306)."""
         if self._exchange.state is not SaslState.FAILED:
             self._exchange.fail()
-        self._queue.defer(answer)
+        self._queue.defer(slot)
         self._refuse(f"SASL exchange failed: {why}")
         delay_ms = self.server.config.connection_failed_authentication_delay_ms
-        self.server.loop.call_later(delay_ms / 1000, self._send_failure, answer, response)
+        self.server.loop.call_later(delay_ms / 1000, self._send_failure, slot, response)
 
-    def _send_failure(self, answer: ResponseSlot, response: Any) -> None:
+    def _send_failure(self, slot: ResponseSlot, response: Any) -> None:
         if not self._closing:
-            answer.arrive(response)
+            slot.arrive(response)

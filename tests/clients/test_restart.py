@@ -28,7 +28,7 @@ def kill_and_start(server: ServerProcess) -> None:
 
 
 def produce_by_confluent(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all chunks; kills the server while each chunk but the last is in flight."""
+    """Sends all chunks; kills the server while each chunk but the last is being sent."""
     acked: list[str] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -51,7 +51,7 @@ def produce_by_confluent(server: ServerProcess, topic: str, chunks: Sequence[Seq
 
 
 def produce_by_kafka_python(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all chunks; kills the server while each chunk but the last is in flight."""
+    """Sends all chunks; kills the server while each chunk but the last is being sent."""
     producer = KafkaProducer(bootstrap_servers=server.bootstrap, reconnect_backoff_max_ms=200)
     try:
         futures = []
@@ -89,7 +89,7 @@ async def _produce_by_aiokafka(server: ServerProcess, topic: str, chunks: Sequen
 
 
 def produce_by_aiokafka(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all chunks; kills the server while each chunk but the last is in flight."""
+    """Sends all chunks; kills the server while each chunk but the last is being sent."""
     asyncio.run(_produce_by_aiokafka(server, topic, chunks))
 
 

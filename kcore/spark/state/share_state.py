@@ -14,7 +14,7 @@ from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapsho
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 
 UNCHANGED: Final = -1
-"""The value in an update of an epoch, an offset or a count that does not change."""
+"""The value of an unchanged epoch, offset or count in an update."""
 
 
 class StateBatch(NamedTuple):

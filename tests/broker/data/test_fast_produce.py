@@ -47,7 +47,7 @@ PARTITIONS = 2
 
 
 class Coordinator(ProduceVerifier):
-    """Coordinator that confirms one id, denies another, and answers others when the test says so."""
+    """Coordinator that confirms one id and denies another; the test sets the results for others."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -296,7 +296,7 @@ class Pair(RuleBasedStateMachine):
 
     @rule(code=st.sampled_from([ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.COORDINATOR_NOT_AVAILABLE]))
     def verified(self, code: ErrorCode) -> None:
-        """Makes the coordinator answer its oldest request."""
+        """Makes the coordinator complete its oldest request."""
         for node in self.nodes:
             assert isinstance(node.verifier, Coordinator)
             if node.verifier.asked:
@@ -319,7 +319,7 @@ class Pair(RuleBasedStateMachine):
         self.compare()
 
     def compare_questions(self) -> None:
-        """Checks that both paths authorize the same topics in the same order; a declined request is authorized again."""
+        """Checks that both paths authorize the same topics in order; a declined request is authorized again."""
         fast, generic = (node.authorizer.asked if node.authorizer else [] for node in self.nodes)
         assert list(dict.fromkeys(fast)) == list(dict.fromkeys(generic))
         for calls in (fast, generic):

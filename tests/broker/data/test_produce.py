@@ -339,7 +339,7 @@ def transactional(sequence: int = 0, producer: tuple[int, int] = (7, 0)) -> byte
 
 
 class Coordinator(ProduceVerifier):
-    """Coordinator that stores requests and answers them when the test says so."""
+    """Coordinator that stores requests until the test completes them."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

@@ -178,7 +178,7 @@ class PartitionMachine(RuleBasedStateMachine):
         answer = self.plane.send(request, 11)
         if hasattr(answer, "on_complete"):
             # The response is made and waits in the pipeline for the commit.
-            answer = self.plane.pipeline._answers[-1][1]
+            answer = self.plane.pipeline._responses[-1][1]
         return answer.responses[0].partition_responses[0]
 
     @rule(producer_id=st.integers(1, 3), epoch=st.integers(0, 3), commit=st.booleans(), version=st.sampled_from([0, 2]))

@@ -125,7 +125,7 @@ def test_a_failed_conversion_leaves_the_classic_group_as_it_was() -> None:
 
 
 def test_a_classic_member_that_does_not_rejoin_is_removed() -> None:
-    """After it is asked to rebalance, it has its rebalance timeout; heartbeats do not prolong it."""
+    """After the response that announces the rebalance, it has its rebalance timeout; heartbeats do not prolong it."""
     world = world_with("bidirectional")
     client = classic_alone(world)
     member = Member(world, "m1")
