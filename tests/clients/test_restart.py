@@ -102,8 +102,8 @@ PRODUCERS = {
 
 def ends_of(admin: AdminClient, topic: str) -> dict[int, int]:
     """Returns the end of each partition."""
-    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
-    return {part.partition: future.result(30).offset for part, future in admin.list_offsets(asked).items()}
+    requested = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+    return {part.partition: future.result(30).offset for part, future in admin.list_offsets(requested).items()}
 
 
 def committed_by(admin: AdminClient, group: str) -> dict[int, int]:

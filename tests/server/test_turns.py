@@ -33,7 +33,7 @@ def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkey
         raw.send(b"".join(raw.request(request, 4) for _ in range(REQUESTS)))
         if ends:
             raw.socket.shutdown(socket.SHUT_WR)
-        answers = [raw.answer(request, 4) for _ in range(REQUESTS)]
-    assert [correlation_id for correlation_id, _ in answers] == list(range(1, REQUESTS + 1))
-    assert {len(response.coordinators) for _, response in answers} == {20}
+        responses = [raw.answer(request, 4) for _ in range(REQUESTS)]
+    assert [correlation_id for correlation_id, _ in responses] == list(range(1, REQUESTS + 1))
+    assert {len(response.coordinators) for _, response in responses} == {20}
     assert turns > 0
