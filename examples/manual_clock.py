@@ -14,7 +14,7 @@ from kcore.runtime import Pending
 SESSION_MS = 45_000
 
 
-def join(engine: kcore.SyncEngine, name: str, member_id: str = "") -> Pending:
+def join(engine: kcore.EmbeddedNode, name: str, member_id: str = "") -> Pending:
     """Starts a join as a client does: first to get a member id, then with that id (KIP-394)."""
     request = JoinGroupRequest(
         group_id="workers",
@@ -31,7 +31,7 @@ def join(engine: kcore.SyncEngine, name: str, member_id: str = "") -> Pending:
     return join(engine, name, response.member_id)
 
 
-def beat(engine: kcore.SyncEngine, member: JoinGroupResponse) -> ErrorCode:
+def beat(engine: kcore.EmbeddedNode, member: JoinGroupResponse) -> ErrorCode:
     response = engine.send(
         HeartbeatRequest(group_id="workers", generation_id=member.generation_id, member_id=member.member_id)
     )

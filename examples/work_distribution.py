@@ -27,7 +27,7 @@ GROUP, TYPE, PROTOCOL = "crew", "jobs", "round-robin"
 class Worker:
     """One member of the group; `jobs` contains its current jobs."""
 
-    def __init__(self, engine: kcore.SyncEngine, name: str) -> None:
+    def __init__(self, engine: kcore.EmbeddedNode, name: str) -> None:
         self.engine = engine
         self.name = name
         self.member_id = ""

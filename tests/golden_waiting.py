@@ -2,7 +2,6 @@
 
 ALL_PARTS = {
     "admin/api_versions_list_what_clients_need",
-    "admin/list_groups_of_all_types",
 }
 
 WAITING = ALL_PARTS

@@ -12,7 +12,7 @@ import lmdb
 import pytest
 
 import kcore
-from kcore.errors import ConfigError, DataFolderError, KcoreError
+from kcore.errors import ConfigError, DataFolderError, EngineClosedError, KcoreError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from kcore.protocol.messages.create_topics import CreatableTopic
@@ -44,19 +44,19 @@ from tests.kit import (
 SMALL = {**QUICK, "offsets.topic.num.partitions": "3"}
 
 
-def state_of(engine: kcore.SyncEngine) -> dict[str, Any]:
+def state_of(engine: kcore.EmbeddedNode) -> dict[str, Any]:
     """Returns all client-visible state of the groups, offsets and records."""
     groups = sorted(group.group_id for group in engine.send(ListGroupsRequest()).groups)
     return {
         "groups": engine.send(DescribeGroupsRequest(groups=groups), 5).groups if groups else [],
         "offsets": {group: committed(engine, group) for group in groups},
-        "topics": {info.name: (info.topic_id, info.partitions) for info in engine.topics.all()},
+        "topics": {info.name: (info.topic_id, info.partitions) for info in engine.engine.topics.all()},
         "records": read_all(engine, "t"),
         "cluster": engine.send(MetadataRequest(topics=[])).cluster_id,
     }
 
 
-def populate(engine: kcore.SyncEngine) -> None:
+def populate(engine: kcore.EmbeddedNode) -> None:
     make_topic(engine, "t", 2)
     engine.send(produce("t", batch([b"one", b"two"])), 9)
     engine.send(commit("simple", {("t", 0): 2, ("t", 1): 7}, metadata="note"), 9)
@@ -87,7 +87,7 @@ def test_without_a_path_no_state_survives() -> None:
 
 
 async def test_an_engine_on_a_loop_keeps_its_state(tmp_path: Path) -> None:
-    async with kcore.open(tmp_path / "data", config=SMALL) as engine:
+    async with kcore.open_async(tmp_path / "data", config=SMALL) as engine:
         assert (await engine.send(create("t"))).topics[0].error_code == 0
         responses = await asyncio.gather(*(engine.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(50)))
         assert all(response.topics[0].partitions[0].error_code == 0 for response in responses)
@@ -97,7 +97,7 @@ async def test_an_engine_on_a_loop_keeps_its_state(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_await_does_not_cancel_the_request() -> None:
-    async with kcore.open(config=SMALL) as engine:
+    async with kcore.open_async(config=SMALL) as engine:
         await engine.send(create("t"))
         task = asyncio.ensure_future(engine.send(commit("g", {("t", 0): 5}), 9))
         await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_a_cancelled_await_does_not_cancel_the_request() -> None:
 
 
 async def test_a_produce_completes_a_poll_on_a_loop() -> None:
-    async with kcore.open(config=SMALL) as engine:
+    async with kcore.open_async(config=SMALL) as engine:
         await engine.send(create("t"))
         poll = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
         await asyncio.sleep(0)
@@ -167,15 +167,20 @@ async def test_objects_other_than_requests_are_refused(sent: Any, found: str) ->
         for _ in range(2):
             with pytest.raises(TypeError, match=f"^expected a request message, got {found}$"):
                 engine.send(sent)
-    async with kcore.open(config=SMALL) as engine:
+    async with kcore.open_async(config=SMALL) as engine:
         with pytest.raises(TypeError, match=f"^expected a request message, got {found}$"):
             await engine.send(sent, 0)
 
 
-def test_the_error_for_a_missing_with_states_the_usage() -> None:
-    with pytest.raises(AttributeError, match=r"no 'send': .* `with kcore\.open\(\.\.\.\) as engine`"):
-        kcore.open().send  # type: ignore[attr-defined]  # noqa: B018
-    assert not hasattr(kcore.open(), "anything")
+async def test_a_node_is_usable_at_once_and_without_a_with_block() -> None:
+    node = kcore.open(config=SMALL)
+    assert node.send(create("t")).topics[0].error_code == 0
+    node.close()
+    with pytest.raises(EngineClosedError):
+        node.send(create("u"))
+    other = await kcore.open_async(config=SMALL)
+    assert (await other.send(create("t"))).topics[0].error_code == 0
+    await other.close()
 
 
 def test_metadata_requests_of_embedded_clients_create_no_topics_unless_allowed() -> None:
@@ -236,9 +241,8 @@ def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 def test_a_failing_open_closes_the_folder(tmp_path: Path) -> None:
     with kcore.open(tmp_path / "data", config=SMALL):
         pass
-    other = kcore.open(tmp_path / "data", config={**SMALL, "cluster.id": "another"})
-    with pytest.raises(ConfigError, match="belongs to cluster"), other:
-        pass
+    with pytest.raises(ConfigError, match="belongs to cluster"):
+        kcore.open(tmp_path / "data", config={**SMALL, "cluster.id": "another"})
     with kcore.open(tmp_path / "data", config=SMALL):
         pass
 
@@ -294,7 +298,7 @@ def test_two_members_join_send_heartbeats_and_expire_in_virtual_time() -> None:
 
 async def test_virtual_time_works_on_a_loop() -> None:
     clock = kcore.ManualClock()
-    async with kcore.open(config={"offsets.topic.num.partitions": "1"}, clock=clock) as engine:
+    async with kcore.open_async(config={"offsets.topic.num.partitions": "1"}, clock=clock) as engine:
         member = (await engine.send(join("g"))).member_id
         joined = asyncio.ensure_future(engine.send(join("g", member)))
         await asyncio.sleep(0)

@@ -17,6 +17,8 @@ from kcore.config.node import Config
 from kcore.engine import Engine
 from kcore.group.classic.states import STATES
 from kcore.group.consumer.states import RECONCILIATION
+from kcore.group.share.states import PHASES
+from kcore.group.share.states import TRANSITIONS as SHARE_TRANSITIONS
 from kcore.protocol.api_keys import ApiKey, response_class
 from kcore.runtime.shard import TRANSITIONS
 from kcore.server.observe import METRICS
@@ -108,7 +110,10 @@ def states() -> str:
     for situation, step in RECONCILIATION.items():
         columns = ["yes" if holds else "no" for holds in situation[1:]]
         lines.append(f"| {situation.state.name} | {' | '.join(columns)} | {step.value} |")
-    lines += ["", *_diagram("Transactions", NAMES[EMPTY], transactions), *_diagram("Shards", "initial", shards)]
+    share = [(state.value, target.value) for state, targets in SHARE_TRANSITIONS.items() for target in targets]
+    phases = [(phase.value, target.value) for phase, targets in PHASES.items() for target in targets]
+    lines += ["", *_diagram("Share groups", "Empty", share), *_diagram("State of a share partition", "absent", phases)]
+    lines += [*_diagram("Transactions", NAMES[EMPTY], transactions), *_diagram("Shards", "initial", shards)]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -34,7 +34,7 @@ class ErrorCode(IntEnum):
     MESSAGE_TOO_LARGE = 10, "A record batch is larger than the server accepts."
     STALE_CONTROLLER_EPOCH = 11, "The request comes from a former controller."
     OFFSET_METADATA_TOO_LARGE = 12, "The text beside the committed offset is too long."
-    NETWORK_EXCEPTION = 13, "The connection broke before an answer came."
+    NETWORK_EXCEPTION = 13, "The connection broke before the response."
     COORDINATOR_LOAD_IN_PROGRESS = 14, "The coordinator is still loading its state."
     COORDINATOR_NOT_AVAILABLE = 15, "The coordinator cannot be reached at the moment."
     NOT_COORDINATOR = 16, "This node does not coordinate the group or transaction."
@@ -85,7 +85,7 @@ class ErrorCode(IntEnum):
     DELEGATION_TOKEN_AUTH_DISABLED = 61, "Delegation tokens are not enabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, "There is no such delegation token."
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, "Neither owner nor renewer of the delegation token."
-    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, "Delegation tokens cannot be asked for over this connection."
+    DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, "Delegation tokens cannot be requested over this connection."
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, "Not authorized for the delegation token."
     DELEGATION_TOKEN_EXPIRED = 66, "The delegation token has expired."
     INVALID_PRINCIPAL_TYPE = 67, "The type of principal is not supported."
@@ -93,14 +93,14 @@ class ErrorCode(IntEnum):
     GROUP_ID_NOT_FOUND = 69, "There is no such group."
     FETCH_SESSION_ID_NOT_FOUND = 70, "There is no such fetch session."
     INVALID_FETCH_SESSION_EPOCH = 71, "The epoch of the fetch session is not the expected one."
-    LISTENER_NOT_FOUND = 72, "The leader has no listener of the name that was asked on."
+    LISTENER_NOT_FOUND = 72, "The leader has no listener of the name that the request used."
     TOPIC_DELETION_DISABLED = 73, "Topics cannot be deleted on this server."
     FENCED_LEADER_EPOCH = 74, "The leader epoch is older than the server's."
     UNKNOWN_LEADER_EPOCH = 75, "The leader epoch is newer than the server's."
     UNSUPPORTED_COMPRESSION_TYPE = 76, "The client cannot read the partition's compression."
     STALE_BROKER_EPOCH = 77, "The broker's epoch is out of date."
     OFFSET_NOT_AVAILABLE = 78, "The new leader does not know yet how far the log is committed."
-    MEMBER_ID_REQUIRED = 79, "Join again with the member id of this answer."
+    MEMBER_ID_REQUIRED = 79, "Join again with the member id of this response."
     PREFERRED_LEADER_NOT_AVAILABLE = 80, "The preferred leader is not available."
     GROUP_MAX_SIZE_REACHED = 81, "The group is full."
     FENCED_INSTANCE_ID = 82, "Another member has taken over the group.instance.id."
@@ -164,6 +164,45 @@ COORDINATOR_AWAY: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 """Errors of a missing or loading coordinator, after which a client looks up the coordinator again."""
+
+
+RETRIABLE: Final = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        ErrorCode.ELECTION_NOT_NEEDED,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+    }
+)
+"""Errors after which the same request may succeed later, as in Kafka's own clients."""
 
 
 def code_name(code: int) -> str:

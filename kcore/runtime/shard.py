@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
-from kcore.log.errors import LogError
+from kcore.log.errors import CorruptLogError, LogError
 from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
+
+RELOAD_DELAY_MS = 1_000  # after a load that failed for lack of memory, or because the log could not be read
 
 
 class ShardState(Enum):
@@ -402,18 +405,23 @@ class Shard(ShardCore, Generic[M]):
             report.elapsed_ms = self._now.update() - started_ms
         except Exception as error:
             self._transition(ShardState.FAILED, "load failed")
-            log_failure(
-                logger,
-                error,
-                "shard %s-%d cannot be loaded and refuses every request; "
-                "stop the server and run `kcore log repair` to skip the unreadable records",
-                self.topic,
-                self.index,
-            )
+            self._report_failed_load(error)
             return
         self.machine, self.report = machine, report
         self._transition(ShardState.ACTIVE, "loaded")
         self.perform(self._loaded)
+
+    def _report_failed_load(self, error: Exception) -> None:
+        """Logs a failed load; repeats it soon if the log was not readable, which damage does not explain."""
+        if isinstance(error, CorruptLogError) or not isinstance(error, (LogError, MemoryError)):
+            hint = "stop the server and run `kcore log repair` to skip the unreadable records"
+        else:
+            hint = f"the load is repeated in {RELOAD_DELAY_MS} ms"
+            with contextlib.suppress(MemoryError):  # the engine loads failed shards again in any case, but later
+                self._wheel.add(self._now.now_ms + RELOAD_DELAY_MS, self.load_again)
+        log_failure(
+            logger, error, "shard %s-%d cannot be loaded and refuses every request; %s", self.topic, self.index, hint
+        )
 
     def _loaded(self) -> None:
         self.machine.on_loaded()

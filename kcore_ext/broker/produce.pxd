@@ -36,7 +36,7 @@ cdef class AppendLimits:
 @cython.final
 cdef class Batches:
     cdef Batch* items
-    cdef Py_ssize_t count, room
+    cdef Py_ssize_t count, room, size_bytes
 
     cdef Batch* add(self) except NULL
 
@@ -50,6 +50,7 @@ cdef class ProduceFastPath:
     cdef object _allowed
     cdef object _forbidden
     cdef object _decompress
+    cdef Py_ssize_t _decompress_left        # bytes that may still be decompressed for this request
     cdef int64_t _round             # number of checked requests; marks the producers of their partitions
     cdef FieldLayout _request
     cdef FieldLayout _topic

@@ -51,6 +51,10 @@ cdef enum:
     FIRST_VERSION_WITH_TOPIC_IDS = 13
     FIRST_VERSION = 3
     NO_TIMESTAMP = -1
+    # A longer request goes to the generic path, which appends in slices:
+    FAST_BATCHES = 512
+    FAST_BYTES = 4_194_304
+    FAST_DECOMPRESSED_BYTES = 4_194_304
 
 cdef enum:                          # fields of a request
     TOPIC_DATA = 0
@@ -200,6 +204,7 @@ cdef class ProduceFastPath:
         cdef Batches batches = Batches.__new__(Batches)
         cdef int version = context.api_version
         cdef Py_ssize_t i
+        self._decompress_left = FAST_DECOMPRESSED_BYTES
         if type_of(<PyObject*>request) is not self._request.type or version < FIRST_VERSION:
             return None
         if not self.collect(context, <PyObject*>request, version, batches):
@@ -272,6 +277,9 @@ cdef class ProduceFastPath:
                 return False
             if not self.check_header(batch, (<PartitionCore>batch.partition).config.limits, version):
                 return False
+            batches.size_bytes += PyBytes_GET_SIZE(<object>batch.records)
+            if batches.count > FAST_BATCHES or batches.size_bytes > FAST_BYTES:
+                return False
         return True
 
     cdef bint find_partition(self, Batch* batch, object found) except -1:
@@ -321,6 +329,12 @@ cdef class ProduceFastPath:
             or (batch.producer_id >= 0 and batch.base_sequence < 0)
         )
 
+    def _decompress_bounded(self, codec, data, Py_ssize_t max_size_bytes):
+        """Decompresses records; a request may decompress at most `FAST_DECOMPRESSED_BYTES` here."""
+        records = self._decompress(codec, data, min(max_size_bytes, self._decompress_left))
+        self._decompress_left -= len(records)
+        return records
+
     cdef bint check_records(self, Batch* batch) except -1:
         """Checks the CRC and the records of a batch: it is valid and is appended unchanged."""
         cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(<object>batch.records)
@@ -331,7 +345,7 @@ cdef class ProduceFastPath:
         if batch.codec:
             try:
                 found.earliest_ms, found.latest_ms, found.keyless, consecutive = survey(
-                    <object>batch.records, decompress=self._decompress
+                    <object>batch.records, decompress=self._decompress_bounded
                 )
             except CorruptBatchError:
                 return False

@@ -15,7 +15,22 @@ import pytest
 import kcore
 from kcore.broker.metadata.names import METADATA_TOPIC_ID
 from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey, PartitionLog, verify_folder
-from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, LOG_KEY, META_DB, PARTITION_PREFIX, SNAP_DB, SNAP_KEY, U32, U64
+from kcore.log.lmdb_layout import (
+    DROPPED_PREFIX,
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    JOURNAL_DB,
+    LOG_DB,
+    LOG_KEY,
+    META_DB,
+    NEXT_NUMBER_KEY,
+    NODE_EPOCH_KEY,
+    PARTITION_PREFIX,
+    SNAP_DB,
+    SNAP_KEY,
+    U32,
+    U64,
+)
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
 from tests.cli.conftest import populate
@@ -204,6 +219,56 @@ def test_a_journal_with_an_unknown_number_is_refused(run: Run, folder: Path) -> 
         LmdbLogEngine(folder)
     (loss,) = repair(run, folder)
     assert (loss["loss"], loss["detail"], loss["records"]) == ("orphan", "batches of unknown partition number 901", 1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (FORMAT_KEY, None),
+        (FORMAT_KEY, b""),
+        (FORMAT_KEY, b"\x03"),
+        (FORMAT_KEY, bytes(4)),
+        (FORMAT_KEY, b"\x40\0\0\x03"),
+        (NODE_EPOCH_KEY, None),
+        (NODE_EPOCH_KEY, b"\0\0\0\1"),
+        (NEXT_NUMBER_KEY, None),
+        (NEXT_NUMBER_KEY, b"\0\0\0"),
+        (NEXT_NUMBER_KEY, bytes(4)),
+        (DROPPED_PREFIX + b"\0\1", b""),
+        (DROPPED_PREFIX + bytes(5), b""),
+    ],
+)
+def test_damaged_versions_and_counters_are_replaced(run: Run, folder: Path, key: bytes, value: bytes | None) -> None:
+    edit(folder, META_DB, (key, value))
+    with pytest.raises(DataFolderError):
+        LmdbLogEngine(folder)
+    assert repair(run, folder) == []
+    assert served(folder) == (VALUES, OFFSETS)
+
+
+def test_a_folder_of_a_newer_version_is_not_repaired(run: Run, folder: Path) -> None:
+    edit(folder, META_DB, (FORMAT_KEY, U32.pack(FORMAT_VERSION + 1)))
+    ran = run("log", "repair", folder, "--yes")
+    assert (ran.status, "a newer format version than this version of kcore knows" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("database", [LOG_DB, META_DB, SNAP_DB])
+def test_a_missing_database_is_made_again(run: Run, folder: Path, database: bytes) -> None:
+    before = served(folder)
+    with lmdb.open(str(folder), max_dbs=8) as env:
+        db = env.open_db(database)
+        with env.begin(write=True) as txn:
+            txn.drop(db)
+    with pytest.raises(DataFolderError, match="not kcore's"):
+        LmdbLogEngine(folder)
+    losses = repair(run, folder)
+    assert [loss["detail"] for loss in losses if loss["loss"] == "page"] == (
+        [] if database == SNAP_DB else [f"database {database.decode()} is missing"]
+    )
+    if database == SNAP_DB:
+        assert (losses, served(folder)) == ([], before)
+    else:
+        LmdbLogEngine(folder).close()
 
 
 def test_the_whole_part_of_a_damaged_journal_is_recovered(run: Run, folder: Path) -> None:

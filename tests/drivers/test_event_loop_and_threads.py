@@ -221,14 +221,14 @@ def test_waiting_threads_get_the_error_of_a_closed_engine() -> None:
 
 
 async def test_waiting_tasks_get_the_error_of_a_closed_engine() -> None:
-    async with kcore.open(config=SMALL) as engine:
+    async with kcore.open_async(config=SMALL) as engine:
         await engine.send(create("t"))
         parked = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
         cancelled = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         cancelled.cancel()
-        engine.close()
+        await engine.close()
         with pytest.raises(EngineClosedError):
             await parked
         with pytest.raises(asyncio.CancelledError):

@@ -103,7 +103,7 @@ def test_rebalances_are_logged_at_info_and_every_state_at_debug(stream: io.Strin
     assert any("loading -> active" in str(event["message"]) for event in shards)
 
 
-def _join_alone(engine: kcore.embed.SyncEngine) -> tuple[str, int]:
+def _join_alone(engine: kcore.EmbeddedNode) -> tuple[str, int]:
     from kcore.runtime import Pending
     from tests.kit import join, new_member, sync
 

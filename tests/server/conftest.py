@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.server.half_open import Tls
 from tests.server.live import LiveServer, server_log
 
 
@@ -33,3 +35,16 @@ def log_lines() -> Iterator[list[str]]:
     """Yields the lines that servers log."""
     with server_log() as lines:
         yield lines
+
+
+@pytest.fixture
+def tls(serve: Callable[..., LiveServer], tmp_path: Path) -> Callable[..., Tls]:
+    """Starts servers with a TLS listener: `tls({setting: value})`."""
+    return lambda settings=None: Tls(serve, tmp_path, settings or {})
+
+
+@pytest.fixture
+def peers() -> Iterator[ExitStack]:
+    """Closes sockets at the end of a test."""
+    with ExitStack() as stack:
+        yield stack

@@ -18,6 +18,8 @@ from tests.tidy.rules import ALLOWED, ROOT, RULES, TABLE_LIMIT, glossary_terms, 
 
 MAX_FILE_LINES = 620
 """Files have about 600 lines; a slightly longer coherent module need not be split."""
+GENERATED = "Made by tools/"
+"""The first line of a generated file says so: no person reads it from top to bottom."""
 MAX_FUNCTION_LINES = 70
 MAX_SUBJECT_LENGTH = 72
 FIRST_CHECKED_COMMIT = "6916a37"
@@ -71,7 +73,12 @@ def test_no_retired_name_returns() -> None:
 
 
 def test_files_are_about_600_lines_at_most() -> None:
-    long = {str(path): lines for path in SOURCES if (lines := path.read_text().count("\n")) > MAX_FILE_LINES}
+    texts = {path: path.read_text() for path in SOURCES}
+    long = {
+        str(path): lines
+        for path, text in texts.items()
+        if (lines := text.count("\n")) > MAX_FILE_LINES and GENERATED not in text.partition("\n")[0]
+    }
     assert not long
 
 

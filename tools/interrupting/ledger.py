@@ -114,7 +114,6 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.reopened = 0
-        self._opening: Any = None
         self.engine: Any = None
         self.open()
         self.offsets = 0  # the last offset that was sent
@@ -147,8 +146,7 @@ class Ledger:
 
     def open(self) -> None:
         """Opens the folder."""
-        self._opening = kcore.open(self.path, config=SETTINGS)
-        self.engine = self._opening.__enter__()
+        self.engine = kcore.open(self.path, config=SETTINGS)
 
     def close(self) -> None:
         """Closes the engine."""

@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
+from kcore.config.node import Config
 from kcore.protocol.api_keys import ApiKey, request_class
 from tests.kit import batch
 from tools.request_costs.state import WIDE_PARTITIONS, State
 
 LIMIT_BYTES = 1_000_000
+MAX_ELEMENTS = Config().kcore_max_request_elements - 10
+"""Entries of a request; its other array elements are a few."""
 
 
 class Case(NamedTuple):
@@ -91,7 +94,7 @@ class Cases:
         """Yields the case with the maximum number of entries."""
         if version < 0:
             version = int(self.state.engine.apis[key].versions[1])
-        return Case(key, what, version, [largest(build, version, most)])
+        return Case(key, what, version, [largest(build, version, min(most, MAX_ELEMENTS))])
 
     # ---- partitions
 
@@ -275,7 +278,7 @@ class Cases:
             transactional_id=transactional_id, producer_id=owner.producer_id, producer_epoch=owner.producer_epoch,
             committed=True,
         )  # fmt: skip
-        yield Case(ApiKey.END_TXN, "of 10,000 partitions", 4, [adding(WIDE_PARTITIONS), end])
+        yield Case(ApiKey.END_TXN, "of 10,000 partitions", 3, [adding(WIDE_PARTITIONS), end])
         markers = request_class(ApiKey.WRITE_TXN_MARKERS)
         marker, named = struct_of(markers, "markers"), struct_of(markers, "markers.topics")
         yield self.of(

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.broker.data.append import RecordsRefusedError, append, read_header
+from kcore.broker.data.decompression import DecompressionBudget
+from kcore.broker.data.long_produce import LongProduce
 from kcore.broker.data.transactional_produce import ProduceItem, TransactionalProduce
 from kcore.broker.metadata.names import CLUSTER_METADATA
 from kcore.errors import CloseConnectionError, KafkaError
@@ -156,7 +158,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """
         items, transactional = self._read(context, request)
         if isinstance(items, KafkaError):
-            return self._reply(request, self.error(context, request, items.code, items.message), True)
+            return self.reply(request, self.error(context, request, items.code, items.message), True)
         if transactional:
             return self._handle_transactional(context, request, items)
         return self.finish(context, request, items)
@@ -166,7 +168,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """The time of the round, ms since the epoch."""
         return self._now.wall_ms
 
-    def _reply(self, request: ProduceRequest, response: ProduceResponse, failed: bool) -> ProduceResponse | None:
+    def reply(self, request: ProduceRequest, response: ProduceResponse, failed: bool) -> ProduceResponse | None:
         """Returns the response; None with acks=0.
 
         Raises:
@@ -237,7 +239,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             and not self._authorizer.allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         ):
             error = self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            return self._reply(request, error, True)
+            return self.reply(request, error, True)
         return TransactionalProduce(self, context, request, items).start()
 
     # ---- appends
@@ -247,29 +249,24 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     ) -> ProduceResponse | Pending | None:
         """Appends the batches without an error and makes the response for all partitions.
 
+        A long request is appended in slices. The batches of each part are durable together.
+
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
-        acks = request.acks
+        result: ProduceResponse | Pending | None
+        result = LongProduce(self, context, request, items).start(self._partitions.slices)
+        return result
+
+    def append_item(
+        self, context: RequestContext, item: ProduceItem, acks: int, budget: DecompressionBudget
+    ) -> PartitionProduceResponse:
+        """Appends the batch of one partition, and makes its response."""
         by_admin = context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
-        failed = False
-        responses: list[TopicProduceResponse] = []
-        following = iter(items)
-        for topic in request.topic_data:
-            results = []
-            for _ in topic.partition_data:
-                item = next(following)
-                result = self._append(item, acks, by_admin)
-                if result.error_code:
-                    failed = True
-                    self._name_leader(context, item.partition, result)
-                results.append(result)
-            responses.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
-            )
-        return self.respond(
-            context, request, ProduceResponse(responses=responses), failed, [item.partition for item in items]
-        )
+        response = self._append(item, acks, by_admin, budget)
+        if response.error_code:
+            self._name_leader(context, item.partition, response)
+        return response
 
     def respond(
         self,
@@ -285,7 +282,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
         if request.acks == 0:
-            return self._reply(request, response, failed)
+            return self.reply(request, response, failed)
         if failed and context.api_version >= FIRST_VERSION_WITH_LEADER:
             response.node_endpoints = self._endpoints(context, response)
         if not any(partition is not None and partition.dirty for partition in partitions):
@@ -294,8 +291,10 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         self._pipeline.respond_after_commit(pending, response)
         return pending
 
-    def _append(self, item: ProduceItem, acks: int, by_admin: bool) -> PartitionProduceResponse:
-        """Appends the batch of one partition and makes its response."""
+    def _append(
+        self, item: ProduceItem, acks: int, by_admin: bool, budget: DecompressionBudget
+    ) -> PartitionProduceResponse:
+        """Appends the batch of one partition unless it is refused."""
         partition, header = item.partition, item.header
         index = item.data.index
         if item.error is not None:
@@ -309,12 +308,21 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         if partition.recovering or partition.closed:
             return refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if partition.internal and not header.attributes & CONTROL:
-            fault = unreadable_record(partition.topic, item.data.records or b"")
+            try:
+                fault = unreadable_record(partition.topic, item.data.records or b"", budget)
+            except KafkaError as error:
+                return refused_by_log(partition, index, error)
             if fault is not None:
                 return refused(index, ErrorCode.INVALID_RECORD, fault)
         try:
             base_offset, append_time_ms = append(
-                partition, item.data.records or b"", header, self._now.wall_ms, item.guard, self.verify_transactions
+                partition,
+                item.data.records or b"",
+                header,
+                self._now.wall_ms,
+                item.guard,
+                self.verify_transactions,
+                budget.decompress,
             )
         except (KafkaError, LogError) as error:
             return refused_by_log(partition, index, error)
@@ -370,10 +378,14 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         ]
 
 
-def unreadable_record(topic: str, batch: bytes | memoryview) -> str | None:
-    """Returns the reason why a coordinator could not load a batch; None if it could, or if the bytes are damaged."""
+def unreadable_record(topic: str, batch: bytes | memoryview, budget: DecompressionBudget) -> str | None:
+    """Returns the reason why a coordinator could not load a batch; None if it could, or if the bytes are damaged.
+
+    Raises:
+        KafkaError: the records exceed the budget.
+    """
     try:
-        for offset, _, key, value in iter_entries(batch, decompress=decompress):
+        for offset, _, key, value in iter_entries(batch, decompress=budget.decompress):
             try:
                 typed = None if key is None else decode_key(topic, key)
                 if value is not None and typed is not None:

@@ -178,11 +178,12 @@ class FolderSource(Source):
     def __init__(self, path: str | Path) -> None:
         try:
             from kcore.inspect.sources import topic_names  # noqa: PLC0415
-            from kcore.log import LmdbLogEngine  # noqa: PLC0415
+            from kcore.log import LmdbLogEngine, check_folder  # noqa: PLC0415
         except ImportError as error:
             raise KcoreError(
                 f"{path} is a data folder: without kcore's extension only its export can be read"
             ) from error
+        check_folder(path)
         self._engine = LmdbLogEngine(path, create=False)
         names = topic_names(self._engine)
         self._keys = {

@@ -37,7 +37,7 @@ from kcore.runtime import Pending
 from kcore_ext.batch import build_control_batch
 from tests.group.context import CONSUMER_OFFSETS_ID, GroupContext
 
-Asked = Mapping[str, Mapping[int, Any]]  # topic -> partition -> offset, or (offset, leader epoch, metadata)
+OffsetsByTopic = Mapping[str, Mapping[int, Any]]  # topic -> partition -> offset, or (offset, leader epoch, metadata)
 
 
 class TransactionsOfTest:
@@ -94,7 +94,7 @@ class OffsetsContext(GroupContext):
     def commit_offsets(
         self,
         group: str,
-        offsets: Asked,
+        offsets: OffsetsByTopic,
         *,
         version: int = 9,
         generation: int = -1,
@@ -131,7 +131,7 @@ class OffsetsContext(GroupContext):
     def commit_in_transaction(
         self,
         group: str,
-        offsets: Asked,
+        offsets: OffsetsByTopic,
         *,
         producer_id: int = 7,
         version: int = 3,
@@ -233,7 +233,12 @@ class OffsetsContext(GroupContext):
 
 
 def txn_request(
-    group: str, offsets: Asked, producer_id: int, generation: int = -1, member: str = "", instance: str | None = None
+    group: str,
+    offsets: OffsetsByTopic,
+    producer_id: int,
+    generation: int = -1,
+    member: str = "",
+    instance: str | None = None,
 ) -> TxnOffsetCommitRequest:
     return TxnOffsetCommitRequest(
         transactional_id="transaction",
