@@ -28,8 +28,8 @@ def main() -> None:
         topics = [OffsetCommitRequestTopic(name="lines", partitions=[partition])]
         engine.send(OffsetCommitRequest(group_id="workers", topics=topics), BY_NAME)
 
-        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="workers", topics=None)])
-        for group in engine.send(asked, BY_NAME).groups:
+        requested = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="workers", topics=None)])
+        for group in engine.send(requested, BY_NAME).groups:
             for found in group.topics:
                 for part in found.partitions:
                     print(f"{group.group_id} is at {part.committed_offset} of {found.name}-{part.partition_index}")

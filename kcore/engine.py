@@ -98,7 +98,7 @@ class Engine:
         clock: the source of time.
         new_uuid: creates random uuids (member ids, topic ids), sixteen bytes each.
         wait: True to load coordinators and partitions before this returns. Otherwise they are loaded in `slices`, and
-            answer COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER until then. Topics and settings are
+            return COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER until then. Topics and settings are
             always loaded before this returns.
 
     Attributes:

@@ -97,7 +97,7 @@ class Shared:
         return bytes(self._map[4096 : 4096 + int.from_bytes(self._map[8:16], "big")])
 
     @property
-    def said(self) -> str:
+    def error(self) -> str:
         """The error of the current input, "" without one."""
         return bytes(self._map[20 : 20 + int.from_bytes(self._map[16:20], "big")]).decode(errors="replace")
 
@@ -134,7 +134,7 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
         time.sleep(0.005)
     if os.WIFSIGNALED(status):
         return shared, f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return shared, shared.said or None
+    return shared, shared.error or None
 
 
 def fuzz(name: str, seed: int, count: int | None, until_s: float | None) -> tuple[int, bytes, str | None]:

@@ -102,15 +102,15 @@ def states() -> str:
     lines += [
         "## Members of consumer groups",
         "",
-        "What a heartbeat does with a member's assignment (KIP-848): by where the member is, whether its epoch is the",
-        "target's, whether it still holds what it must give up, and whether it reads something else now.",
+        "The step of a heartbeat with its member's assignment (KIP-848), by the member's state, its epoch, the",
+        "partitions that it must still revoke, and changes of its subscription.",
         "",
         "| state | at its target | holds | changed | step |",
         "|---|---|---|---|---|",
     ]
     for situation, step in RECONCILIATION.items():
-        told = ["yes" if fact else "no" for fact in situation[1:]]
-        lines.append(f"| {situation.state.name} | {' | '.join(told)} | {step.value} |")
+        columns = ["yes" if holds else "no" for holds in situation[1:]]
+        lines.append(f"| {situation.state.name} | {' | '.join(columns)} | {step.value} |")
     moves = [(state.name, follower.name) for state, found in streams_states.MOVES.items() for follower in found]
     lines += ["", *_diagram("Members of streams groups", "STABLE", moves)]
     lines += [

@@ -31,7 +31,7 @@ NAMES_VERSION = 12  # Fetch 13 addresses topics by id (KIP-516)
 MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE}
 COMMITTED_ONLY = 1  # isolation level: aborted records are not read
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """A topic and a partition."""
 
 
@@ -134,7 +134,7 @@ def parse_start(text: str) -> tuple[str, int]:
     return "time", max(0, int(when.timestamp() * 1000))
 
 
-def _all_partitions(cluster: Cluster, topics: list[str], wanted: list[int]) -> list[Place]:
+def _all_partitions(cluster: Cluster, topics: list[str], wanted: list[int]) -> list[TopicPartition]:
     found = cluster.partitions(topics)
     for topic in topics:
         missing = sorted(set(wanted) - set(found[topic]))
@@ -156,34 +156,34 @@ class Reader:
     """
 
     def __init__(self, cluster: Cluster, start: tuple[str, int]) -> None:
-        self.positions: dict[Place, int] = {}
+        self.positions: dict[TopicPartition, int] = {}
         self._cluster = cluster
         self._start = start
         self._turn = 0
 
-    def take(self, places: list[Place], committed: dict[Place, int]) -> None:
+    def take(self, partitions: list[TopicPartition], committed: dict[TopicPartition, int]) -> None:
         """Sets the partitions to read: from their committed offsets, else from the start position."""
-        self._cluster.partitions(sorted({topic for topic, _ in places}))
-        self.positions = {place: committed[place] if place in committed else self._first(place) for place in places}
+        self._cluster.partitions(sorted({topic for topic, _ in partitions}))
+        self.positions = {place: committed[place] if place in committed else self._first(place) for place in partitions}
 
-    def _first(self, place: Place) -> int:
+    def _first(self, place: TopicPartition) -> int:
         kind, value = self._start
         if kind == "offset":
             return value
         offset = list_offset(self._cluster.leader(*place), *place, value)
         return offset if offset >= 0 else self.end(place)  # no record is that late
 
-    def end(self, place: Place) -> int:
+    def end(self, place: TopicPartition) -> int:
         """Returns the current end of a partition."""
         return list_offset(self._cluster.leader(*place), *place, LATEST)
 
-    def fetch(self, places: list[Place], wait_ms: int) -> tuple[Place, list[Record], int] | None:
+    def fetch(self, partitions: list[TopicPartition], wait_ms: int) -> tuple[TopicPartition, list[Record], int] | None:
         """Fetches records of one of the partitions, in turn, and its next offset; None if there are none now."""
-        if not places:
+        if not partitions:
             time.sleep(wait_ms / 1000)
             return None
         self._turn += 1
-        place = places[self._turn % len(places)]
+        place = partitions[self._turn % len(partitions)]
         topic, partition = place
         position = self.positions[place]
         part = FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
@@ -195,25 +195,25 @@ class Reader:
             session_epoch=-1,
             topics=[FetchTopic(topic=topic, partitions=[part])],
         )
-        answer = self._cluster.leader(topic, partition).send(request, NAMES_VERSION).responses[0].partitions[0]
-        if answer.error_code in MOVED:
+        response = self._cluster.leader(topic, partition).send(request, NAMES_VERSION).responses[0].partitions[0]
+        if response.error_code in MOVED:
             time.sleep(WAIT_MS / 1000)
             self._cluster.partitions([topic])
             return None
-        if answer.error_code:
-            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(answer.error_code)}")
-        records, following = read_records(answer, position)
+        if response.error_code:
+            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(response.error_code)}")
+        records, following = read_records(response, position)
         return (place, records, following) if following > position else None
 
 
-def read_records(answer: Any, position: int) -> tuple[list[Record], int]:
+def read_records(response: Any, position: int) -> tuple[list[Record], int]:
     """Returns the records of a fetched partition from a position on, without aborted ones (KIP-98).
 
     Returns:
         The records, and the offset after the last batch.
     """
-    data = answer.records or b""
-    aborted = sorted((entry.first_offset, entry.producer_id) for entry in answer.aborted_transactions or ())
+    data = response.records or b""
+    aborted = sorted((entry.first_offset, entry.producer_id) for entry in response.aborted_transactions or ())
     open_aborted: set[int] = set()
     records: list[Record] = []
     for start, size in split_batches(data).batches:
@@ -229,21 +229,21 @@ def read_records(answer: Any, position: int) -> tuple[list[Record], int]:
     return records, position
 
 
-Records = list[tuple[Place, Record]]
+Records = list[tuple[TopicPartition, Record]]
 
 
 def _standalone(reader: Reader, follow: bool) -> Generator[Records, None, None]:
     """Yields records up to the initial end of every partition; endlessly with `follow`."""
     ends = {place: reader.end(place) for place in reader.positions}
     while True:
-        places = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
-        if not places:
+        partitions = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
+        if not partitions:
             return
-        yield from _one_fetch(reader, places, WAIT_MS if follow else 0)
+        yield from _one_fetch(reader, partitions, WAIT_MS if follow else 0)
 
 
-def _one_fetch(reader: Reader, places: list[Place], wait_ms: int) -> Generator[Records, None, None]:
-    found = reader.fetch(places, wait_ms // max(1, len(places)))
+def _one_fetch(reader: Reader, partitions: list[TopicPartition], wait_ms: int) -> Generator[Records, None, None]:
+    found = reader.fetch(partitions, wait_ms // max(1, len(partitions)))
     if found is not None:
         place, records, following = found
         if records:
@@ -254,7 +254,7 @@ def _one_fetch(reader: Reader, places: list[Place], wait_ms: int) -> Generator[R
 
 def _as_member(reader: Reader, member: GroupMember, follow: bool) -> Generator[Records, None, None]:
     """Yields records as a member of a group; commits them when the next ones are requested, and at the end."""
-    committed: dict[Place, int] = {}
+    committed: dict[TopicPartition, int] = {}
     try:
         while True:
             member.join()
@@ -263,10 +263,10 @@ def _as_member(reader: Reader, member: GroupMember, follow: bool) -> Generator[R
             ends = {place: reader.end(place) for place in reader.positions}
             in_group = True
             while in_group:
-                places = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
-                if not places and not follow:
+                partitions = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
+                if not partitions and not follow:
                     return
-                yield from _one_fetch(reader, places, WAIT_MS)
+                yield from _one_fetch(reader, partitions, WAIT_MS)
                 in_group = _commit(member, reader, committed) and member.beat()
     finally:
         try:
@@ -275,7 +275,7 @@ def _as_member(reader: Reader, member: GroupMember, follow: bool) -> Generator[R
             member.leave()
 
 
-def _commit(member: GroupMember, reader: Reader, committed: dict[Place, int]) -> bool:
+def _commit(member: GroupMember, reader: Reader, committed: dict[TopicPartition, int]) -> bool:
     """Commits the positions that changed since the last commit."""
     moved = {place: offset for place, offset in reader.positions.items() if committed.get(place) != offset}
     if not moved:
@@ -286,7 +286,7 @@ def _commit(member: GroupMember, reader: Reader, committed: dict[Place, int]) ->
     return True
 
 
-def _shown_as(form: str) -> Callable[[Place, Record], str]:
+def _shown_as(form: str) -> Callable[[TopicPartition, Record], str]:
     """Chooses the output format: control characters are escaped only on a terminal."""
     if form == "json":
         return as_json
@@ -300,7 +300,7 @@ def as_text(record: Record) -> str:
     return "" if record.value is None else record.value.decode(errors="backslashreplace")
 
 
-def as_json(place: Place, record: Record) -> str:
+def as_json(place: TopicPartition, record: Record) -> str:
     """Formats a record as a JSON object."""
     fields: dict[str, Any] = {
         "topic": place[0],

@@ -170,8 +170,8 @@ class Producer:
         )
         code, message = 0, None
         for _ in range(TRIES):
-            answer = self._cluster.leader(self._topic, partition).send(request, NAMES_VERSION)
-            result = answer.responses[0].partition_responses[0]
+            response = self._cluster.leader(self._topic, partition).send(request, NAMES_VERSION)
+            result = response.responses[0].partition_responses[0]
             code, message = result.error_code, result.error_message
             if not code:
                 return

@@ -112,18 +112,20 @@ class GroupMember:
         by_topic: dict[str, list[int]] = {}
         for topic, partition in self.owned:
             by_topic.setdefault(topic, []).append(partition)
-        asked = [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()]
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group_id, topics=asked)])
+        requested = [
+            OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in by_topic.items()
+        ]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=self.group_id, topics=requested)])
         for _ in range(TRIES):
-            (answer,) = self._send(request, OFFSETS_VERSION).groups
-            if not answer.error_code:
+            (response,) = self._send(request, OFFSETS_VERSION).groups
+            if not response.error_code:
                 return {
                     (topic.name, part.partition_index): part.committed_offset
-                    for topic in answer.topics
+                    for topic in response.topics
                     for part in topic.partitions
                     if part.committed_offset >= 0
                 }
-            self._recover(answer.error_code)
+            self._recover(response.error_code)
         raise KcoreError(f"cannot fetch the offsets of group {self.group_id!r}")
 
     def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
@@ -143,8 +145,8 @@ class GroupMember:
             member_id=self._member_id,
             topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
         )
-        answer = self._send(request, COMMIT_VERSION)
-        codes = {part.error_code for topic in answer.topics for part in topic.partitions} - {0}
+        response = self._send(request, COMMIT_VERSION)
+        codes = {part.error_code for topic in response.topics for part in topic.partitions} - {0}
         return self._still_in(min(codes, default=0))
 
     def leave(self) -> None:

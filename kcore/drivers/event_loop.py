@@ -270,7 +270,7 @@ class AsyncDriver:
         self._offload_policy.wrote(time.perf_counter() - task.began_s)
         if self._times is not None and task.since_s is not None:
             # The count includes responses that were added while the round was being written.
-            self._times.background_ended(len(background_commit.answers), task.since_s)
+            self._times.background_ended(len(background_commit.responses), task.since_s)
 
     def _slice(self) -> None:
         """Runs one slice of long work in a turn of the loop, so that requests are served between slices."""

@@ -77,7 +77,7 @@ class ThreadDriver:
                 None: no limit.
 
         Raises:
-            TimeoutError: it is still parked after `timeout_s`; the operation goes on, and its response is discarded.
+            TimeoutError: it is still parked after `timeout_s`; the operation continues, and its response is discarded.
             EngineClosedError: the engine was closed before or during the wait.
             EngineInterruptedError: an exception interrupted the engine within a change, before or during the wait.
             ReentrantCallError: this thread is inside the engine: it calls from a signal handler or from a watcher.

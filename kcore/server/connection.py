@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
         self._pace()
 
     def eof_received(self) -> bool:
-        """Handles the client's end of stream; its outstanding requests are still answered."""
+        """Handles the client's end of stream; its outstanding requests still get responses."""
         self._eof = True
         self._close_if_done()
         return not self._closing

@@ -1,4 +1,4 @@
-"""Maps request headers to APIs, and answers requests that are not served."""
+"""Maps request headers to APIs, and makes the responses to unsupported requests."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class FrameCutter:
 
 
 class ReferenceResponseSlot:
-    """The place of one response in the queue; holds the frame once the request was answered."""
+    """The place of one response in the queue; holds the frame when the response is complete."""
 
     __slots__ = ("correlation_id", "frame", "pending", "queue", "route", "version")
 
@@ -214,7 +214,7 @@ class ReferenceRequestQueue:
         self._frames = FrameCutter(max_frame_bytes, frame_error, self._check_size)
         self._frame_error = frame_error
         # In request order; the first one is incomplete.
-        self._answers: deque[ReferenceResponseSlot] = deque()
+        self._slots: deque[ReferenceResponseSlot] = deque()
         self._out: list[bytes] = []
         self._serving = False
         self._announced = False  # the owner was notified that `take` may return bytes
@@ -315,11 +315,11 @@ class ReferenceRequestQueue:
             response = self.owner.failed(route, context, request, error)
         if isinstance(response, Pending):
             if not response.done:
-                answer = ReferenceResponseSlot(self, route, version, correlation_id)
-                answer.pending = response
-                self.defer(answer)
+                slot = ReferenceResponseSlot(self, route, version, correlation_id)
+                slot.pending = response
+                self.defer(slot)
                 self.parked = response.parked or not route.small_responses
-                response.on_complete(answer.arrive)
+                response.on_complete(slot.arrive)
                 return
             response = response.response
         if response is None:
@@ -336,29 +336,29 @@ class ReferenceRequestQueue:
         """Sends an immediate response, or queues it behind the responses in front of it."""
         frame = frame_of(route, response, version, correlation_id)
         self.held_bytes += len(frame)
-        if self._answers:
-            answer = ReferenceResponseSlot(self, route, version, correlation_id)
-            answer.frame = frame
-            self._answers.append(answer)
+        if self._slots:
+            slot = ReferenceResponseSlot(self, route, version, correlation_id)
+            slot.frame = frame
+            self._slots.append(slot)
         else:
             self._out.append(frame)
 
-    def defer(self, answer: ReferenceResponseSlot, *, parked: bool = False) -> None:
+    def defer(self, slot: ReferenceResponseSlot, *, parked: bool = False) -> None:
         """Reserves the place of a later response. Reserving the last place again changes nothing."""
-        if not self._answers or self._answers[-1] is not answer:
-            self._answers.append(answer)
+        if not self._slots or self._slots[-1] is not slot:
+            self._slots.append(slot)
         if parked:
             self.parked = True
 
     def arrived(self, size_bytes: int) -> None:
         """Handles a completed response of `size_bytes`: all complete responses at the front may be sent."""
         self.held_bytes += size_bytes
-        answers = self._answers
-        while answers and answers[0].frame is not None:
-            frame = answers.popleft().frame
+        slots = self._slots
+        while slots and slots[0].frame is not None:
+            frame = slots.popleft().frame
             if frame:
                 self._out.append(frame)
-        if not answers:
+        if not slots:
             self.parked = False
         if not self._announced:
             self._announced = True
@@ -367,13 +367,13 @@ class ReferenceRequestQueue:
     @property
     def waiting(self) -> bool:
         """True if any response is outstanding."""
-        return bool(self._answers)
+        return bool(self._slots)
 
     def cut(self, failed: ReferenceResponseSlot) -> None:
         """Discards a response and all behind it."""
-        while self._answers and self._answers.pop() is not failed:
+        while self._slots and self._slots.pop() is not failed:
             pass
-        if not self._answers:
+        if not self._slots:
             self.parked = False
 
     def take(self) -> bytes | None:
@@ -389,9 +389,9 @@ class ReferenceRequestQueue:
     def close(self) -> None:
         """Closes the queue: discards outstanding responses; pending requests still complete."""
         self.stopped = True
-        answers, self._answers = self._answers, deque()
-        for answer in answers:
-            if answer.pending is not None:
-                answer.pending.abandon()
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.pending is not None:
+                slot.pending.abandon()
         self._out.clear()
         self._frames.clear()

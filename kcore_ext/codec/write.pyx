@@ -1,12 +1,12 @@
 """The encoder: executes a plan over an object's slots and writes to memory.
 
-A message is written into scratch memory that all messages share and copied once into its bytes object. One that
-outgrows the scratch memory goes on in a bytes object of its own, which is cut to size at the end; so no large buffer
-outlives the message that needed it.
+A message is written to scratch memory that all messages share, and copied once into its bytes object. A message that
+outgrows the scratch memory continues in its own bytes object, which is truncated at the end. No large buffer
+therefore outlives its message.
 
-As in decoding nothing raises while it walks: the first failure is noted in the Writer and `finish` makes an
-EncodeError of it. A buffer that could not grow is freed, so after a failed call nothing but `finish` may be called:
-`at` and `start` are NULL then.
+As in the decoder, no function raises during the walk: the Writer records the first failure, and `finish` raises it as
+an EncodeError. A buffer that could not grow is freed and `at` and `start` are NULL, so after a failed call only
+`finish` may be called.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -56,10 +56,10 @@ cdef extern from "Python.h":
     int Py_EQ
 
 DEF SCRATCH = 65536
-DEF OWN_SCRATCH = 512           # bytes to begin with where the scratch memory is taken
+DEF OWN_SCRATCH = 512  # initial size if the scratch memory is in use
 DEF LONGEST_STRING = 0x7FFF
 DEF LONGEST_COUNT = 0x7FFFFFFF  # the largest int32
-DEF SLACK = 16                  # callers reserve a few bytes more than they write; `finish` compares exactly
+DEF SLACK = 16  # callers reserve a few bytes more than they write; `finish` compares exactly
 
 cdef unsigned char _scratch[SCRATCH]
 cdef bint _scratch_taken = False
@@ -70,8 +70,8 @@ cdef int begin(Writer* writer, Py_ssize_t limit) except -1:
     """Takes the scratch memory, or new memory if an enclosing message is being encoded.
 
     Args:
-        writer: what to initialise.
-        limit: the most bytes that may be written.
+        writer: the writer to initialise.
+        limit: the maximum number of bytes.
     """
     global _scratch_taken
     writer.owner = NULL
@@ -469,7 +469,7 @@ cdef inline int _put_value(Writer* writer, Op* op, PyObject* value) noexcept:
 
 
 cdef int _is_default(Op* op, PyObject* value) noexcept:
-    """1 when a value is the field's default, 0 when not, -1 when comparing failed."""
+    """Returns 1 if a value is the field's default, 0 if not, -1 if the comparison failed."""
     cdef Plan* plan = op.plan
     cdef int i, status
     if value == op.default:

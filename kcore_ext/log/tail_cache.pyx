@@ -26,7 +26,7 @@ BATCH_OVERHEAD = HELD_BESIDE
 
 @cython.final
 cdef class PartitionTail:
-    """See tail_cache.pyi."""
+    """Documented in tail_cache.pyi."""
 
     def __cinit__(self):
         self.batches = []
@@ -127,7 +127,7 @@ cdef class PartitionTail:
 
 @cython.final
 cdef class TailCache:
-    """See tail_cache.pyi."""
+    """Documented in tail_cache.pyi."""
 
     def __cinit__(self, Py_ssize_t max_bytes):
         self.max_bytes = max_bytes

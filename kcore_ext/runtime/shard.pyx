@@ -27,7 +27,7 @@ cdef enum:
 
 @cython.final
 cdef class EncodedRecords:
-    """See shard.pyi."""
+    """Documented in shard.pyi."""
 
     def __cinit__(self, records):
         cdef bytes key, value
@@ -51,16 +51,16 @@ cdef class EncodedRecords:
 
 
 cdef class PipelineCore:
-    """See shard.pyi."""
+    """Documented in shard.pyi."""
 
     def __cinit__(self, *arguments, **named):
         self._participants = {}
-        self._answers = []
+        self._responses = []
         self.allows_background_commit = True
 
     @property
     def dirty(self) -> bool:
-        return len(self._participants) > 0 or len(self._answers) > 0
+        return len(self._participants) > 0 or len(self._responses) > 0
 
     @property
     def committing(self) -> bool:
@@ -72,7 +72,7 @@ cdef class PipelineCore:
 
     @property
     def waiting(self) -> int:
-        return len(self._answers)
+        return len(self._responses)
 
     def when_dirty(self, callback):
         self._on_dirty = callback
@@ -89,35 +89,35 @@ cdef class PipelineCore:
                 self.allows_background_commit = False
 
     cpdef respond_after_commit(self, Pending pending, response):
-        self._answers.append((pending, response))
+        self._responses.append((pending, response))
 
     cpdef respond_after_background(self, Pending pending, response):
         self._background_responses.append((pending, response))
 
     def _take_round(self):
         # Everything is allocated before anything changes: a round is taken completely or not at all.
-        cdef tuple taken = (self._participants, self._answers)
+        cdef tuple taken = (self._participants, self._responses)
         cdef dict participants = {}
-        cdef list answers = []
+        cdef list responses = []
         self.settling = True
         self._participants = participants
-        self._answers = answers
+        self._responses = responses
         self.allows_background_commit = True
         return taken
 
-    def _give_back(self, dict participants not None, list answers not None):
+    def _give_back(self, dict participants not None, list responses not None):
         self._participants = participants
-        self._answers = answers
+        self._responses = responses
         self.settling = False
 
-    def _begin_background(self, dict participants not None, list answers not None):
+    def _begin_background(self, dict participants not None, list responses not None):
         cdef ShardCore shard
         for participant in participants:
             if isinstance(participant, ShardCore):
                 shard = <ShardCore>participant
                 shard.dirty = False
                 shard.committing = True
-        self._background_responses = answers
+        self._background_responses = responses
 
     def _seal(self):
         cdef dict participants = self._participants
@@ -133,21 +133,21 @@ cdef class PipelineCore:
                     self.abort_round(error)
                 sealed += 1
 
-    def _release(self, dict participants, list answers):
+    def _release(self, dict participants, list responses):
         for participant in participants:
             try:
                 participant.committed()
             except Exception as error:
                 self._failed_behind(participant, error)
-        for pending, response in answers:
+        for pending, response in responses:
             try:
                 (<Pending>pending).complete(response)
             except Exception as error:
-                self._unanswered(pending, error)
+                self._response_failed(pending, error)
 
 
 cdef class ShardCore:
-    """See shard.pyi."""
+    """Documented in shard.pyi."""
 
     def __cinit__(self, *arguments, **named):
         self._outbox = []

@@ -97,6 +97,6 @@ cdef class RequestQueue:
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
     cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1
     cdef object _context(self, int version, object client_id)
-    cdef void _append(self, ResponseSlot answer)
+    cdef void _append(self, ResponseSlot slot)
     cdef void _drop_first(self)
     cdef object _arrived(self, Py_ssize_t size)

@@ -153,7 +153,7 @@ class ApiEntry:
         """Returns the version of the response header. Raises IndexError for a version that is not served."""
 
 class ResponseSlot:
-    """The place of one response in the queue; holds the frame once the request was answered.
+    """The place of one response in the queue; holds the frame when the response is complete.
 
     Args:
         queue: the queue of the response.
@@ -243,7 +243,7 @@ class RequestQueue:
         """Serves one frame, bypassing the gate."""
     def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """Sends an immediate response, or queues it behind the responses in front of it."""
-    def defer(self, answer: ResponseSlot, *, parked: bool = False) -> None:
+    def defer(self, slot: ResponseSlot, *, parked: bool = False) -> None:
         """Reserves the place of a later response. Reserving the last place again changes nothing."""
     def cut(self, failed: ResponseSlot) -> None:
         """Discards a response and all behind it."""

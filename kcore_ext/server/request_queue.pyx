@@ -185,7 +185,7 @@ cdef class CachedRequest:
 
 @cython.freelist(256)
 cdef class ResponseSlot:
-    """The place of one response in the queue; holds the frame once the request was answered."""
+    """The place of one response in the queue; holds the frame when the response is complete."""
 
     def __init__(self, RequestQueue queue not None, ApiEntry route, int version, int correlation_id):
         self._queue = queue
@@ -225,17 +225,17 @@ cdef class ResponseSlot:
         return self._queue._arrived(PyBytes_GET_SIZE(frame))
 
 
-cdef ResponseSlot answer_of(RequestQueue queue, ApiEntry route, int version, int correlation_id):
-    cdef ResponseSlot answer = ResponseSlot.__new__(ResponseSlot)
-    answer._queue = queue
-    answer._route = route
-    answer._version = version
-    answer._correlation_id = correlation_id
-    return answer
+cdef ResponseSlot slot_of(RequestQueue queue, ApiEntry route, int version, int correlation_id):
+    cdef ResponseSlot slot = ResponseSlot.__new__(ResponseSlot)
+    slot._queue = queue
+    slot._route = route
+    slot._version = version
+    slot._correlation_id = correlation_id
+    return slot
 
 
-cdef object _arrive(object answer, object response):
-    return (<ResponseSlot>answer).arrive(response)
+cdef object _arrive(object slot, object response):
+    return (<ResponseSlot>slot).arrive(response)
 
 
 cdef class RequestQueue:
@@ -448,7 +448,7 @@ cdef class RequestQueue:
     cdef int _decide(
         self, ApiEntry route, int version, int correlation_id, object context, object request, CachedRequest known
     ) except -1:
-        cdef ResponseSlot answer
+        cdef ResponseSlot slot
         cdef Pending pending
         cdef bytes frame
         route.requests += 1
@@ -461,11 +461,11 @@ cdef class RequestQueue:
         if isinstance(response, Pending):
             pending = <Pending>response
             if not pending.done:
-                answer = answer_of(self, route, version, correlation_id)
-                answer._pending = pending
-                self._append(answer)
+                slot = slot_of(self, route, version, correlation_id)
+                slot._pending = pending
+                self._append(slot)
                 self.parked = pending.parked or not route.small_responses
-                pending.tell(answer, _arrive)
+                pending.tell(slot, _arrive)
                 return 0
             response = pending.response
         if response is None:
@@ -518,28 +518,28 @@ cdef class RequestQueue:
 
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:
         """Sends an immediate response, or queues it behind the responses in front of it."""
-        cdef ResponseSlot answer
+        cdef ResponseSlot slot
         self.held_bytes += PyBytes_GET_SIZE(frame)
         if self._first is None:
             self._out.append(frame)
         else:
-            answer = answer_of(self, route, version, correlation_id)
-            answer.frame = frame
-            self._append(answer)
+            slot = slot_of(self, route, version, correlation_id)
+            slot.frame = frame
+            self._append(slot)
         return 0
 
-    def defer(self, ResponseSlot answer not None, *, bint parked=False):
-        if answer is not self._last:
-            self._append(answer)
+    def defer(self, ResponseSlot slot not None, *, bint parked=False):
+        if slot is not self._last:
+            self._append(slot)
         if parked:
             self.parked = True
 
-    cdef void _append(self, ResponseSlot answer):
+    cdef void _append(self, ResponseSlot slot):
         if self._first is None:
-            self._first = answer
+            self._first = slot
         else:
-            self._last._next = answer
-        self._last = answer
+            self._last._next = slot
+        self._last = slot
 
     cdef void _drop_first(self):
         """Removes the first slot.
@@ -569,12 +569,12 @@ cdef class RequestQueue:
         return self._first is not None
 
     def cut(self, ResponseSlot failed not None):
-        cdef ResponseSlot answer = self._first
+        cdef ResponseSlot slot = self._first
         cdef ResponseSlot last = None
-        while answer is not None and answer is not failed:
-            last = answer
-            answer = answer._next
-        if answer is None:
+        while slot is not None and slot is not failed:
+            last = slot
+            slot = slot._next
+        if slot is None:
             return
         if last is None:
             while self._first is not None:
@@ -583,9 +583,9 @@ cdef class RequestQueue:
             return
         self._last = last
         while last is not None:
-            answer = last._next
+            slot = last._next
             last._next = None
-            last = answer
+            last = slot
 
     def take(self):
         cdef bytes data
@@ -598,13 +598,13 @@ cdef class RequestQueue:
         return data
 
     def close(self):
-        cdef ResponseSlot answer = self._first
+        cdef ResponseSlot slot = self._first
         self.stopped = True
         self._first = self._last = None
-        while answer is not None:
-            if answer._pending is not None:
-                answer._pending.abandon()
-            answer = answer._next
+        while slot is not None:
+            if slot._pending is not None:
+                slot._pending.abandon()
+            slot = slot._next
         self._out.clear()
         self.clear()
         self.forget()

@@ -189,8 +189,8 @@ def test_aborted_records_are_not_printed() -> None:
 
     log = [of(0, b"plain", -1), of(1, b"bad", 5), of(2, b"good", 6), marker(3, 5, False), marker(4, 6, True)]
     log += [of(5, b"again", 5), marker(6, 5, True)]
-    answer = PartitionData(
+    response = PartitionData(
         records=b"".join(log), aborted_transactions=[AbortedTransaction(producer_id=5, first_offset=1)]
     )
-    records, following = read_records(answer, 0)
+    records, following = read_records(response, 0)
     assert ([record.value for record in records], following) == ([b"plain", b"good", b"again"], 7)

@@ -221,10 +221,10 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
 def test_other_requests_are_refused(sent: bytes, status: bytes) -> None:
     with watched() as node, socket.create_connection(node.http.address, timeout=20) as peer:
         peer.sendall(sent)
-        answer = b""
+        response = b""
         while part := peer.recv(1 << 16):
-            answer += part
-        assert answer.split(b" ")[1] == status
+            response += part
+        assert response.split(b" ")[1] == status
 
 
 def test_head_has_no_body(node: Watched) -> None:

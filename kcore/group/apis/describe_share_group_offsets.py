@@ -42,7 +42,7 @@ UNKNOWN: Final = -1
 """The start offset, lag or leader epoch that is not known."""
 
 
-class Wanted(NamedTuple):
+class RequestedTopic(NamedTuple):
     """The partitions of one topic whose offsets are described.
 
     Attributes:
@@ -129,7 +129,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
             if not self._may_describe(context, requested.topic_name):
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             if topic is not None and not code:
-                wanted.append(Wanted(topic.name, topic.topic_id, tuple(requested.partitions)))
+                wanted.append(RequestedTopic(topic.name, topic.topic_id, tuple(requested.partitions)))
                 continue
             decided.append(
                 DescribeShareGroupOffsetsResponseTopic(
@@ -143,14 +143,14 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         authorizer = self._authorizer
         return authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
-    def _visible(self, context: RequestContext, topics: Iterable[Wanted]) -> list[Wanted]:
+    def _visible(self, context: RequestContext, topics: Iterable[RequestedTopic]) -> list[RequestedTopic]:
         return [topic for topic in topics if self._may_describe(context, topic.name)]
 
     def _summarize(
         self,
         context: RequestContext,
         part: DescribeShareGroupOffsetsRequest,
-        wanted: list[Wanted],
+        wanted: list[RequestedTopic],
         decided: list[DescribeShareGroupOffsetsResponseTopic],
     ) -> Any:
         """Reads the summaries of the states from the share coordinator, and adds the lag."""
@@ -176,7 +176,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         return gather(self, context, part, [persister.read_summary(request)], build)
 
     def _topics_of(
-        self, summary: ReadShareGroupStateSummaryResponse, wanted: list[Wanted]
+        self, summary: ReadShareGroupStateSummaryResponse, wanted: list[RequestedTopic]
     ) -> list[DescribeShareGroupOffsetsResponseTopic]:
         return [
             DescribeShareGroupOffsetsResponseTopic(
@@ -206,13 +206,13 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
 
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: InitializedTopics
-    ) -> tuple[Wanted, ...]:
+    ) -> tuple[RequestedTopic, ...]:
         """Returns the initialized topics of the group; none for a group that does not exist or has another type."""
         group = machine.groups.get(request.group_id)
         if not isinstance(group, ShareGroup):
             return ()
         return tuple(
-            Wanted(topic.name, topic_id, tuple(sorted(topic.partitions)))
+            RequestedTopic(topic.name, topic_id, tuple(sorted(topic.partitions)))
             for topic_id, topic in group.state_partitions.initialized.items()
         )
 

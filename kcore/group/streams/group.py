@@ -272,7 +272,7 @@ class StreamsGroup(Group):
         self.rest_settings = settings
 
     def keep_session(self, member: StreamsMember) -> None:
-        """Starts a member's session anew, in full."""
+        """Restarts a member's session, in full."""
         timeout_ms = self.shard.streams.settings(self.group_id).session_timeout_ms
         deadline_ms = self.shard.now.now_ms + timeout_ms
         if member.timer is None:
@@ -281,7 +281,7 @@ class StreamsGroup(Group):
             member.timer.extend(deadline_ms)
 
     def await_revocation(self, member: StreamsMember) -> None:
-        """Arms a member's revocation timer, anew with each revocation, or cancels it."""
+        """Arms a member's revocation timer at each revocation, or cancels it."""
         if member.revocation_timer is not None:
             member.revocation_timer.cancel()
             member.revocation_timer = None

@@ -14,7 +14,7 @@ from kcore_ext.util.java_hash import partition_for
 GRACE_MS: Final = 15_000
 """The tolerance beyond a transaction's timeout: the coordinator checks for timeouts every ten seconds."""
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class LogSpan(NamedTuple):
@@ -46,7 +46,7 @@ class Logs(NamedTuple):
         knows_ids: True if every transactional id that exists at the end is known.
     """
 
-    spans: Mapping[Place, LogSpan]
+    spans: Mapping[TopicPartition, LogSpan]
     now_ms: int
     grace_ms: int = GRACE_MS
     decisions_since_ms: int | None = None

@@ -38,7 +38,7 @@ def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True
 
     Args:
         state: the partition.
-        cut: True if its log goes on behind the last applied row.
+        cut: True if its log continues behind the last applied row.
         offsets: True to include the table `offsets`.
     """
     partition = state.partition
@@ -163,7 +163,7 @@ def _consumer_rows(group: ConsumerGroup, offset_count: int) -> Iterator[TableRow
                 "rebalance_timeout_ms": metadata.rebalance_timeout_ms,
                 "session_timeout_ms": None if classic is None else classic.session_timeout_ms,
                 "is_classic": classic is not None,
-                "protocols": [{"name": name, "metadata": said} for name, said in protocols],
+                "protocols": [{"name": name, "metadata": subscription} for name, subscription in protocols],
                 "member_epoch": current.member_epoch,
                 "previous_member_epoch": current.previous_epoch,
                 "member_state": int(current.state),

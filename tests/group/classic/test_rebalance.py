@@ -237,7 +237,7 @@ def test_first_join_without_a_response_expires_after_five_minutes() -> None:
 
 
 def test_parked_member_does_not_expire_and_its_session_starts_with_the_response() -> None:
-    """A member that waits for a response cannot send heartbeats: its session starts anew with the response."""
+    """A member that waits for a response cannot send heartbeats: its session restarts with the response."""
     world = World().build(PREPARING, pending=False)
     for _ in range(3):
         world.context.advance(SESSION_MS - 1)

@@ -168,7 +168,7 @@ def test_a_failed_deletion_of_offsets_can_be_repeated() -> None:
 
 
 def test_a_group_is_deleted_with_its_states() -> None:
-    """Its states first; the topic may then be used by a group of the same name anew."""
+    """Deletes its states first; a new group of the same name may then use the topic."""
     world = World({"t": 2})
     world.alter({"t": {0: 1, 1: 2}})
     world.records()
@@ -196,7 +196,7 @@ def test_a_group_whose_states_cannot_be_deleted_is_kept() -> None:
 
 
 def test_a_member_that_joins_during_the_deletion_keeps_the_group() -> None:
-    """The last decision checks again; the member initializes the partitions anew."""
+    """The last decision checks again; the member initializes the partitions again."""
     world = World({"t": 1})
     world.alter({"t": {0: 1}})
     world.persister.hold = True
@@ -213,7 +213,7 @@ def test_a_member_that_joins_during_the_deletion_keeps_the_group() -> None:
 
 
 def test_a_group_without_states_is_deleted_at_once() -> None:
-    """The share coordinator is not asked."""
+    """The share coordinator gets no request."""
     world = World()
     Member(world, "m").beat(["later"])
     world.beat("m", -1)
