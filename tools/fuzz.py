@@ -134,7 +134,9 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
         time.sleep(0.005)
     if os.WIFSIGNALED(status):
         return shared, f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return shared, shared.said or None
+    if shared.said or not status:
+        return shared, shared.said or None
+    return shared, f"exit status {os.waitstatus_to_exitcode(status)}"
 
 
 def fuzz(name: str, seed: int, count: int | None, seconds: float | None) -> tuple[int, bytes, str | None]:

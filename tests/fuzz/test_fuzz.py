@@ -117,3 +117,11 @@ def test_a_target_that_is_slow_to_start_is_fuzzed_all_the_same(monkeypatch: pyte
     """The time of a target begins when it is ready, and at least one input runs."""
     monkeypatch.setitem(TARGETS, "planted", Planted)
     assert fuzz.fuzz("planted", 1, None, 0.0)[::2] == (1, None)
+
+
+def test_a_process_that_ends_without_a_word_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sanitizer ends a process in this manner after its report."""
+    monkeypatch.setitem(TARGETS, "planted", Planted)
+    monkeypatch.setattr(Planted, "bug", staticmethod(lambda: os._exit(3)))
+    _, data, wrong = fuzz.fuzz("planted", 1, 5_000, None)
+    assert (b"BUG?" in data, wrong) == (True, "exit status 3")
