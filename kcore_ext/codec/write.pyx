@@ -575,7 +575,7 @@ cdef int begin_own(Writer* writer, Py_ssize_t limit) except -1:
 cdef int write_field(Writer* writer, Plan* plan, Op* op, PyObject* instance) noexcept:
     """Writes one field of the fixed part of a struct."""
     if _put_value(writer, op, _read(instance, op)) < 0:
-        if writer.plan == NULL:  # the innermost struct is the one to name
+        if writer.plan == NULL:  # the error names the innermost struct
             writer.plan = plan
             writer.op = op
         return -1

@@ -13,7 +13,7 @@ from kcore.share.batches import Batch, Batches
 from kcore.share.state import SharePartitionKey
 from kcore.spark.state.machines import share_machine
 from kcore.spark.timeline.event_kinds import TimelineEvent
-from kcore.spark.timeline.rebalance import Place
+from kcore.spark.timeline.rebalance import LogPosition
 
 AVAILABLE: Final = 0
 ACKNOWLEDGED: Final = 2
@@ -54,7 +54,7 @@ class Deliveries:
         self._groups = groups
         self._machine = share_machine()
 
-    def replay(self, key: Any, value: Any, place: Place, whole: bool) -> Iterator[TimelineEvent]:
+    def replay(self, key: Any, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         """Applies one record; yields its event, unless it only repeats the state."""
         if self._groups is not None and key.group_id not in self._groups:
             return
