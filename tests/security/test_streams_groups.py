@@ -31,7 +31,7 @@ STATEFUL = topology(subtopology("0", ["t"], [internal("log")]))
 
 @pytest.fixture
 def engine() -> Iterator[Guarded]:
-    made = Guarded(**{"group_streams_initial_rebalance_delay_ms": "0", "group_streams_assignment_interval_ms": "0"})
+    made = Guarded(group_streams_initial_rebalance_delay_ms="0", group_streams_assignment_interval_ms="0")
     assert made.codes(create("t", partitions=2), who=ADMIN) == set()
     yield made
     made.engine.close()
