@@ -54,7 +54,7 @@ def read(world: World, leader_epoch: int = -1) -> tuple[int, int, list[tuple[int
 
 
 def states(world: World) -> dict[Any, tuple[Any, ...]]:
-    """What the shards know of every share partition, without the count of updates, which pruning makes smaller."""
+    """The state of every share partition, without the count of updates, which pruning makes smaller."""
     return {
         key: tuple(getattr(state, name) for name in type(state).__slots__ if name != "updates")
         for shard in world.engine.share.shards or ()

@@ -244,6 +244,7 @@ class SharePartition(ShareRuns):
         Raises:
             LogError: the log cannot be read; nothing was acquired.
         """
+        assert self.state is SharePartitionState.ACTIVE, f"share partition {self!r} is {self.state.value}"
         settings = self.settings
         log_start = self.partition.log_start_offset
         if self.start_offset < log_start:

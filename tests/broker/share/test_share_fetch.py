@@ -217,8 +217,26 @@ def test_a_restart_keeps_acknowledgements_and_delivery_counts() -> None:
     assert world.acquire("m", 0, [0]) == [(0, 5, 1)]
     assert world.acknowledge("m", 1, (1, 2, ACCEPT), (4, 4, RELEASE), (5, 5, REJECT)) == 0
     world.restart()
-    assert world.acquire("m", 0, [0]) == [(0, 0, 1), (3, 3, 1), (4, 4, 2)]
+    waiting = world.start(world.fetch_request("m", 0, [0], max_wait_ms=100), 2)
+    assert acquired(world.received(waiting, 2)) == [(0, 0, 1), (3, 3, 1), (4, 4, 2)]
     assert world.share_partition().complete_count == 3
+
+
+def test_nothing_is_delivered_before_the_state_is_loaded() -> None:
+    """The first fetch of a new leader epoch writes the epoch, and does not wait for that with max.wait 0."""
+    world = World()
+    world.produce(4)
+    world.acquire("m", 0, [0])
+    assert world.acknowledge("m", 1, (0, 1, ACCEPT)) == 0
+    world.restart()
+    partition = world.engine.partitions.get("t", 0)
+    assert partition is not None
+    partition.leader_epoch += 1
+    response = world.start(world.fetch_request("m", 0, [0]), 2)
+    assert isinstance(response, ShareFetchResponse)
+    assert acquired(response) == []
+    world.settle()
+    assert world.acquire("m", 1) == [(2, 3, 1)]
 
 
 def test_a_failed_commit_takes_an_acknowledgement_back() -> None:
