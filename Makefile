@@ -8,7 +8,7 @@ SECONDS ?= 30
 SOURCES := $(shell find kcore_ext -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 STAMP := $(VENV)/.built
 
-.PHONY: build demo demo-spark test fuzz explore soak sanitize bench bench-peers lint docs clean
+.PHONY: build demo demo-spark test test-kafka fuzz explore soak sanitize bench bench-peers lint docs clean
 
 build: $(STAMP)
 
@@ -32,6 +32,10 @@ demo-spark: build
 test: build lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests
 
+test-kafka: build
+	@command -v mvn >/dev/null || { echo 'make test-kafka needs Java 17 and Maven' >&2; exit 1; }
+	KCORE_TEST_KAFKA=start $(BIN)/python -m pytest tests/node
+
 fuzz: build
 	$(BIN)/python -m tools.fuzz --seconds $(SECONDS)
 
@@ -50,9 +54,13 @@ lint: build
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_docs.py --check
+	$(BIN)/python tools/generate_errors.py --check
+	$(BIN)/python tools/generate_sync.py --check
 
 docs: build
 	$(BIN)/python tools/generate_docs.py
+	$(BIN)/python tools/generate_errors.py
+	$(BIN)/python tools/generate_sync.py
 
 bench: build
 	$(BIN)/python -m bench

@@ -1,4 +1,4 @@
-"""An embedded engine by its public face, `with kcore.open(...) as engine: engine.send(...)`, in each durability."""
+"""An embedded engine by its public API, `with kcore.open(...) as engine: engine.send(...)`, in each durability."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitio
 
 
 @pytest.fixture(params=["memory", "os", "fsync"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.SyncEngine]:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.EmbeddedNode]:
     path = None if request.param == "memory" else tmp_path / "data"
     settings = SETTINGS | ({} if path is None else {"kcore.durability": request.param})
     with kcore.open(path, config=settings) as opened:
@@ -34,7 +34,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[kcore.Syn
 
 
 @pytest.mark.parametrize("engine", ["memory"], indirect=True)
-def test_heartbeat(benchmark: BenchmarkFixture, engine: kcore.SyncEngine) -> None:
+def test_heartbeat(benchmark: BenchmarkFixture, engine: kcore.EmbeddedNode) -> None:
     join = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=300_000,
@@ -53,8 +53,8 @@ def test_heartbeat(benchmark: BenchmarkFixture, engine: kcore.SyncEngine) -> Non
 
 
 @pytest.mark.parametrize("engine", ["memory"], indirect=True)
-def test_fetch(benchmark: BenchmarkFixture, engine: kcore.SyncEngine) -> None:
-    """Ten committed offsets."""
+def test_fetch(benchmark: BenchmarkFixture, engine: kcore.EmbeddedNode) -> None:
+    """Measures requests for ten committed offsets."""
     parts = [OffsetCommitRequestPartition(partition_index=i, committed_offset=i) for i in range(10)]
     engine.send(OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=parts)]), 9)
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=tuple(range(10)))]
@@ -64,7 +64,7 @@ def test_fetch(benchmark: BenchmarkFixture, engine: kcore.SyncEngine) -> None:
 
 
 @pytest.mark.parametrize("partitions", [1, 10])
-def test_commit(benchmark: BenchmarkFixture, engine: kcore.SyncEngine, partitions: int) -> None:
+def test_commit(benchmark: BenchmarkFixture, engine: kcore.EmbeddedNode, partitions: int) -> None:
     parts = [OffsetCommitRequestPartition(partition_index=i, committed_offset=i) for i in range(partitions)]
     request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=parts)])
     response = benchmark(engine.send, request, 9)

@@ -1,4 +1,4 @@
-"""Produce and poll on an event loop: the poll is parked until there is something to read.
+"""Produces and polls on an event loop: the poll is parked until there are records.
 
 python examples/embed_async.py
 """
@@ -13,16 +13,16 @@ from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchRes
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore_ext.batch import BatchBuilder, iter_records
 
-BY_NAME = 12  # the newest version of both APIs that speaks of topics by name
+BY_NAME = 12  # the newest version of both APIs that identifies topics by name
 
 
-async def poll(engine: kcore.AsyncEngine) -> FetchResponse:
+async def poll(engine: kcore.AsyncEmbeddedNode) -> FetchResponse:
     partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     topics = [FetchTopic(topic="lines", partitions=[partition])]
     return await engine.send(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=topics), BY_NAME)
 
 
-async def produce(engine: kcore.AsyncEngine, *values: bytes) -> None:
+async def produce(engine: kcore.AsyncEmbeddedNode, *values: bytes) -> None:
     batch = BatchBuilder(10_000, base_timestamp_ms=0)
     for value in values:
         batch.append(0, None, value)
@@ -33,7 +33,7 @@ async def produce(engine: kcore.AsyncEngine, *values: bytes) -> None:
 
 
 async def main() -> None:
-    async with kcore.open() as engine:
+    async with kcore.open_async() as engine:
         topic = CreatableTopic(name="lines", num_partitions=1, replication_factor=1)
         await engine.send(CreateTopicsRequest(topics=[topic]))
         polled, _ = await asyncio.gather(poll(engine), produce(engine, b"first", b"second"))

@@ -1,6 +1,6 @@
-"""Commit an offset and read it back, from plain threads.
+"""Commits an offset and reads it back, in synchronous code.
 
-python examples/embed_sync.py [DATA_FOLDER]      without a folder everything stays in memory
+python examples/embed_sync.py [DATA_FOLDER]      without a folder, all data stays in memory
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
-BY_NAME = 9  # the newest version of both APIs that speaks of topics by name
+BY_NAME = 9  # the newest version of both APIs that identifies topics by name
 
 
 def main() -> None:

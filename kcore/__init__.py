@@ -1,14 +1,16 @@
 """kcore: Kafka's coordinator as a Python library.
 
-Embed it, synchronously or on an event loop::
+A node is an engine in this process, or a connection to any Kafka-compatible cluster::
 
-    with kcore.open("data/") as engine:
-        response = engine.send(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+    with kcore.open("data/") as node:                       # or kcore.connect("host:9092")
+        node.topics.create("jobs", partitions=4, exist_ok=True)
+        node.group("workers").commit({("jobs", 0): 42})
+        print(node.group("workers").committed())
 
-    async with kcore.open("data/") as engine:
-        response = await engine.send(HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+    async with kcore.open_async("data/") as node:           # or kcore.connect_async("host:9092")
+        await node.group("workers").commit({("jobs", 0): 42})
 
-or serve Kafka clients with `kcore serve`.
+`kcore serve` serves Kafka clients.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,17 +24,54 @@ if TYPE_CHECKING:
     from kcore.config.node import Config as Config
     from kcore.embed import AsyncEngine as AsyncEngine
     from kcore.embed import SyncEngine as SyncEngine
-    from kcore.embed import open as open
-
-__all__ = ["AsyncEngine", "Config", "ManualClock", "SyncEngine", "__version__", "open"]
+    from kcore.node._async.node import AsyncNode as AsyncNode
+    from kcore.node._sync.node import Node as Node
+    from kcore.node.embedded import AsyncEmbeddedNode as AsyncEmbeddedNode
+    from kcore.node.embedded import EmbeddedNode as EmbeddedNode
+    from kcore.node.opening import connect as connect
+    from kcore.node.opening import connect_async as connect_async
+    from kcore.node.opening import open as open
+    from kcore.node.opening import open_async as open_async
+    from kcore.node.types import OffsetAndMetadata as OffsetAndMetadata
+    from kcore.node.types import Record as Record
+    from kcore.protocol.topic_partition import TopicPartition as TopicPartition
 
 _MODULES = {
+    "AsyncEmbeddedNode": "kcore.node.embedded",
     "AsyncEngine": "kcore.embed",
+    "AsyncNode": "kcore.node._async.node",
     "Config": "kcore.config.node",
+    "EmbeddedNode": "kcore.node.embedded",
     "ManualClock": "kcore.clock",
+    "Node": "kcore.node._sync.node",
+    "OffsetAndMetadata": "kcore.node.types",
+    "Record": "kcore.node.types",
     "SyncEngine": "kcore.embed",
-    "open": "kcore.embed",
+    "TopicPartition": "kcore.protocol.topic_partition",
+    "connect": "kcore.node.opening",
+    "connect_async": "kcore.node.opening",
+    "open": "kcore.node.opening",
+    "open_async": "kcore.node.opening",
 }
+
+__all__ = [
+    "AsyncEmbeddedNode",
+    "AsyncEngine",
+    "AsyncNode",
+    "Config",
+    "EmbeddedNode",
+    "ManualClock",
+    "Node",
+    "OffsetAndMetadata",
+    "Record",
+    "SyncEngine",
+    "TopicPartition",
+    "__version__",
+    "connect",
+    "connect_async",
+    "open",
+    "open_async",
+]
 
 
 def __getattr__(name: str) -> Any:

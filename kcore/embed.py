@@ -1,4 +1,4 @@
-"""The embedding API: an engine in the caller's process, for threads or for an event loop.
+"""An engine in the caller's process, for threads or for an event loop: the transport of an embedded node.
 
 Requests and responses are the typed messages of the protocol; no socket is involved. One process may have several
 engines, each with its own folder (or none), settings and clock.
@@ -7,12 +7,10 @@ engines, each with its own folder (or none), settings and clock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
-from kcore.clock import Clock, ManualClock
+from kcore.clock import ManualClock
 from kcore.config.node import Config
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.drivers.threads import ThreadDriver
@@ -25,87 +23,6 @@ from kcore.runtime import Pending, RequestContext, TopicImage
 R = TypeVar("R")
 
 EMBEDDED = "EMBEDDED"  # the listener of callers in the same process
-
-
-def open(  # callers write `kcore.open(...)`
-    path: str | Path | None = None,
-    *,
-    config: Config | Mapping[str, Any] | None = None,
-    clock: Clock | None = None,
-    create: bool = True,
-) -> EngineOpener:
-    """Opens an engine, to be entered with `with` (threads) or `async with` (an event loop).
-
-    Args:
-        path: the data folder, created if missing; None keeps everything in memory.
-        config: a `Config`, or settings by Kafka's names.
-        clock: the source of time; a `ManualClock` stands still until the caller moves it.
-        create: True to create a missing folder.
-
-    Returns:
-        A context manager: `with kcore.open(...) as engine` gives a `SyncEngine`, `async with` an `AsyncEngine`. They
-        serve only callers in this process and listen on no address. Kafka's clients need `kcore serve` (in tests
-        `kcore.testing.ServerProcess`).
-
-    Raises:
-        ConfigError: a setting is unknown or not valid.
-        DataFolderError: on entering, if the folder cannot be opened.
-    """
-    # A copy: one Config may open several engines, and an engine's settings change while it runs.
-    config = _copy(config) if isinstance(config, Config) else Config.of(config)
-    if path is not None:
-        config.set("kcore.data.dir", str(path), "path")
-    return EngineOpener(config, clock, create)
-
-
-def _copy(config: Config) -> Config:
-    given = [entry for entry in config.effective() if entry.source != "default"]
-    return Config(
-        {entry.setting.name: entry.value for entry in given}, {entry.setting.name: entry.source for entry in given}
-    )
-
-
-class EngineOpener:
-    """The context manager that `open` returns: opens the engine on entry and closes it on exit."""
-
-    def __init__(self, config: Config, clock: Clock | None, create: bool) -> None:
-        self._config = config
-        self._clock = clock
-        self._create = create
-        self._opened: SyncEngine | AsyncEngine | None = None
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"no {name!r}: the engine is not open yet; use `with kcore.open(...) as engine`")
-
-    def __enter__(self) -> SyncEngine:
-        engine = Engine.open(self._config, clock=self._clock, create=self._create)
-        try:
-            self._opened = opened = SyncEngine(engine)
-            return opened
-        except BaseException:
-            engine.abandon()
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert isinstance(self._opened, SyncEngine)
-        self._opened.close()
-
-    async def __aenter__(self) -> AsyncEngine:
-        engine = Engine.open(self._config, clock=self._clock, create=self._create)
-        try:
-            self._opened = opened = AsyncEngine(engine, asyncio.get_running_loop())
-            return opened
-        except BaseException:
-            engine.abandon()
-            raise
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert isinstance(self._opened, AsyncEngine)
-        self._opened.close()
 
 
 class _Caller:

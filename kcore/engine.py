@@ -31,6 +31,7 @@ from kcore.group.consumer.services import ConsumerServices
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
 from kcore.group.share.services import ShareGroupServices
+from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.process_logging import fields, log_failure
@@ -41,9 +42,7 @@ from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, Sh
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
 from kcore.share.coordinator import ShareStateTopic
-from kcore.share.local import LocalPersister
-from kcore.share.node import ShardServices, make_share_coordinator
-from kcore.share.persister import Persister
+from kcore.share.node import ShardServices, start_share_coordinator
 from kcore.share.served_apis import share_state_apis
 from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
 from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
@@ -113,6 +112,7 @@ class Engine:
         partitions: the partitions of the topics.
         groups: the shards of `__consumer_offsets`.
         consumer_groups: the node's services for consumer groups; `consumer_groups.events` reports their changes.
+        streams_groups: the node's services for streams groups.
         share_groups: the node's services for share groups.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         share: the share coordinator, and the shards of `__share_group_state`.
@@ -152,7 +152,7 @@ class Engine:
             slices=self.slices,
             now=self.now,
         )
-        self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid)
+        self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
         self.partitions = Partitions(
             log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
         )
@@ -164,24 +164,14 @@ class Engine:
             raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
         self._finish(CONSUMER_OFFSETS)
         self.consumer_groups = self._consumer_services()
+        self.streams_groups = self._streams_services()
         self.share_groups = self._share_group_services()
         self.groups: Shards[GroupShard] = self._group_shards()
         self._load_groups()
         self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
-        self.share = make_share_coordinator(
-            config,
-            self.topics,
-            self.partitions.get,
-            self.share_groups_enabled,
-            ShardServices(self.pipeline, self.wheel, self.slices, self.now),
-        )
-        self.topics.listen(ShareStateTopic(self.share, log.node_epoch))
-        self.share_persister: Persister = LocalPersister(
-            self.share, self.topics, self.control.internal_topics.ensure, self.wheel, self.now
-        )
-        self.share_groups.persister = self.share_persister
+        self._start_share()
         self._finish("groups, transactions and share state")
         self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
         self.fetch_sessions = FetchSessions(
@@ -189,17 +179,6 @@ class Engine:
             lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
             config.kcore_max_fetch_session_partitions,
         )
-        self.share_partitions = SharePartitions(
-            self.partitions,
-            self.share_persister,
-            self.control.group_configs,
-            self.purgatory,
-            self.now,
-            config.group_share_max_share_sessions,
-            config.kcore_max_fetch_session_partitions,
-        )
-        self.topics.listen(self.share_partitions)
-        self.share_groups.on_left = self.share_partitions.member_left
         self.apis = ServedApis(self._deferred_apis())
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -219,24 +198,44 @@ class Engine:
             pipeline=self.pipeline,
         )
 
+    def _streams_services(self) -> StreamsServices:
+        return StreamsServices(
+            self.config,
+            self.consumer_groups.metadata,
+            settings=self.control.group_configs,
+            enabled=lambda: self.topics.feature_level("streams.version") > 0,
+            topic_creator=self.control.application_topics,
+        )
+
     def _load_groups(self) -> None:
         """Starts to load the group shards, and forwards changes of topics and settings to them."""
-        self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.share_groups))
+        self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.streams_groups, self.share_groups))
         self.consumer_groups.metadata.loaded()
         for index in range(self.groups.partitions):
             self.groups.load(index, self.log.node_epoch)
 
     def _share_group_services(self) -> ShareGroupServices:
-        def end_offset(topic: str, index: int) -> int | None:
-            partition = self.partitions.get(topic, index)
-            return None if partition is None else partition.high_watermark
-
         return ShareGroupServices(
             self.config,
             settings=self.control.group_configs,
             enabled=self.share_groups_enabled,
-            end_offset=end_offset,
+            end_offset=self.partitions.high_watermark,
         )
+
+    def _start_share(self) -> None:
+        """Starts the share coordinator and the delivery of records to share groups."""
+        shards = ShardServices(self.pipeline, self.wheel, self.slices, self.now)
+        self.share, self.share_persister = start_share_coordinator(
+            self.config, self.topics, self.partitions.get, self.control.internal_topics.ensure, shards
+        )
+        self.topics.listen(ShareStateTopic(self.share, self.log.node_epoch))
+        settings = self.control.group_configs
+        self.share_partitions = SharePartitions(
+            self.partitions, self.share_persister, settings, self.purgatory, self.now, self.config
+        )
+        self.topics.listen(self.share_partitions)
+        self.share_groups.persister = self.share_persister
+        self.share_groups.on_left = self.share_partitions.member_left
 
     @classmethod
     def open(cls, config: Config, *, clock: Clock | None = None, create: bool = True, wait: bool = True) -> Engine:
@@ -329,6 +328,7 @@ class Engine:
                     self.topics,
                     self._new_member_id,
                     consumer=self.consumer_groups,
+                    streams=self.streams_groups,
                     share=self.share_groups,
                 ),
                 pipeline=self.pipeline,
@@ -409,6 +409,7 @@ class Engine:
                 internal_topics=INTERNAL_TOPICS,
                 pipeline=self.pipeline,
                 authorizer=self.authorizer,
+                slices=self.slices,
             ),
             *share_state_apis(self.share, self.topics, self.authorizer),
             *share_apis(
@@ -427,6 +428,7 @@ class Engine:
                 verifier=OffsetsVerifier(self.transactions),
                 authorizer=self.authorizer,
                 consumer=self.consumer_groups,
+                streams=self.streams_groups,
                 share=self.share_groups,
             ),
         ]

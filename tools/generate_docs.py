@@ -1,7 +1,7 @@
-"""Writes the documents that follow from the code, or checks that they are up to date.
+"""Writes the documents derived from the code, or checks that they are up to date.
 
-python tools/generate_docs.py            writes those of docs/*.md that `DOCUMENTS` names
-python tools/generate_docs.py --check    says which are stale, and fails if any is
+python tools/generate_docs.py            writes the files of docs/ listed in `DOCUMENTS`
+python tools/generate_docs.py --check    prints the stale ones, and fails if there are any
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kcore.spark.audit.kinds import KINDS
 from kcore.transaction.states import EMPTY, NAMES, PREVIOUS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-HELP_PYTHON = (3, 11)  # argparse words its help a little differently in each Python
+HELP_PYTHON = (3, 11)  # the wording of argparse's help differs between Python versions
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
 
 
@@ -48,7 +48,7 @@ def apis() -> str:
         try:
             known = response_class(key)
         except KeyError:
-            continue  # for brokers and controllers among themselves
+            continue  # APIs between brokers and controllers
         kafka = f"{known.MIN_VERSION}–{known.MAX_VERSION}"
         if api is None:
             lines.append(f"| {int(key)} | {name} | – | {kafka} | not served yet |")
@@ -191,5 +191,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os.environ["COLUMNS"] = "100"  # argparse folds help at the terminal's width
+    os.environ["COLUMNS"] = "100"  # argparse wraps help at the terminal's width
     sys.exit(main())

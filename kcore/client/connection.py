@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
-from kcore.errors import KcoreError
+from kcore.errors import ConnectionClosedError
 from kcore.protocol.api_keys import ApiKey, response_class, response_header_version
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -26,10 +26,6 @@ API_VERSIONS_VERSION = 3  # the first to name the client's software (KIP-511); o
 SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", VERSION
 RECEIVE_BYTES = 1 << 20
 """The largest single read from the socket."""
-
-
-class ConnectionClosedError(KcoreError):
-    """The server closed the connection without a response, or is unreachable."""
 
 
 class Connection:
@@ -150,8 +146,7 @@ class Connection:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != self._correlation_id:
             raise ConnectionClosedError(f"answer {correlation_id} came for request {self._correlation_id}")
-        position = 4 if response_header_version(key, version) == 0 else _behind_tags(frame, 4)
-        response: R = response_class(key).decode(frame, version, position)  # type: ignore[assignment]
+        response: R = response_class(key).decode(frame, version, body_position(key, version, frame))  # type: ignore[assignment]
         return response
 
     def _newest(self, request: Any) -> int:
@@ -193,6 +188,11 @@ class Connection:
             parts.append(part)
             size -= len(part)
         return b"".join(parts)
+
+
+def body_position(key: int, version: int, frame: bytes) -> int:
+    """Returns the position of a response's body, after the correlation id and the header's tags."""
+    return 4 if response_header_version(key, version) == 0 else _behind_tags(frame, 4)
 
 
 def _behind_tags(frame: bytes, position: int) -> int:

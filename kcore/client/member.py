@@ -13,8 +13,8 @@ from typing import Any
 from kcore.assignors import Member as Subscriber
 from kcore.assignors import Topics, get
 from kcore.client.cluster import Cluster
-from kcore.client.connection import Connection, ConnectionClosedError
-from kcore.errors import KcoreError
+from kcore.client.connection import Connection
+from kcore.errors import ConnectionClosedError, KcoreError
 from kcore.protocol.consumer_protocol import (
     PROTOCOL_TYPE,
     ConsumerProtocolAssignment,

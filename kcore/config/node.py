@@ -49,7 +49,7 @@ class Config(SecuritySettings):
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),
         "The served kinds of groups. Share groups are served if the feature share.version is on, independent of this "
-        "setting; streams groups are never served: their APIs are not advertised. The default is Kafka's.",
+        "setting. The default is Kafka's.",
         choices=("classic", "consumer", "share", "streams"),
     )
 
@@ -293,7 +293,11 @@ class Config(SecuritySettings):
     )
 
     # ---- connections
-    socket_request_max_bytes: int = setting(104_857_600, "Maximum size of a request.", low=1)
+    socket_request_max_bytes: int = setting(
+        104_857_600,
+        "Maximum size of a request. Requests other than Produce have the lower limit kcore.max.request.bytes too.",
+        low=1,
+    )
     connections_max_idle_ms: int = setting(
         600_000, "Time after which an idle connection is closed; -1: never.", kind=LONG
     )
@@ -337,6 +341,19 @@ class Config(SecuritySettings):
     )
     kcore_connection_buffer_bytes: int = setting(
         1_048_576, "Bytes of unread responses at which a connection's requests wait.", low=1_024
+    )
+    kcore_max_request_bytes: int = setting(
+        8_388_608,
+        "Maximum size of a request other than Produce. A client that sends a longer one is disconnected, as soon as "
+        "the length and the API key have arrived.",
+        low=65_536,
+    )
+    kcore_max_request_elements: int = setting(
+        25_000,
+        "Maximum number of array elements in a request, those of nested arrays included: topics, partitions, groups, "
+        "members. It bounds the time for which one request can block the event loop. A client that sends more is "
+        "disconnected.",
+        low=1_000,
     )
     kcore_max_response_memory_bytes: int = setting(
         268_435_456,

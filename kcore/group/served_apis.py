@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kcore.group import apis
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.share.services import ShareGroupServices
+from kcore.group.streams.services import StreamsServices
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
 
@@ -32,6 +33,7 @@ def group_apis(
     verifier: TransactionVerifier | None = None,
     authorizer: Authorizer | None = None,
     consumer: ConsumerServices | None = None,
+    streams: StreamsServices | None = None,
     share: ShareGroupServices | None = None,
 ) -> list[DeferredApi]:
     """Returns the APIs of groups and their offsets.
@@ -47,9 +49,11 @@ def group_apis(
         authorizer: checks permissions; None allows all.
         consumer: the services that consumer groups need, the object that the shards use; None: built from `config`
             and `topics`.
+        streams: the services that streams groups need, the object that the shards use; None: built from `config`.
         share: the services that share groups need, the object that the shards use; None: built from `config`.
     """
     services = ConsumerServices(config, topics) if consumer is None else consumer
+    streams_services = StreamsServices(config, services.metadata) if streams is None else streams
     share_services = ShareGroupServices(config) if share is None else share
     makers: dict[ApiKey, Maker] = {
         ApiKey.FIND_COORDINATOR: lambda: apis.FindCoordinatorApi(
@@ -61,6 +65,8 @@ def group_apis(
         ApiKey.LEAVE_GROUP: lambda: apis.LeaveGroupApi(shards, authorizer),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: lambda: apis.ConsumerGroupHeartbeatApi(shards, services, authorizer),
         ApiKey.CONSUMER_GROUP_DESCRIBE: lambda: apis.ConsumerGroupDescribeApi(shards, services, authorizer),
+        ApiKey.STREAMS_GROUP_HEARTBEAT: lambda: apis.StreamsGroupHeartbeatApi(shards, streams_services, authorizer),
+        ApiKey.STREAMS_GROUP_DESCRIBE: lambda: apis.StreamsGroupDescribeApi(shards, streams_services, authorizer),
         ApiKey.DESCRIBE_GROUPS: lambda: apis.DescribeGroupsApi(shards, authorizer),
         ApiKey.LIST_GROUPS: lambda: apis.ListGroupsApi(shards, authorizer),
         ApiKey.DELETE_GROUPS: lambda: apis.DeleteGroupsApi(shards, authorizer, share_services),

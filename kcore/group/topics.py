@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from kcore.group.consumer.services import ConsumerServices
     from kcore.group.shard import GroupShard
     from kcore.group.share.services import ShareGroupServices
+    from kcore.group.streams.services import StreamsServices
     from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicInfo
 
@@ -19,22 +20,28 @@ if TYPE_CHECKING:
 class GroupTopics(MetadataListener):
     """Forwards changes of topics and settings to the group shards.
 
-    Consumer and share groups react to both. The offsets of a deleted topic are removed with it.
+    Groups of the new protocols react to both. The offsets of a deleted topic are removed with it.
 
     Args:
         groups: the group shards.
         consumer: the consumer group services, which cache topic metadata.
+        streams: the streams group services, which use that cache and have their own settings.
         share: the share group services, which cache settings; None: there are no share groups.
     """
 
-    __slots__ = ("_consumer", "_groups", "_share")
+    __slots__ = ("_consumer", "_groups", "_share", "_streams")
 
     def __init__(
-        self, groups: Shards[GroupShard], consumer: ConsumerServices, share: ShareGroupServices | None = None
+        self,
+        groups: Shards[GroupShard],
+        consumer: ConsumerServices,
+        streams: StreamsServices,
+        share: ShareGroupServices | None = None,
     ) -> None:
         self._groups = groups
         self._share = share
         self._consumer = consumer
+        self._streams = streams
 
     def on_topic_created(self, topic: TopicInfo) -> None:
         """Makes groups that wait for the topic, or whose pattern may match it, find it at their next heartbeat."""
@@ -60,12 +67,14 @@ class GroupTopics(MetadataListener):
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Reloads the settings of groups."""
         self._consumer.settings_changed()
+        self._streams.settings_changed()
         if self._share is not None:
             self._share.settings_changed()
 
     def on_feature_changed(self, name: str, level: int) -> None:
-        """Updates the availability of consumer groups and share groups."""
+        """Updates the availability of the protocols of consumer, streams and share groups."""
         self._consumer.feature_changed()
+        self._streams.feature_changed()
         if self._share is not None:
             self._share.feature_changed()
 

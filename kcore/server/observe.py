@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kcore.drivers.event_loop import AsyncDriver
     from kcore.engine import Engine
     from kcore.runtime import Shard
+    from kcore.server.handshake import Handshakes
     from kcore.server.server import Server
 
 PROBE_S: Final = 1.0  # interval at which the delay of the event loop is measured
@@ -184,6 +185,12 @@ class Observer:
         """Yields the number of groups of a kind in each state."""
         return (((state,), count) for (of, state), count in self.group_counts().items() if of == kind.value)
 
+    def handshakes(self) -> Iterator[Handshakes]:
+        """Iterates over the TLS handshakes of the listeners that have TLS."""
+        for acceptor in self.server.acceptors:
+            if acceptor.handshakes is not None:
+                yield acceptor.handshakes
+
     def requests(self) -> Iterator[Sample]:
         """Yields the number of requests by API."""
         return (((_api_name(key),), count) for key, count in self.server.dispatch.requests())
@@ -333,12 +340,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(sum(acceptor.refused for acceptor in o.server.acceptors)),
     ),
     Metric(
-        "kcore_tls_handshakes", GAUGE, "Running TLS handshakes.",
-        lambda o: _one(sum(len(acceptor.handshakes) for acceptor in o.server.acceptors)),
+        "kcore_tls_handshakes", GAUGE, "Clients that have not finished their TLS handshake.",
+        lambda o: _one(sum(map(len, o.handshakes()))),
     ),
     Metric(
         "kcore_failed_tls_handshakes_total", COUNTER, "TLS handshakes that failed, timed out or were aborted.",
-        lambda o: _one(sum(acceptor.failed_handshakes for acceptor in o.server.acceptors)),
+        lambda o: _one(sum(handshakes.failed for handshakes in o.handshakes())),
     ),
     Metric(
         "kcore_requests_total", COUNTER, "Requests.",

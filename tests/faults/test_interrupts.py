@@ -89,8 +89,8 @@ def test_an_interrupted_open_leaves_nothing_locked(tmp_path: Path) -> None:
         engine.send(commit("g", {("t", 0): 7}), 9)
 
     def interrupt(place: int) -> bool:
-        opened: list[kcore.SyncEngine] = []
-        interrupted = InterruptAt(place).during(lambda: opened.append(kcore.open(path, config=SETTINGS).__enter__()))
+        opened: list[kcore.EmbeddedNode] = []
+        interrupted = InterruptAt(place).during(lambda: opened.append(kcore.open(path, config=SETTINGS)))
         for engine in opened:
             engine.close()
         with kcore.open(path, config=SETTINGS) as engine:
@@ -104,7 +104,7 @@ def test_an_interrupted_close_may_be_repeated_and_releases_the_folder(tmp_path: 
     path = tmp_path / "data"
 
     def interrupt(place: int) -> bool:
-        engine = kcore.open(path, config=SETTINGS).__enter__()
+        engine = kcore.open(path, config=SETTINGS)
         if place == 0:
             make_topic(engine, "t")
         engine.send(commit("g", {("t", 0): place}), 9)
@@ -118,7 +118,7 @@ def test_an_interrupted_close_may_be_repeated_and_releases_the_folder(tmp_path: 
 
 
 def test_a_broken_engine_refuses_everything_and_wakes_its_sleepers(tmp_path: Path) -> None:
-    engine = kcore.open(tmp_path / "data", config=SETTINGS).__enter__()
+    engine = kcore.open(tmp_path / "data", config=SETTINGS)
     make_topic(engine, "t")
     ends: list[BaseException] = []
 
@@ -188,7 +188,7 @@ def test_an_interrupt_of_a_caller_that_waits_does_no_harm() -> None:
 def test_a_call_from_within_is_refused_at_once(call: str) -> None:
     """A signal handler runs on the thread that is inside; a log that calls back stands for it."""
     clock = kcore.ManualClock()
-    engine = kcore.open(config=SETTINGS | {"kcore.durability": "memory"}, clock=clock).__enter__()
+    engine = kcore.open(config=SETTINGS | {"kcore.durability": "memory"}, clock=clock)
     make_topic(engine, "t")
     calls: dict[str, Callable[[], object]] = {
         "send": lambda: engine.send(commit("h", {("t", 0): 1}), 9),

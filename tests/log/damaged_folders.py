@@ -119,7 +119,7 @@ def try_damage(folder: Path, data: bytes, seed: int, settings: dict[str, str]) -
     result["verify again"] = quietly("log", "verify", folder)
     result["after"] = look(folder)
     with kcore.open(folder, config=settings, create=False) as engine:
-        result["values"] = served_values(engine, "lines") if engine.topics.by_name("lines") is not None else []
+        result["values"] = served_values(engine, "lines") if engine.engine.topics.by_name("lines") is not None else []
         result["offsets"] = [committed(engine, f"group-{number}") for number in range(5)]
     result["offsets"] = [list(found.values()) for found in result["offsets"]]
     return result

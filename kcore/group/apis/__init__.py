@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kcore.group.apis.offset_fetch import OffsetFetchApi as OffsetFetchApi
     from kcore.group.apis.share_group_describe import ShareGroupDescribeApi as ShareGroupDescribeApi
     from kcore.group.apis.share_group_heartbeat import ShareGroupHeartbeatApi as ShareGroupHeartbeatApi
+    from kcore.group.apis.streams_group_describe import StreamsGroupDescribeApi as StreamsGroupDescribeApi
+    from kcore.group.apis.streams_group_heartbeat import StreamsGroupHeartbeatApi as StreamsGroupHeartbeatApi
     from kcore.group.apis.sync_group import SyncGroupApi as SyncGroupApi
     from kcore.group.apis.txn_offset_commit import TxnOffsetCommitApi as TxnOffsetCommitApi
 
@@ -48,6 +50,8 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.OFFSET_FETCH: (1, 10),
     ApiKey.OFFSET_DELETE: (0, 0),
     ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 0),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
     ApiKey.SHARE_GROUP_HEARTBEAT: (1, 1),
     ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),

@@ -233,7 +233,7 @@ class ShareGroup(Group):
 
     # ---- soft state
 
-    def topics_changed(self) -> None:
+    def topic_changed(self) -> None:
         """Makes the next heartbeat compare the topics: one was created, grown or deleted."""
         self.topics_checked = False
         self.quiet_until_ms = 0

@@ -84,7 +84,7 @@ def test_a_closed_connection_acquires_nothing() -> None:
 
 
 def test_acknowledgements_of_a_fetch_come_first() -> None:
-    """What a request releases is among what it acquires; the response waits until the release is durable."""
+    """A request may acquire the records that it releases; the response waits until the release is durable."""
     world = World()
     world.produce(3)
     assert world.acquire("m", 0, [0]) == [(0, 2, 1)]

@@ -1,0 +1,1 @@
+"""Asynchronous connections to a Kafka-compatible cluster, and their use from threads."""

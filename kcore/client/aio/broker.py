@@ -1,0 +1,19 @@
+"""The address of a broker."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Broker(NamedTuple):
+    """A broker's address.
+
+    Attributes:
+        node_id: the broker's id; -1: a bootstrap address.
+        host: its host.
+        port: its port.
+    """
+
+    node_id: int
+    host: str
+    port: int

@@ -1,0 +1,281 @@
+"""A client's view of a cluster: brokers, leaders and coordinators, and the connections to them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+from kcore.client.aio.broker import Broker
+from kcore.client.aio.connection import AsyncConnection
+from kcore.client.aio.routes import Route, route_of
+from kcore.client.security import ClientSecurity
+from kcore.errors import ConfigError, ConnectionClosedError, KafkaError, KcoreError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kcore.protocol.schema import Request
+from kcore.protocol.topic_partition import TopicPartition
+
+R = TypeVar("R")
+
+TIMEOUT_S = 30.0
+SETTLED = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
+"""APIs that wait at the broker: they get connections of their own, so that they do not delay other requests."""
+
+
+class AsyncCluster:
+    """Connections to the brokers of a cluster, opened when needed and reopened after they were closed.
+
+    Args:
+        bootstrap: HOST:PORT of one or more brokers, in a list or separated by commas.
+        client_id: the client id in every request.
+        timeout_s: the time limit of one response.
+        security: TLS and SASL for every broker; None: neither.
+
+    Raises:
+        ConfigError: an address is not HOST:PORT.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        client_id: str = "kcore",
+        timeout_s: float = TIMEOUT_S,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        listed = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
+        self._bootstrap = [_parse(address) for address in listed]
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._security = security
+        self._connections: dict[tuple[str, int, str], asyncio.Future[AsyncConnection]] = {}
+        self._brokers: dict[int, Broker] = {}
+        self._controller_id = -1
+        self._leaders: dict[TopicPartition, Broker] = {}
+        self._coordinators: dict[tuple[int, str], Broker] = {}
+        self._closed = False
+
+    async def close(self) -> None:
+        """Closes every connection."""
+        self._closed = True
+        connections, self._connections = self._connections, {}
+        for future in connections.values():
+            if not future.done():
+                future.cancel()
+            elif future.exception() is None:
+                future.result().close()
+        await asyncio.sleep(0)  # lets asyncio finish the closed sockets
+
+    # ---- sending
+
+    async def send(
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        at_most: int | None = None,
+        broker: Broker | None = None,
+        channel: str = "",
+        timeout_s: float | None = None,
+    ) -> R:
+        """Sends a request to the broker that it concerns, and returns the response.
+
+        Args:
+            request: a request message.
+            version: its version; None: the newest that both sides know.
+            at_most: the newest version to choose, if `version` is None.
+            broker: the broker; None: the one that `route_of` names.
+            channel: requests of different channels use different connections.
+            timeout_s: the time limit; None: that of the cluster.
+
+        Raises:
+            KafkaError: a lookup failed: no coordinator, an unknown partition, no common version.
+            ConnectionClosedError: the broker is unreachable, or closed the connection.
+            TimeoutError: no response arrived in time.
+        """
+        if broker is None:
+            broker = await self._route(route_of(request))
+        if request.API_KEY in SETTLED and not channel:
+            channel = "fetch"
+        connection = await self._connection(broker, channel)
+        if version is None:
+            version = connection.newest(type(request), at_most)
+        try:
+            return await connection.send(request, version, self._timeout_s if timeout_s is None else timeout_s)
+        except (ConnectionClosedError, TimeoutError):
+            self._forget_broker(broker)
+            raise
+
+    async def newest(self, request_type: Any, at_most: int | None = None) -> int:
+        """Returns the newest version of a request that a broker of the cluster and this client know."""
+        return (await self._connection(await self._any(), "")).newest(request_type, at_most)
+
+    async def feature(self, name: str) -> int:
+        """Returns the finalized level of a feature; 0 if the cluster does not have it."""
+        return (await self._connection(await self._any(), "")).features.get(name, 0)
+
+    async def _route(self, route: Route) -> Broker:
+        if route.coordinator is not None:
+            return await self.coordinator(*route.coordinator)
+        if route.partitions:
+            by_leader = await self.by_leader(route.partitions)
+            if len(by_leader) > 1:
+                raise KcoreError(
+                    "the request's partitions have different leaders: send one request to each leader (`by_leader`)"
+                )
+            return by_leader[0][0]
+        if route.controller:
+            if self._controller_id < 0:
+                await self.metadata([])
+            controller = self._brokers.get(self._controller_id)
+            if controller is not None:
+                return controller
+        return await self._any()
+
+    async def _any(self) -> Broker:
+        """Returns a broker that is connected, or that can be connected to."""
+        for key, future in self._connections.items():
+            if future.done() and not future.cancelled() and future.exception() is None and not future.result().closed:
+                return Broker(-1, key[0], key[1])
+        candidates = [*self._brokers.values()]
+        random.shuffle(candidates)
+        last: Exception | None = None
+        for broker in [*candidates, *self._bootstrap]:
+            try:
+                await self._connection(broker, "")
+            except ConnectionClosedError as error:
+                last = error
+            else:
+                return broker
+        self._brokers.clear()
+        assert last is not None, "a cluster has at least one bootstrap address"
+        raise last
+
+    async def _connection(self, broker: Broker, channel: str) -> AsyncConnection:
+        if self._closed:
+            raise ConnectionClosedError("the node is closed")
+        key = (broker.host, broker.port, channel)
+        future = self._connections.get(key)
+        if future is not None:
+            if not future.done():
+                return await asyncio.shield(future)
+            if not future.cancelled() and future.exception() is None and not future.result().closed:
+                return future.result()
+        opening = AsyncConnection.open(broker.host, broker.port, self._client_id, self._timeout_s, self._security)
+        future = self._connections[key] = asyncio.ensure_future(opening)
+        try:
+            return await asyncio.shield(future)
+        except Exception:
+            if self._connections.get(key) is future:
+                del self._connections[key]
+            raise
+
+    def close_channel(self, channel: str) -> None:
+        """Closes the connections of a channel that is no longer used."""
+        for key in [key for key in self._connections if key[2] == channel]:
+            future = self._connections.pop(key)
+            if not future.done():
+                future.cancel()
+            elif not future.cancelled() and future.exception() is None:
+                future.result().close()
+
+    # ---- lookups
+
+    async def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
+        """Asks for topics and brokers, and stores the partition leaders.
+
+        Args:
+            topics: topic names; None: all topics; empty: brokers only.
+            create: True to let the server create missing topics, if it is configured to.
+        """
+        listed = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        request = MetadataRequest(topics=listed, allow_auto_topic_creation=create)
+        response = await self.send(request, broker=await self._any())
+        if response.error_code:
+            raise KafkaError.of(response.error_code)
+        brokers = {row.node_id: Broker(row.node_id, row.host, row.port) for row in response.brokers}
+        if brokers:
+            self._brokers = brokers
+        self._controller_id = response.controller_id
+        for topic in response.topics:
+            for row in topic.partitions:
+                partition = TopicPartition(topic.name or "", row.partition_index)
+                if row.leader_id in brokers:
+                    self._leaders[partition] = brokers[row.leader_id]
+                else:
+                    self._leaders.pop(partition, None)
+        return response
+
+    async def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
+        """Groups partitions by their leaders.
+
+        Raises:
+            KafkaError: a partition does not exist, or has no leader.
+        """
+        missing = {partition.topic for partition in partitions if partition not in self._leaders}
+        if missing:
+            response = await self.metadata(sorted(missing))
+            for topic in response.topics:
+                if topic.error_code:
+                    refused = [partition for partition in partitions if partition.topic == topic.name]
+                    raise KafkaError.of(topic.error_code, None, refused)
+        grouped: dict[Broker, list[TopicPartition]] = {}
+        for partition in partitions:
+            leader = self._leaders.get(partition)
+            if leader is None:
+                raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, [partition])
+            grouped.setdefault(leader, []).append(partition)
+        return list(grouped.items())
+
+    async def coordinator(self, key_type: int, key: str) -> Broker:
+        """Returns the coordinator of a group or a transactional id.
+
+        Raises:
+            KafkaError: no coordinator is available, or the client may not use it.
+        """
+        known = self._coordinators.get((key_type, key))
+        if known is not None:
+            return known
+        broker = await self._any()
+        version = (await self._connection(broker, "")).newest(FindCoordinatorRequest)
+        request = FindCoordinatorRequest(key_type=key_type)
+        if version >= 4:
+            request.coordinator_keys = [key]
+        else:
+            request.key = key
+        response = await self.send(request, version, broker=broker)
+        found: Any = response.coordinators[0] if version >= 4 else response
+        if found.error_code:
+            raise KafkaError.of(found.error_code, found.error_message)
+        self._coordinators[key_type, key] = broker = Broker(found.node_id, found.host, found.port)
+        return broker
+
+    async def brokers(self) -> list[Broker]:
+        """Returns all brokers."""
+        await self.metadata([])
+        return list(self._brokers.values())
+
+    def forget(self, request: Any) -> None:
+        """Forgets the broker of a request, after an error that says that it moved."""
+        route = route_of(request)
+        if route.coordinator is not None:
+            self._coordinators.pop(route.coordinator, None)
+        for partition in route.partitions:
+            self._leaders.pop(partition, None)
+        if route.controller:
+            self._controller_id = -1
+
+    def _forget_broker(self, broker: Broker) -> None:
+        address = broker[1:]
+        self._leaders = {key: value for key, value in self._leaders.items() if value[1:] != address}
+        self._coordinators = {key: value for key, value in self._coordinators.items() if value[1:] != address}
+
+
+def _parse(address: str) -> Broker:
+    host, _, port = address.strip().rpartition(":")
+    if not port.isdigit():
+        raise ConfigError(f"{address!r} is not HOST:PORT")
+    return Broker(-1, host.strip("[]") or "127.0.0.1", int(port))

@@ -1,0 +1,113 @@
+"""A cluster for threads: its connections live on an event loop in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+from kcore.client.aio.broker import Broker
+from kcore.client.aio.cluster import TIMEOUT_S, AsyncCluster
+from kcore.client.security import ClientSecurity
+from kcore.errors import ConnectionClosedError
+from kcore.protocol.messages.metadata import MetadataResponse
+from kcore.protocol.schema import Request
+from kcore.protocol.topic_partition import TopicPartition
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Cluster:
+    """`AsyncCluster` for callers on threads. Any thread may call it; requests of several threads are pipelined.
+
+    Args:
+        bootstrap: HOST:PORT of one or more brokers, in a list or separated by commas.
+        client_id: the client id in every request.
+        timeout_s: the time limit of one response.
+        security: TLS and SASL for every broker; None: neither.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        client_id: str = "kcore",
+        timeout_s: float = TIMEOUT_S,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._cluster = AsyncCluster(bootstrap, client_id, timeout_s, security)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kcore-connections", daemon=True)
+        self._thread.start()
+        self._closed = False
+
+    def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        if self._closed:
+            coroutine.close()
+            raise ConnectionClosedError("the node is closed")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # an interrupted caller takes its request back
+            raise
+
+    def close(self) -> None:
+        """Closes every connection and ends the thread."""
+        if self._closed:
+            return
+        self._run(self._cluster.close())
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def send(
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        at_most: int | None = None,
+        broker: Broker | None = None,
+        channel: str = "",
+        timeout_s: float | None = None,
+    ) -> R:
+        """Sends a request to the broker that it concerns, and waits for the response; see `AsyncCluster.send`."""
+        return self._run(
+            self._cluster.send(request, version, at_most=at_most, broker=broker, channel=channel, timeout_s=timeout_s)
+        )
+
+    def newest(self, request_type: Any, at_most: int | None = None) -> int:
+        """Returns the newest version of a request that a broker of the cluster and this client know."""
+        return self._run(self._cluster.newest(request_type, at_most))
+
+    def feature(self, name: str) -> int:
+        """Returns the finalized level of a feature; 0 if the cluster does not have it."""
+        return self._run(self._cluster.feature(name))
+
+    def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
+        """Asks for topics and brokers; see `AsyncCluster.metadata`."""
+        return self._run(self._cluster.metadata(topics, create))
+
+    def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
+        """Groups partitions by their leaders; see `AsyncCluster.by_leader`."""
+        return self._run(self._cluster.by_leader(partitions))
+
+    def coordinator(self, key_type: int, key: str) -> Broker:
+        """Returns the coordinator of a group or a transactional id; see `AsyncCluster.coordinator`."""
+        return self._run(self._cluster.coordinator(key_type, key))
+
+    def brokers(self) -> list[Broker]:
+        """Returns all brokers."""
+        return self._run(self._cluster.brokers())
+
+    def forget(self, request: Any) -> None:
+        """Forgets the broker of a request, after an error that says that it moved."""
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._cluster.forget, request)
+
+    def close_channel(self, channel: str) -> None:
+        """Closes the connections of a channel that is no longer used."""
+        if not self._closed:
+            self._loop.call_soon_threadsafe(self._cluster.close_channel, channel)

@@ -1,0 +1,1 @@
+"""The client side of group membership, without I/O."""

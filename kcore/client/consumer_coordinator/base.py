@@ -1,0 +1,522 @@
+"""The common half of both protocols: coordinator lookup, requests, events, commits and topic metadata."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kcore.client.aio.broker import Broker
+from kcore.client.consumer_coordinator.interface import (
+    Commit,
+    MemberClosedError,
+    MemberEvent,
+    MemberSettings,
+    OffsetAndMetadata,
+    Outgoing,
+)
+from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.protocol.error_codes import RETRIABLE, ErrorCode
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kcore.protocol.topic_partition import TopicPartition
+
+NO_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+COMMIT_RETRIED = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+BY_NAME = 9  # OffsetCommit 10 and later address topics by id
+
+Positions = Mapping[TopicPartition, int | OffsetAndMetadata]
+
+
+class TopicMetadata:
+    """Topics as the client last saw them.
+
+    Attributes:
+        counts: topic -> number of partitions.
+        ids: topic id -> name.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.ids: dict[bytes, str] = {}
+
+    def update(self, response: MetadataResponse, complete: bool) -> None:
+        """Stores a response; a complete one replaces everything."""
+        if complete:
+            self.counts = {}
+        for topic in response.topics:
+            if topic.error_code in (0, ErrorCode.LEADER_NOT_AVAILABLE) and topic.name:
+                self.counts[topic.name] = len(topic.partitions)
+                self.ids[topic.topic_id] = topic.name
+            elif topic.name:
+                self.counts.pop(topic.name, None)
+
+
+class GroupMemberMachine:
+    """A member's state machine without I/O. `ClassicMember` and `ConsumerMember` complete it.
+
+    A driver calls `advance` with the time, sends `take_requests`, passes the responses to `received` or the errors to
+    `failed`, has the user handle `event`, and calls `event_done`. It calls `advance` again at `wake_ms`. Times are
+    monotonic milliseconds.
+
+    Args:
+        settings: the member's settings.
+        now_ms: the time.
+        consumed: returns the consumed positions, for commits that the machine makes itself.
+
+    Attributes:
+        settings: the settings.
+        metadata: the topics that the member knows.
+        assignment: the partitions that the member owns.
+        revoking: the owned partitions that must not be fetched any more, because they are being given up.
+        event: the event that the user's code has to handle now, or None.
+        error: the error that the next call of the user raises, or None.
+        closed: True once the member has left.
+    """
+
+    def __init__(self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], Positions] = dict) -> None:
+        self.settings = settings
+        self.metadata = TopicMetadata()
+        self.assignment: frozenset[TopicPartition] = frozenset()
+        self.revoking: frozenset[TopicPartition] = frozenset()
+        self.event: MemberEvent | None = None
+        self.error: BaseException | None = None
+        self.closed = False
+        self._consumed = consumed
+        self._outgoing: list[Outgoing] = []
+        self._event_done: Callable[[BaseException | None, int], None] | None = None
+        self._broker: Broker | None = None
+        self._looking_up = False
+        self._lookup_at_ms = now_ms
+        self._lookup_attempts = 0
+        self._commits: deque[Commit] = deque()
+        self._committing: Commit | None = None
+        self._auto_commit_at_ms = now_ms + (settings.auto_commit_ms or 0)
+        self._metadata_at_ms = now_ms
+        self._asking_metadata = False
+        self._metadata_attempts = 0
+        self._poll_deadline_ms = now_ms + settings.rebalance_timeout_ms
+        self._closing = False
+        self._close_deadline_ms = 0
+        self._fenced_callback = False
+
+    # ---- what both protocols define
+
+    @property
+    def epoch(self) -> int:
+        """The member epoch, or in a classic group the generation; -1 outside of the group."""
+        raise NotImplementedError
+
+    @property
+    def member_id(self) -> str:
+        """The member's id; "" before a classic member has joined."""
+        raise NotImplementedError
+
+    def _advance(self, now_ms: int) -> None:
+        raise NotImplementedError
+
+    def _deadlines(self) -> Iterable[int]:
+        raise NotImplementedError
+
+    def _polled(self, now_ms: int) -> None:
+        raise NotImplementedError
+
+    def _begin_close(self, now_ms: int) -> None:
+        raise NotImplementedError
+
+    def _commit_identity(self) -> tuple[str, int, str | None]:
+        """Returns member id, epoch and instance id of a commit.
+
+        Raises:
+            KcoreError: the member cannot commit now.
+        """
+        raise NotImplementedError
+
+    def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:
+        """Returns the error of a commit with a membership error code; None: repeat it with the current epoch."""
+        raise NotImplementedError
+
+    def _coordinator_lost(self) -> None:
+        """Reacts to the loss of the coordinator."""
+
+    # ---- inputs
+
+    def advance(self, now_ms: int) -> None:
+        """Moves the time: fires timers, and prepares requests and events."""
+        if self.closed:
+            return
+        self._look_up(now_ms)
+        self._advance(now_ms)
+        self._auto_commit(now_ms)
+        self._send_commits(now_ms)
+
+    def poll(self, now_ms: int) -> None:
+        """Records that the user's code makes progress. A member that does not poll in time leaves the group."""
+        self._poll_deadline_ms = now_ms + self.settings.rebalance_timeout_ms
+        if not self.closed and not self._closing:
+            self._polled(now_ms)
+
+    def received(self, outgoing: Outgoing, response: Any, now_ms: int) -> None:
+        """Handles the response to a request."""
+        if not self.closed:
+            outgoing.handle(response, now_ms)
+
+    def failed(self, outgoing: Outgoing, error: Exception, now_ms: int) -> None:
+        """Handles the failure of a request: no connection, no response in time, or no common version."""
+        if not self.closed:
+            outgoing.refuse(error, now_ms)
+
+    def event_done(self, error: BaseException | None, now_ms: int) -> None:
+        """Reports that the user's code has handled `event`.
+
+        Args:
+            error: the exception that the user's code raised, or None.
+            now_ms: the time.
+        """
+        follow, self._event_done = self._event_done, None
+        self.event = None
+        if error is not None and self.error is None:
+            self.error = error
+        if follow is not None:
+            follow(error, now_ms)
+
+    def commit(
+        self,
+        offsets: Positions,
+        now_ms: int,
+        *,
+        retry: bool = True,
+        timeout_ms: int = 60_000,
+        on_done: Callable[[Commit], None] | None = None,
+    ) -> Commit:
+        """Commits offsets. Commits are sent in the order of the calls, one at a time.
+
+        Args:
+            offsets: partition -> the offset of the next record.
+            now_ms: the time.
+            retry: True to repeat the commit after retriable errors.
+            timeout_ms: the time limit of the repetitions.
+            on_done: called when the commit is completed.
+        """
+        commit = Commit(dict(offsets), retry, now_ms + timeout_ms, on_done)
+        if self.closed:
+            commit.complete(MemberClosedError("the member has left its group"))
+        elif not offsets:
+            commit.complete(None)
+        else:
+            self._commits.append(commit)
+        return commit
+
+    def close(self, now_ms: int, timeout_ms: int = 30_000) -> None:
+        """Leaves the group: commits if auto-commit is on, gives the partitions up, and tells the coordinator."""
+        if self.closed or self._closing:
+            return
+        self._closing = True
+        self._close_deadline_ms = now_ms + timeout_ms
+        self._begin_close(now_ms)
+
+    def abandon(self) -> None:
+        """Ends the machine without a request. Waiting commits fail."""
+        self.closed = True
+        self.assignment = self.revoking = frozenset()
+        self.event = self._event_done = None
+        error = MemberClosedError("the member has left its group")
+        if self._committing is not None:
+            self._committing.complete(error)
+        while self._commits:
+            self._commits.popleft().complete(error)
+
+    def take_error(self) -> BaseException | None:
+        """Returns the error to raise to the user, once."""
+        error, self.error = self.error, None
+        return error
+
+    # ---- outputs
+
+    def take_requests(self) -> list[Outgoing]:
+        """Returns the requests to send now."""
+        outgoing, self._outgoing = self._outgoing, []
+        return outgoing
+
+    def wake_ms(self) -> int | None:
+        """Returns the time of the next `advance`; None: only an input changes anything."""
+        if self.closed:
+            return None
+        deadlines = list(self._deadlines())
+        if self._broker is None and not self._looking_up:
+            deadlines.append(self._lookup_at_ms)
+        if self._commits and self._committing is None and self._broker is not None:
+            deadlines.append(self._commits[0].not_before_ms)
+        if self._commits:
+            deadlines.append(self._commits[0].deadline_ms)
+        if self.settings.auto_commit_ms is not None and self.assignment:
+            deadlines.append(self._auto_commit_at_ms)
+        if self._closing:
+            deadlines.append(self._close_deadline_ms)
+        return min(deadlines, default=None)
+
+    def fetchable(self, partition: TopicPartition) -> bool:
+        """Returns True if records of the partition may be fetched and returned."""
+        return partition in self.assignment and partition not in self.revoking
+
+    # ---- requests
+
+    def _send(
+        self,
+        request: Any,
+        handle: Callable[[Any, int], None],
+        refuse: Callable[[Exception, int], None],
+        *,
+        anywhere: bool = False,
+        timeout_ms: int | None = None,
+        at_most: int | None = None,
+    ) -> None:
+        limit_ms = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        self._outgoing.append(Outgoing(request, None if anywhere else self._broker, limit_ms, handle, refuse, at_most))
+
+    def _backoff_ms(self, attempts: int) -> int:
+        base, limit = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
+        if base >= limit:
+            return base
+        return int(min(limit, base * 2 ** min(attempts, 16) * random.uniform(0.8, 1.2)))
+
+    def _emit(self, event: MemberEvent, follow: Callable[[BaseException | None, int], None]) -> None:
+        """Has the user's code handle an event; `follow` continues afterwards."""
+        assert self.event is None, f"{self.event} is not handled yet"
+        self.event = event
+        self._event_done = follow
+
+    def _drop_event(self) -> None:
+        """Takes back an event that the user's code has not begun to handle; keeps one that it is handling."""
+        self._event_done = None
+
+    # ---- the coordinator
+
+    def _look_up(self, now_ms: int) -> None:
+        if self._broker is not None or self._looking_up or now_ms < self._lookup_at_ms:
+            return
+        self._looking_up = True
+        request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.settings.group_id])
+        self._send(request, self._found, self._not_found, anywhere=True)
+
+    def _found(self, response: FindCoordinatorResponse, now_ms: int) -> None:
+        (row,) = response.coordinators
+        if row.error_code:
+            self._not_found(KafkaError.of(row.error_code, row.error_message), now_ms)
+            return
+        self._looking_up = False
+        self._lookup_attempts = 0
+        self._broker = Broker(row.node_id, row.host, row.port)
+        self._coordinator_found(now_ms)
+
+    def _coordinator_found(self, now_ms: int) -> None:
+        """Reacts to a found coordinator."""
+
+    def _not_found(self, error: Exception, now_ms: int) -> None:
+        self._looking_up = False
+        self._lookup_at_ms = now_ms + self._backoff_ms(self._lookup_attempts)
+        self._lookup_attempts += 1
+        if isinstance(error, KafkaError) and error.code not in RETRIABLE:
+            self.error = error
+            while self._commits:
+                self._commits.popleft().complete(error)
+
+    def _lose_coordinator(self, now_ms: int) -> None:
+        if self._broker is not None:
+            self._broker = None
+            self._lookup_at_ms = now_ms
+            self._coordinator_lost()
+
+    # ---- metadata
+
+    def _ask_metadata(
+        self,
+        topics: Iterable[str] | None,
+        ids: Iterable[bytes],
+        then: Callable[[int], None],
+    ) -> None:
+        """Looks topics up by name or id (None: all topics), stores them, and calls `then`."""
+        self._asking_metadata = True
+        listed = None
+        if topics is not None:
+            listed = [MetadataRequestTopic(name=name) for name in sorted(topics)]
+            listed += [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in ids]
+
+        def handle(response: MetadataResponse, now_ms: int) -> None:
+            self._asking_metadata = False
+            self._metadata_attempts = 0
+            self._metadata_at_ms = now_ms + self.settings.metadata_max_age_ms
+            self.metadata.update(response, topics is None)
+            then(now_ms)
+
+        def refuse(error: Exception, now_ms: int) -> None:
+            self._asking_metadata = False
+            self._metadata_at_ms = now_ms + self._backoff_ms(self._metadata_attempts)
+            self._metadata_attempts += 1
+
+        self._send(MetadataRequest(topics=listed, allow_auto_topic_creation=False), handle, refuse, anywhere=True)
+
+    # ---- commits
+
+    def _auto_commit(self, now_ms: int) -> None:
+        interval_ms = self.settings.auto_commit_ms
+        if interval_ms is None or now_ms < self._auto_commit_at_ms or self._closing:
+            return
+        self._auto_commit_at_ms = now_ms + interval_ms
+        offsets = {key: value for key, value in self._consumed().items() if key in self.assignment}
+        if offsets and self.epoch >= 0 and not self._commits and self._committing is None:
+            self._commits.append(Commit(offsets, False, now_ms + interval_ms))
+
+    def _commit_consumed(self, now_ms: int, timeout_ms: int, then: Callable[[int], None]) -> None:
+        """Commits the consumed positions before they are given up, then calls `then`, whether it succeeded or not."""
+        offsets = {key: value for key, value in self._consumed().items() if key in self.assignment}
+        if self.settings.auto_commit_ms is None or not offsets or self.epoch < 0:
+            then(now_ms)
+            return
+        ended: list[int] = []
+
+        def done(commit: Commit) -> None:
+            if not ended:
+                ended.append(1)
+                then(self._commit_done_ms)
+
+        self._commit_done_ms = now_ms
+        self._commits.append(Commit(offsets, True, now_ms + timeout_ms, done, newest=self._owned_positions))
+
+    def _owned_positions(self) -> Positions:
+        return {key: value for key, value in self._consumed().items() if key in self.assignment}
+
+    def _send_commits(self, now_ms: int) -> None:
+        self._commit_done_ms = now_ms
+        while self._commits and self._committing is None:
+            commit = self._commits[0]
+            if now_ms >= commit.deadline_ms and (commit.attempts or self._broker is None):
+                self._commits.popleft()
+                commit.complete(TimeoutError("the commit was not acknowledged in time"))
+                continue
+            if self._broker is None or now_ms < commit.not_before_ms:
+                return
+            try:
+                identity = self._commit_identity()
+            except Exception as error:
+                self._commits.popleft()
+                commit.complete(error)
+                continue
+            self._commits.popleft()
+            self._committing = commit
+            self._send_commit(commit, identity)
+
+    def _send_commit(self, commit: Commit, identity: tuple[str, int, str | None]) -> None:
+        if commit.newest is not None:
+            commit.offsets = commit.newest() or commit.offsets
+        member_id, epoch, instance_id = identity
+        topics: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), value in commit.offsets.items():
+            given = OffsetAndMetadata(value) if isinstance(value, int) else value
+            row = OffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=given.offset,
+                committed_leader_epoch=-1 if given.leader_epoch is None else given.leader_epoch,
+                committed_metadata=given.metadata,
+            )
+            topics.setdefault(topic, []).append(row)
+        request = OffsetCommitRequest(
+            group_id=self.settings.group_id,
+            generation_id_or_member_epoch=epoch,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=[OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()],
+        )
+
+        def handle(response: OffsetCommitResponse, now_ms: int) -> None:
+            self._committed(commit, identity, response, now_ms)
+
+        def refuse(error: Exception, now_ms: int) -> None:
+            if isinstance(error, ConnectionClosedError | TimeoutError):
+                self._lose_coordinator(now_ms)
+                self._retry_commit(commit, error, now_ms)
+            else:
+                self._end_commit(commit, error, now_ms)
+
+        self._send(request, handle, refuse, at_most=BY_NAME)
+
+    def _committed(
+        self, commit: Commit, identity: tuple[str, int, str | None], response: OffsetCommitResponse, now_ms: int
+    ) -> None:
+        codes = {
+            TopicPartition(topic.name, row.partition_index): row.error_code
+            for topic in response.topics
+            for row in topic.partitions
+        }
+        first = next((code for code in codes.values() if code), 0)
+        if not first:
+            self._end_commit(commit, None, now_ms)
+            return
+        if first in NO_COORDINATOR or first == ErrorCode.REQUEST_TIMED_OUT:
+            self._lose_coordinator(now_ms)
+        if set(codes.values()) - {0} <= COMMIT_RETRIED:
+            self._retry_commit(commit, KafkaError.of(first), now_ms)
+        elif first in MEMBERSHIP_ERRORS:
+            error = self._commit_refused(first, identity, now_ms)
+            if error is None:
+                self._retry_commit(commit, KafkaError.of(first), now_ms)
+            else:
+                self._end_commit(commit, error, now_ms)
+        else:
+            self._end_commit(commit, _partition_error(codes), now_ms)
+
+    def _retry_commit(self, commit: Commit, error: Exception, now_ms: int) -> None:
+        self._committing = None
+        commit.not_before_ms = now_ms + self._backoff_ms(commit.attempts)
+        commit.attempts += 1
+        if not commit.retry or commit.not_before_ms >= commit.deadline_ms:
+            self._end_commit(commit, error, now_ms)
+        else:
+            self._commits.appendleft(commit)
+
+    def _end_commit(self, commit: Commit, error: Exception | None, now_ms: int) -> None:
+        self._committing = None
+        self._commit_done_ms = now_ms
+        commit.complete(error)
+
+
+MEMBERSHIP_ERRORS = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        ErrorCode.STALE_MEMBER_EPOCH,
+    }
+)
+
+
+def _partition_error(codes: Mapping[TopicPartition, int]) -> Exception:
+    from kcore.errors import PartitionErrors, raise_partition_errors  # noqa: PLC0415 - only after a failure
+
+    try:
+        raise_partition_errors("commit", codes, len(codes))
+    except (KafkaError, PartitionErrors) as error:
+        return error
+    raise AssertionError("a partition has an error code")
+
+
+def sorted_partitions(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
+    """Returns partitions by topic and number, as listeners get them."""
+    return tuple(sorted(partitions))

@@ -1,0 +1,620 @@
+"""A member of a classic group: joins, assigns as the leader, syncs, sends heartbeats, and leaves.
+
+Both rebalance protocols are served. With the eager one, a member gives up all partitions before it joins; with the
+cooperative one (KIP-429), only the partitions that move, after it has synced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from kcore.assignors import COOPERATIVE
+from kcore.client.consumer_coordinator.base import (
+    NO_COORDINATOR,
+    GroupMemberMachine,
+    Positions,
+    sorted_partitions,
+)
+from kcore.client.consumer_coordinator.interface import (
+    DYNAMIC_LEAVE,
+    REMAIN,
+    Assigned,
+    CommitFailedError,
+    Lost,
+    MemberSettings,
+    Revoked,
+)
+from kcore.client.consumer_coordinator.leader import (
+    assign,
+    decode_assignment,
+    decode_member,
+    encode_subscription,
+    rebalance_protocol,
+)
+from kcore.client.consumer_coordinator.states import CLASSIC, ClassicState
+from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
+from kcore.protocol.error_codes import RETRIABLE, ErrorCode
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kcore.protocol.topic_partition import TopicPartition
+
+UNJOINED, PREPARING, JOINING = ClassicState.UNJOINED, ClassicState.PREPARING, ClassicState.JOINING
+SYNCING, COMPLETING, STABLE = ClassicState.SYNCING, ClassicState.COMPLETING, ClassicState.STABLE
+LEAVING, CLOSED = ClassicState.LEAVING, ClassicState.CLOSED
+
+JOIN_MARGIN_MS = 5_000  # the coordinator answers a join at the latest after the rebalance timeout
+MAX_REASON = 255
+BEATING: Final = frozenset({PREPARING, SYNCING, COMPLETING, STABLE})
+"""States in which a member with a generation sends heartbeats."""
+
+
+class Generation(NamedTuple):
+    """A member's place in its group.
+
+    Attributes:
+        id: the generation; -1: none.
+        member_id: the member's id; "": none yet.
+        protocol: the chosen assignor.
+    """
+
+    id: int = -1
+    member_id: str = ""
+    protocol: str = ""
+
+
+class ClassicMember(GroupMemberMachine):
+    """The state machine of a member of a classic group. See `GroupMemberMachine` for its use.
+
+    Attributes:
+        state: the state.
+        generation: the generation that the member is in.
+        is_leader: True if the member assigned the partitions of its generation.
+    """
+
+    def __init__(self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], Positions] = dict) -> None:
+        super().__init__(settings, now_ms, consumed=consumed)
+        self.state = UNJOINED
+        self.generation = Generation()
+        self.is_leader = False
+        self._cooperative = rebalance_protocol(settings.assignors) == COOPERATIVE
+        self._pattern = None if settings.pattern is None else re.compile(settings.pattern)
+        self._rejoin = True
+        self._reason = ""
+        self._join_at_ms = now_ms
+        self._join_attempts = 0
+        self._in_flight = ""  # the Join or Sync that a response is expected for
+        self._polled_once = False
+        self._joined_topics: frozenset[str] = frozenset()
+        self._previous: frozenset[TopicPartition] = frozenset()  # the last assignment, for the sticky assignor
+        self._snapshot: dict[str, int] = {}
+        self._heartbeat_at_ms = now_ms
+        self._session_deadline_ms = 0
+        self._leader_topics: set[str] = set()
+        self._stage = ""
+
+    @property
+    def epoch(self) -> int:
+        """The generation; -1 outside of the group."""
+        return self.generation.id
+
+    @property
+    def member_id(self) -> str:
+        """The member's id."""
+        return self.generation.member_id
+
+    def _enter(self, state: ClassicState) -> None:
+        assert state in CLASSIC[self.state], f"{self.state} cannot become {state}"
+        self.state = state
+
+    def rejoin(self, reason: str) -> None:
+        """Makes the member join again at its next poll."""
+        self._rejoin = True
+        self._reason = reason[:MAX_REASON]
+
+    # ---- time
+
+    def _polled(self, now_ms: int) -> None:
+        self._polled_once = True
+
+    def _deadlines(self) -> Iterable[int]:
+        if self.state in BEATING and self.generation.id >= 0 and not self._closing:
+            if self._broker is not None:
+                yield self._heartbeat_at_ms
+                yield self._poll_deadline_ms
+            yield self._session_deadline_ms
+        if self.state in (UNJOINED, STABLE, JOINING) and self._polled_once and self._broker is not None:
+            if self._needs_topics() and not self._asking_metadata:
+                yield self._metadata_at_ms
+            elif self._rejoin and not self._in_flight and not self._asking_metadata:
+                yield self._join_at_ms
+        if self.state is STABLE and (self.is_leader or self._pattern is not None) and not self._asking_metadata:
+            yield self._metadata_at_ms
+        if self.state is SYNCING and not self._in_flight and not self._asking_metadata:
+            yield max(self._metadata_at_ms if self.is_leader else self._join_at_ms, 0)
+
+    def _needs_topics(self) -> bool:
+        return self._pattern is not None and not self._in_flight and self.state is UNJOINED and not self._topics()
+
+    def _topics(self) -> frozenset[str]:
+        if self._pattern is None:
+            return frozenset(self.settings.topics)
+        return frozenset(name for name in self.metadata.counts if self._matches(name))
+
+    def _matches(self, name: str) -> bool:
+        assert self._pattern is not None, "the subscription is a pattern"
+        return not name.startswith("__") and self._pattern.fullmatch(name) is not None
+
+    def _advance(self, now_ms: int) -> None:
+        if self.state is LEAVING:
+            self._leave_step(now_ms)
+            return
+        self._keep_session(now_ms)
+        self._watch_topics(now_ms)
+        if self.state is STABLE and self._rejoin and self._polled_once:
+            self._prepare(now_ms)
+        elif self.state is UNJOINED and self._rejoin and self._polled_once and self._broker is not None:
+            if self._needs_topics() and not self._asking_metadata and now_ms >= self._metadata_at_ms:
+                self._ask_metadata(None, (), lambda _: None)
+            if not self._asking_metadata:
+                self._prepare(now_ms)
+        elif self.state is JOINING:
+            self._send_join(now_ms)
+        elif self.state is SYNCING and not self._in_flight and not self._asking_metadata:
+            self._continue_sync(now_ms)
+
+    def _keep_session(self, now_ms: int) -> None:
+        """Sends heartbeats, and notices the end of the session and of the poll interval."""
+        if self.generation.id < 0 or self.state not in BEATING:
+            return
+        if now_ms >= self._session_deadline_ms:
+            self._lose_coordinator(now_ms)
+            self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
+        if self._broker is None:
+            return
+        if now_ms >= self._poll_deadline_ms and self.state in (STABLE, PREPARING, COMPLETING):
+            self._leave_late(now_ms)
+        elif now_ms >= self._heartbeat_at_ms:
+            self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
+            generation = self.generation
+            request = HeartbeatRequest(
+                group_id=self.settings.group_id,
+                generation_id=generation.id,
+                member_id=generation.member_id,
+                group_instance_id=self.settings.instance_id,
+            )
+            self._send(
+                request,
+                lambda response, at_ms: self._beat(response, generation, at_ms),
+                self._request_failed,
+            )
+
+    def _leave_late(self, now_ms: int) -> None:
+        """Leaves because the user's code did not poll in time; the next poll joins again."""
+        if self.settings.instance_id is None:
+            self._send_leave("consumer poll timeout has expired")
+        self._reset(keep_id=False)
+        self._polled_once = False
+        if self.state is STABLE:
+            self._enter(UNJOINED)
+
+    def _watch_topics(self, now_ms: int) -> None:
+        """Looks the topics up again, and joins again if they changed."""
+        if self.state is not STABLE or self._asking_metadata or now_ms < self._metadata_at_ms:
+            return
+        if self._pattern is not None:
+            self._ask_metadata(None, (), self._topics_seen)
+        elif self.is_leader:
+            self._ask_metadata(self._leader_topics, (), self._topics_seen)
+
+    def _topics_seen(self, now_ms: int) -> None:
+        if self._pattern is not None and self._topics() != self._joined_topics:
+            self.rejoin("the topics that match the subscription changed")
+        elif self.is_leader and self._current_snapshot() != self._snapshot:
+            self.rejoin("the metadata of the subscribed topics changed")
+
+    def _current_snapshot(self) -> dict[str, int]:
+        return {name: self.metadata.counts[name] for name in self._leader_topics if name in self.metadata.counts}
+
+    # ---- preparing a join
+
+    def _prepare(self, now_ms: int) -> None:
+        self._enter(PREPARING)
+        if not self._cooperative:
+            self.revoking = self.assignment
+        self._commit_consumed(now_ms, self.settings.rebalance_timeout_ms, self._give_up)
+
+    def _give_up(self, now_ms: int) -> None:
+        """Has the user's code give partitions up, after the commit."""
+        if self.state is not PREPARING:
+            return
+        partitions = sorted_partitions(self.assignment)
+        if self.generation.id < 0 or not self.generation.member_id:
+            if partitions:
+                self._emit(Lost(partitions, self._last_epoch), self._given_up)
+                return
+        elif not self._cooperative:
+            self._emit(Revoked(partitions, self.generation.id), self._given_up)
+            return
+        else:
+            topics = self._topics()
+            dropped = tuple(each for each in partitions if each.topic not in topics)
+            if dropped:
+                self.revoking = frozenset(dropped)
+                self._emit(Revoked(dropped, self.generation.id), self._given_up)
+                return
+        self._begin_join(now_ms)
+
+    _last_epoch = -1
+
+    def _given_up(self, error: BaseException | None, now_ms: int) -> None:
+        if self._cooperative and self.generation.id >= 0:
+            self.assignment -= self.revoking
+        else:
+            self.assignment = frozenset()
+        self.revoking = frozenset()
+        if self.generation.id < 0 and self.assignment:
+            self._give_up(now_ms)  # the member was fenced meanwhile: the rest is lost
+            return
+        self._begin_join(now_ms)
+
+    def _begin_join(self, now_ms: int) -> None:
+        if self.state is not PREPARING:
+            return
+        self.revoking = frozenset()
+        if not self._cooperative:
+            self.assignment = frozenset()
+        self._enter(JOINING)
+        self._join_at_ms = max(self._join_at_ms, now_ms)  # a failed attempt may have set a pause
+        self._send_join(now_ms)
+
+    # ---- joining
+
+    def _send_join(self, now_ms: int) -> None:
+        if self._in_flight or self._broker is None or now_ms < self._join_at_ms or self._asking_metadata:
+            return
+        generation = self.generation
+        self._joined_topics = topics = self._topics()
+        protocols = [
+            JoinGroupRequestProtocol(
+                name=one.name,
+                metadata=encode_subscription(
+                    one.name, topics, self.assignment, self._previous, generation.id, self.settings.rack
+                ),
+            )
+            for one in self.settings.assignors
+        ]
+        request = JoinGroupRequest(
+            group_id=self.settings.group_id,
+            session_timeout_ms=self.settings.session_timeout_ms,
+            rebalance_timeout_ms=self.settings.rebalance_timeout_ms,
+            member_id=generation.member_id,
+            group_instance_id=self.settings.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+            reason=self._reason or None,
+        )
+        self._in_flight = "join"
+        self._send(
+            request,
+            lambda response, at_ms: self._joined(response, generation, at_ms),
+            self._attempt_failed,
+            timeout_ms=max(self.settings.request_timeout_ms, self.settings.rebalance_timeout_ms + JOIN_MARGIN_MS),
+        )
+
+    def _joined(self, response: JoinGroupResponse, sent: Generation, now_ms: int) -> None:
+        self._in_flight = ""
+        if self.state is not JOINING:
+            return
+        code = response.error_code
+        if code:
+            self._join_refused(code, response.member_id, sent, now_ms)
+            return
+        if response.protocol_type not in (None, PROTOCOL_TYPE):
+            self._attempt_failed(KafkaError.of(ErrorCode.INCONSISTENT_GROUP_PROTOCOL), now_ms)
+            return
+        self.generation = Generation(response.generation_id, response.member_id, response.protocol_name or "")
+        self._last_epoch = response.generation_id
+        self.is_leader = response.leader == response.member_id
+        self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
+        self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
+        self._poll_deadline_ms = now_ms + self.settings.rebalance_timeout_ms
+        self._enter(SYNCING)
+        self._join_attempts = 0
+        self._rejoin = False
+        self._reason = ""
+        self._sync = (response.members, response.skip_assignment)
+        if self.is_leader:
+            self._join_at_ms = now_ms
+            self._ask_leader_topics(now_ms)
+        else:
+            self._send_sync([])
+
+    _sync: tuple[Any, bool] = ((), False)
+
+    def _ask_leader_topics(self, now_ms: int) -> None:
+        members = [decode_member(member, self.generation.protocol) for member in self._sync[0]]
+        self._leader_topics = {str(topic) for member in members for topic in member.topics}
+        generation = self.generation
+
+        def then(at_ms: int) -> None:
+            if self.state is SYNCING and self.generation == generation:
+                self._assign(members, at_ms)
+
+        self._ask_metadata(self._leader_topics, (), then)
+
+    def _continue_sync(self, now_ms: int) -> None:
+        """Repeats the leader's lookup of topics after a failure."""
+        if self.is_leader and now_ms >= self._metadata_at_ms:
+            self._ask_leader_topics(now_ms)
+
+    def _assign(self, members: list[Any], now_ms: int) -> None:
+        assignor = next(one for one in self.settings.assignors if one.name == self.generation.protocol)
+        self._snapshot = self._current_snapshot()
+        if self._sync[1]:
+            self._send_sync([])
+            return
+        try:
+            assigned = assign(assignor, members, self._snapshot)
+        except Exception as error:
+            self._unjoin(now_ms, self.settings.retry_backoff_max_ms)
+            self.error = error
+            return
+        self._send_sync(
+            [SyncGroupRequestAssignment(member_id=name, assignment=data) for name, data in assigned.items()]
+        )
+
+    def _send_sync(self, assignments: list[SyncGroupRequestAssignment]) -> None:
+        generation = self.generation
+        request = SyncGroupRequest(
+            group_id=self.settings.group_id,
+            generation_id=generation.id,
+            member_id=generation.member_id,
+            group_instance_id=self.settings.instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=generation.protocol,
+            assignments=assignments,
+        )
+        self._in_flight = "sync"
+        self._send(
+            request,
+            lambda response, at_ms: self._synced(response, generation, at_ms),
+            self._attempt_failed,
+            timeout_ms=max(self.settings.request_timeout_ms, self.settings.rebalance_timeout_ms + JOIN_MARGIN_MS),
+        )
+
+    def _synced(self, response: SyncGroupResponse, sent: Generation, now_ms: int) -> None:
+        self._in_flight = ""
+        if self.state is not SYNCING:
+            return
+        if self.generation.id < 0 or self.generation != sent:
+            self._unjoin(now_ms, 0)
+        elif response.error_code:
+            self._sync_refused(response.error_code, sent, now_ms)
+        else:
+            self._complete(decode_assignment(response.assignment), now_ms)
+
+    # ---- completing
+
+    def _complete(self, assigned: frozenset[TopicPartition], now_ms: int) -> None:
+        self._enter(COMPLETING)
+        topics = self._joined_topics
+        if self._pattern is None and any(each.topic not in topics for each in assigned):
+            self.rejoin("the assignment has topics that the member does not subscribe to")
+            assigned = frozenset(each for each in assigned if each.topic in topics)
+        self._previous = assigned
+        dropped = self.assignment - assigned
+        if self._cooperative and dropped:
+            self.revoking = dropped
+            self.rejoin("partitions were revoked: the group may assign them now")
+            event = Revoked(sorted_partitions(dropped), self.generation.id)
+            self._emit(event, lambda error, at_ms: self._take_over(assigned, at_ms))
+        else:
+            self._take_over(assigned, now_ms)
+
+    def _take_over(self, assigned: frozenset[TopicPartition], now_ms: int) -> None:
+        if self.state is not COMPLETING:
+            return
+        if self.generation.id < 0:  # fenced while the user's code handled the revocation
+            self.assignment -= self.revoking
+            self.revoking = frozenset()
+            self._enter(UNJOINED)
+            return
+        added = assigned - self.assignment
+        self.revoking = added  # owned, but not fetched before the user's code knows it
+        self.assignment = assigned
+        self._auto_commit_at_ms = now_ms + (self.settings.auto_commit_ms or 0)
+        self._emit(Assigned(sorted_partitions(added), self.generation.id), self._completed)
+
+    def _completed(self, error: BaseException | None, now_ms: int) -> None:
+        if self.state is not COMPLETING:
+            return
+        self.revoking = frozenset()
+        self._enter(STABLE if self.generation.id >= 0 else UNJOINED)
+        self._metadata_at_ms = max(self._metadata_at_ms, now_ms)
+
+    # ---- errors
+
+    def _reset(self, keep_id: bool) -> None:
+        """Forgets the generation: partitions are lost from now on, and the member joins again."""
+        self.generation = Generation(member_id=self.generation.member_id if keep_id else "")
+        self._rejoin = True
+        self.is_leader = False
+        self.revoking = self.assignment
+
+    def _unjoin(self, now_ms: int, pause_ms: int) -> None:
+        """Gives up the running join; a new one begins after a pause."""
+        self._join_at_ms = now_ms + pause_ms
+        self._rejoin = True
+        if self.generation.id < 0:
+            self._enter(UNJOINED)  # the next preparation reports what was lost
+        elif self.state is SYNCING:
+            self._enter(JOINING)
+
+    def _join_refused(self, code: int, member_id: str, sent: Generation, now_ms: int) -> None:
+        if code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.generation = Generation(member_id=member_id)
+            self._join_at_ms = now_ms
+        elif code == ErrorCode.UNKNOWN_MEMBER_ID:
+            if self.generation == sent:
+                self._reset(keep_id=False)
+            self._join_at_ms = now_ms
+            self._lost_while_joining(now_ms)
+        elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._join_at_ms = now_ms
+        else:
+            self._attempt_failed(KafkaError.of(code), now_ms)
+
+    def _lost_while_joining(self, now_ms: int) -> None:
+        if self.state is JOINING and self.assignment:
+            self._enter(UNJOINED)
+
+    def _sync_refused(self, code: int, sent: Generation, now_ms: int) -> None:
+        if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
+            self._reset(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+            self._unjoin(now_ms, 0)
+        elif code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._unjoin(now_ms, 0)
+        else:
+            self._attempt_failed(KafkaError.of(code), now_ms)
+
+    def _attempt_failed(self, error: Exception, now_ms: int) -> None:
+        """Handles a failed Join or Sync: retriable errors are repeated, others are raised to the user."""
+        self._in_flight = ""
+        if self.state not in (JOINING, SYNCING):
+            return
+        pause_ms = self._backoff_ms(self._join_attempts)
+        self._join_attempts += 1
+        lost = isinstance(error, ConnectionClosedError | TimeoutError)
+        if lost or (isinstance(error, KafkaError) and error.code in NO_COORDINATOR):
+            self._lose_coordinator(now_ms)
+        elif not (isinstance(error, KafkaError) and error.code in RETRIABLE):
+            self.error = error
+            self._polled_once = False  # the next poll tries again
+            if isinstance(error, KafkaError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
+                self._reset(keep_id=False)
+        self._unjoin(now_ms, pause_ms)
+
+    def _beat(self, response: HeartbeatResponse, sent: Generation, now_ms: int) -> None:
+        code = response.error_code
+        if not code or code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
+            if code and self.state is STABLE and self.generation == sent:
+                self.rejoin("group is already rebalancing")
+            return
+        if code in NO_COORDINATOR:
+            self._lose_coordinator(now_ms)
+        if self.generation == sent:
+            self._membership_lost(code, now_ms)
+        self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + self._backoff_ms(0))
+
+    def _membership_lost(self, code: int, now_ms: int) -> bool:
+        """Resets the generation after a fencing error; returns False for any other error."""
+        if code not in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+            return False
+        self._reset(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            self.error = KafkaError.of(code)
+            self._polled_once = False
+        if self.state is STABLE:
+            self._enter(UNJOINED)
+            self._join_at_ms = now_ms
+        return True
+
+    def _request_failed(self, error: Exception, now_ms: int) -> None:
+        self._lose_coordinator(now_ms)
+
+    def _coordinator_found(self, now_ms: int) -> None:
+        if self.generation.id >= 0:
+            self._session_deadline_ms = now_ms + self.settings.session_timeout_ms
+            self._heartbeat_at_ms = now_ms
+
+    # ---- commits
+
+    def _commit_identity(self) -> tuple[str, int, str | None]:
+        if self.generation.id < 0:
+            raise CommitFailedError("the member is not in the group: it was removed, or has not joined yet")
+        if self.state in (JOINING, SYNCING):
+            raise KafkaError.of(ErrorCode.REBALANCE_IN_PROGRESS, "the commit must wait until the rebalance is over")
+        return self.generation.member_id, self.generation.id, self.settings.instance_id
+
+    def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:
+        error = KafkaError.of(code)
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self.rejoin("a commit was refused because the group is rebalancing")
+            return error
+        if identity[1] == self.generation.id and self._membership_lost(code, now_ms):
+            if code == ErrorCode.FENCED_INSTANCE_ID:
+                return error
+        elif self.state in (JOINING, SYNCING):
+            return KafkaError.of(ErrorCode.REBALANCE_IN_PROGRESS)
+        failed = CommitFailedError("the member was removed from the group before the commit")
+        failed.__cause__ = error
+        return failed
+
+    # ---- leaving
+
+    def _begin_close(self, now_ms: int) -> None:
+        joined_before = self.state in BEATING
+        self._enter(LEAVING)
+        self._stage = "commit" if joined_before and self.generation.id >= 0 else "revoke"
+        self._drop_event()
+        self._leave_step(now_ms)
+
+    def _leave_step(self, now_ms: int) -> None:
+        """Takes the next step of leaving, as soon as the user's code has handled the last event."""
+        if now_ms >= self._close_deadline_ms:
+            if self.event is None or now_ms >= self._close_deadline_ms + JOIN_MARGIN_MS:
+                self._enter(CLOSED)
+                self.abandon()
+            return
+        if self.event is not None:
+            return
+        if self._stage == "commit":
+            self._stage = "committing"
+            self._commit_consumed(now_ms, self._close_deadline_ms - now_ms, self._leave_committed)
+        elif self._stage == "revoke":
+            self._stage = "revoking"
+            partitions = sorted_partitions(self.assignment)
+            if not partitions:
+                self._leave_revoked(None, now_ms)
+            elif self.generation.id >= 0:
+                self.revoking = self.assignment
+                self._emit(Revoked(partitions, self.generation.id), self._leave_revoked)
+            else:
+                self._emit(Lost(partitions, self._last_epoch), self._leave_revoked)
+        elif self._stage == "leave" and not self._commits and self._committing is None:
+            self._stage = "left"
+            self._send_last(now_ms)
+
+    def _leave_committed(self, now_ms: int) -> None:
+        self._stage = "revoke"
+        self._leave_step(now_ms)
+
+    def _leave_revoked(self, error: BaseException | None, now_ms: int) -> None:
+        self.assignment = self.revoking = frozenset()
+        self._stage = "leave"
+        self._leave_step(now_ms)
+
+    def _send_last(self, now_ms: int) -> None:
+        static = self.settings.instance_id is not None
+        leaves = self.settings.leave == DYNAMIC_LEAVE or (self.settings.leave != REMAIN and not static)
+        if leaves and self.generation.member_id and self._broker is not None:
+            self._send_leave("the consumer is being closed", self._left)
+        else:
+            self._left(None, now_ms)
+
+    def _send_leave(self, reason: str, then: Callable[[Any, int], None] = lambda response, now_ms: None) -> None:
+        identity = MemberIdentity(member_id=self.generation.member_id, reason=reason)
+        request = LeaveGroupRequest(group_id=self.settings.group_id, members=[identity])
+        self._send(request, then, lambda error, now_ms: then(None, now_ms))
+
+    def _left(self, response: Any, now_ms: int) -> None:
+        if self.state is LEAVING:
+            self._enter(CLOSED)
+            self.generation = Generation()
+            self.abandon()

@@ -1,0 +1,499 @@
+"""A member of a consumer group (KIP-848): the broker assigns, and heartbeats carry everything."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from kcore.client.consumer_coordinator.base import (
+    NO_COORDINATOR,
+    GroupMemberMachine,
+    Positions,
+    sorted_partitions,
+)
+from kcore.client.consumer_coordinator.interface import (
+    DYNAMIC_LEAVE,
+    REMAIN,
+    Assigned,
+    CommitFailedError,
+    Lost,
+    MemberSettings,
+    Revoked,
+)
+from kcore.client.consumer_coordinator.states import CONSUMER, IN_GROUP, ConsumerState
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kcore.protocol.topic_partition import TopicPartition
+
+UNSUBSCRIBED, JOINING, RECONCILING = ConsumerState.UNSUBSCRIBED, ConsumerState.JOINING, ConsumerState.RECONCILING
+ACKNOWLEDGING, STABLE, FENCED = ConsumerState.ACKNOWLEDGING, ConsumerState.STABLE, ConsumerState.FENCED
+STALE, PREPARE_LEAVING, LEAVING = ConsumerState.STALE, ConsumerState.PREPARE_LEAVING, ConsumerState.LEAVING
+FATAL, CLOSED = ConsumerState.FATAL, ConsumerState.CLOSED
+
+LEAVE_EPOCH, STATIC_LEAVE_EPOCH = -1, -2
+AT_ONCE = frozenset({JOINING, ACKNOWLEDGING, LEAVING})
+"""States in which a heartbeat does not wait for its interval."""
+
+FENCING = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+HANDLER_GRACE_MS = 5_000
+
+
+def new_member_id() -> str:
+    """Returns a random uuid as Kafka writes it: base64 of its sixteen bytes."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+class ConsumerMember(GroupMemberMachine):
+    """The state machine of a member of a consumer group. See `GroupMemberMachine` for its use.
+
+    Attributes:
+        state: the state.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        now_ms: int,
+        *,
+        consumed: Callable[[], Positions] = dict,
+        member_id: str | None = None,
+    ) -> None:
+        super().__init__(settings, now_ms, consumed=consumed)
+        self.state = UNSUBSCRIBED
+        self._member_id = member_id or new_member_id()
+        self._epoch = 0
+        self._interval_ms = 0
+        self._heartbeat_at_ms = now_ms
+        self._attempts = 0
+        self._in_flight = 0  # the number of heartbeats without a response
+        self._sent: dict[str, Any] = {}  # the values last sent
+        self._acknowledged = 0  # counts reconciled assignments, so that each is reported
+        self._target: dict[bytes, tuple[int, ...]] = {}  # the assignment of the coordinator
+        self._owned_ids: dict[bytes, tuple[int, ...]] = {}  # `assignment` by topic id
+        self._reconciling = False
+        self._polled_once = False
+        self._late = False  # leaving because the user's code did not poll
+
+    @property
+    def epoch(self) -> int:
+        """The member epoch; -1 outside of the group."""
+        return self._epoch if self._epoch > 0 else -1
+
+    @property
+    def member_id(self) -> str:
+        """The member's id, which it keeps for its whole life."""
+        return self._member_id
+
+    def _enter(self, state: ConsumerState) -> None:
+        assert state in CONSUMER[self.state], f"{self.state} cannot become {state}"
+        self.state = state
+
+    # ---- time
+
+    def _polled(self, now_ms: int) -> None:
+        self._polled_once = True
+
+    def _deadlines(self) -> Iterable[int]:
+        if self._broker is not None:
+            if self.state in IN_GROUP or self.state is PREPARE_LEAVING:
+                if not self._in_flight:
+                    yield self._heartbeat_at_ms
+                if self.state is not PREPARE_LEAVING:
+                    yield self._poll_deadline_ms
+            elif self.state is LEAVING:
+                yield self._heartbeat_at_ms
+        if self.state in (UNSUBSCRIBED, STALE) and self._polled_once and self.event is None:
+            yield 0
+        if self.state is RECONCILING and not self._reconciling and self.event is None and not self._asking_metadata:
+            yield self._metadata_at_ms if self._unresolved() else 0
+
+    def _advance(self, now_ms: int) -> None:
+        if self._closing:
+            self._leave_step(now_ms)
+        if self.state in (UNSUBSCRIBED, STALE) and self._polled_once and self.event is None and not self._closing:
+            self._join(now_ms)
+        if (
+            self.state in IN_GROUP
+            and not self._closing
+            and self._broker is not None
+            and now_ms >= self._poll_deadline_ms
+        ):
+            self._leave_late(now_ms)
+        if self.state is RECONCILING:
+            self._reconcile(now_ms)
+        self._heartbeat(now_ms)
+
+    def _join(self, now_ms: int) -> None:
+        self._enter(JOINING)
+        self._epoch = 0
+        self._sent = {}
+        self._target = {}
+        self._owned_ids = {}
+        self._reconciling = False
+        self._heartbeat_at_ms = max(now_ms, self._heartbeat_at_ms if self._attempts else now_ms)
+
+    # ---- heartbeats
+
+    def _heartbeat(self, now_ms: int) -> None:
+        beating = self.state in IN_GROUP or self.state in (PREPARE_LEAVING, LEAVING)
+        if not beating or self._broker is None:
+            return
+        if self.state is LEAVING:
+            if not self._late:
+                return  # `_leave_step` has sent the last heartbeat
+            self._send_heartbeat(STATIC_LEAVE_EPOCH if self._leaves_temporarily() else LEAVE_EPOCH, now_ms)
+            self._late = False
+            self._enter(STALE)
+            self._lose_all(now_ms)
+            return
+        due = now_ms >= self._heartbeat_at_ms or (self.state is ACKNOWLEDGING and not self._attempts)
+        if due and not self._in_flight:
+            self._send_heartbeat(self._epoch, now_ms)
+            if self.state is ACKNOWLEDGING:
+                self._enter(STABLE if self._target == self._owned_ids else RECONCILING)
+
+    def _send_heartbeat(self, epoch: int, now_ms: int) -> None:
+        self._heartbeat_at_ms = now_ms + max(self._interval_ms, 1)
+        self._in_flight += 1
+        request = self._leave_request(epoch) if epoch < 0 else self._heartbeat_request(epoch)
+
+        def handle(response: ConsumerGroupHeartbeatResponse, at_ms: int) -> None:
+            self._in_flight -= 1
+            self._beat(response, epoch, at_ms)
+
+        def refuse(error: Exception, at_ms: int) -> None:
+            self._in_flight -= 1
+            self._sent = {}
+            if epoch < 0:
+                self._left(at_ms)
+                return
+            if isinstance(error, KafkaError) and error.code == ErrorCode.UNSUPPORTED_VERSION:
+                self._fail(KafkaError.of(error.code, "the cluster does not serve consumer groups (KIP-848)"), at_ms)
+                return
+            self._lose_coordinator(at_ms)
+            self._pause(at_ms)
+
+        self._send(request, handle, refuse)
+
+    def _leave_request(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
+        return ConsumerGroupHeartbeatRequest(
+            group_id=self.settings.group_id,
+            member_id=self._member_id,
+            member_epoch=epoch,
+            instance_id=self.settings.instance_id,
+        )
+
+    def _heartbeat_request(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
+        """Builds a heartbeat; after the first one it has only the fields that changed."""
+        joining = self.state is JOINING
+        settings = self.settings
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=settings.group_id,
+            member_id=self._member_id,
+            member_epoch=epoch,
+            instance_id=settings.instance_id,
+        )
+        owned = () if joining else self._owned_rows()
+        fields: dict[str, Any] = {
+            "rebalance_timeout_ms": settings.rebalance_timeout_ms,
+            "subscribed_topic_names": () if settings.pattern is not None else tuple(sorted(settings.topics)),
+            "subscribed_topic_regex": settings.pattern,
+            "server_assignor": settings.server_assignor,
+            "topic_partitions": (owned, self._acknowledged),
+        }
+        for name, value in fields.items():
+            if not joining and self._sent.get(name) == value:
+                continue
+            self._sent[name] = value
+            if name == "topic_partitions":
+                request.topic_partitions = [
+                    TopicPartitions(topic_id=topic_id, partitions=list(numbers)) for topic_id, numbers in owned
+                ]
+            elif value is not None:
+                setattr(request, name, value)
+        if joining:
+            request.rack_id = settings.rack
+        return request
+
+    def _owned_rows(self) -> tuple[tuple[bytes, tuple[int, ...]], ...]:
+        return tuple(sorted(self._owned_ids.items()))
+
+    def _beat(self, response: ConsumerGroupHeartbeatResponse, sent_epoch: int, now_ms: int) -> None:
+        if sent_epoch < 0:
+            self._left(now_ms)
+            return
+        code = response.error_code
+        if code:
+            self._sent = {}
+            self._refused(code, response.error_message, now_ms)
+            return
+        self._attempts = 0
+        if response.heartbeat_interval_ms > 0:
+            self._interval_ms = response.heartbeat_interval_ms
+        self._heartbeat_at_ms = now_ms + self._interval_ms
+        if self.state not in IN_GROUP or response.member_epoch < 0:
+            return
+        self._epoch = response.member_epoch
+        if response.assignment is not None:
+            self._target = {
+                row.topic_id: tuple(sorted(row.partitions))
+                for row in response.assignment.topic_partitions
+                if row.partitions
+            }
+            if self._target != self._owned_ids:
+                if self.state is not RECONCILING:
+                    self._enter(RECONCILING)
+            elif self.state is RECONCILING and not self._reconciling:
+                self._enter(STABLE)
+            elif self.state is JOINING:
+                self._adopt_empty(now_ms)
+        elif self.state is JOINING:
+            self._adopt_empty(now_ms)
+
+    def _adopt_empty(self, now_ms: int) -> None:
+        """Becomes stable without partitions; the user's code learns that the member has joined."""
+        self._enter(STABLE)
+        self.assignment = frozenset()
+        if self.event is None:
+            self._emit(Assigned((), self._epoch), lambda error, at_ms: None)
+
+    def _refused(self, code: int, message: str | None, now_ms: int) -> None:
+        if code in FENCING:
+            self._fence(now_ms)
+        elif code in NO_COORDINATOR:
+            self._lose_coordinator(now_ms)
+            self._heartbeat_at_ms = now_ms
+        elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            self._pause(now_ms)
+        elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self.error = KafkaError.of(code, message)
+            self._pause(now_ms)
+        else:
+            self._fail(KafkaError.of(code, message), now_ms)
+
+    def _pause(self, now_ms: int) -> None:
+        self._heartbeat_at_ms = now_ms + self._backoff_ms(self._attempts)
+        self._attempts += 1
+
+    # ---- the end of a membership
+
+    def _fence(self, now_ms: int) -> None:
+        if self.state in (PREPARE_LEAVING, LEAVING):
+            self._epoch = 0
+            self._left(now_ms)
+        elif self.state in IN_GROUP:
+            self._enter(FENCED)
+            self._lose_all(now_ms)
+
+    def _lose_all(self, now_ms: int) -> None:
+        """Reports the lost partitions; a dynamic or static member joins again afterwards."""
+        last_epoch, self._epoch = self._epoch, 0
+        self._reconciling = False
+        self.revoking = self.assignment
+        self._drop_event()
+        if self.event is not None:  # the user's code handles an event: the loss is reported after it
+            self._event_done = lambda error, at_ms: self._report_lost(last_epoch, at_ms)
+        else:
+            self._report_lost(last_epoch, now_ms)
+
+    def _report_lost(self, last_epoch: int, now_ms: int) -> None:
+        partitions = sorted_partitions(self.assignment)
+        if partitions:
+            self._emit(Lost(partitions, last_epoch), self._lost)
+        else:
+            self._lost(None, now_ms)
+
+    def _lost(self, error: BaseException | None, now_ms: int) -> None:
+        self.assignment = self.revoking = frozenset()
+        self._owned_ids, self._target = {}, {}
+        if self.state is FENCED and not self._closing:
+            self._join(now_ms)
+
+    def _fail(self, error: Exception, now_ms: int) -> None:
+        """Ends the membership for good: the next call of the user raises the error."""
+        self.error = error
+        if self.state in (PREPARE_LEAVING, LEAVING):
+            self._left(now_ms)
+            return
+        self._enter(FATAL)
+        self._lose_all(now_ms)
+
+    def _leave_late(self, now_ms: int) -> None:
+        """Leaves because the user's code did not poll in time; the next poll joins again."""
+        self._polled_once = False
+        self._late = True
+        self._enter(PREPARE_LEAVING)
+        self._enter(LEAVING)
+
+    # ---- reconciliation
+
+    def _unresolved(self) -> list[bytes]:
+        return [topic_id for topic_id in self._target if topic_id not in self.metadata.ids]
+
+    def _reconcile(self, now_ms: int) -> None:
+        """Begins to change from the current assignment to the target."""
+        if self._reconciling or self.event is not None or self._closing:
+            return
+        unresolved = self._unresolved()
+        if unresolved and not self._asking_metadata and now_ms >= self._metadata_at_ms:
+            self._ask_metadata((), unresolved, self._resolved)
+        resolved = {topic_id: numbers for topic_id, numbers in self._target.items() if topic_id not in unresolved}
+        if resolved == self._owned_ids:
+            if not unresolved:
+                self._acknowledged += 1
+                self._enter(ACKNOWLEDGING)
+            return
+        if unresolved and self._asking_metadata:
+            return  # the names arrive soon: one change instead of two
+        self._reconciling = True
+        target = frozenset(
+            TopicPartition(self.metadata.ids[topic_id], number)
+            for topic_id, numbers in resolved.items()
+            for number in numbers
+        )
+        self.revoking = self.assignment - target
+        epoch = self._epoch
+        self._commit_consumed(
+            now_ms,
+            self.settings.rebalance_timeout_ms,
+            lambda at_ms: self._revoke(resolved, target, epoch, at_ms),
+        )
+
+    def _resolved(self, now_ms: int) -> None:
+        if self._unresolved():
+            self._metadata_at_ms = now_ms + self._backoff_ms(self._metadata_attempts)
+            self._metadata_attempts += 1
+
+    def _stopped(self) -> bool:
+        """Returns True if the reconciliation must stop: the member was fenced, left, or joined again."""
+        return self.state is not RECONCILING or not self._reconciling or self._closing
+
+    def _revoke(
+        self, resolved: dict[bytes, tuple[int, ...]], target: frozenset[TopicPartition], epoch: int, now_ms: int
+    ) -> None:
+        if self._stopped() or self.event is not None:
+            self._reconciling = False
+            return
+        revoked = sorted_partitions(self.revoking)
+        if revoked:
+            self._emit(Revoked(revoked, epoch), lambda error, at_ms: self._take_over(resolved, target, error, at_ms))
+        else:
+            self._take_over(resolved, target, None, now_ms)
+
+    def _take_over(
+        self,
+        resolved: dict[bytes, tuple[int, ...]],
+        target: frozenset[TopicPartition],
+        error: BaseException | None,
+        now_ms: int,
+    ) -> None:
+        if self._stopped():
+            return
+        if error is not None:  # the user's code failed to give partitions up: the next poll repeats it
+            self._reconciling = False
+            return
+        added = target - self.assignment
+        self.assignment = target
+        self._owned_ids = resolved
+        self.revoking = added  # owned, but not fetched before the user's code knows it
+        self._emit(Assigned(sorted_partitions(added), self._epoch), self._reconciled)
+
+    def _reconciled(self, error: BaseException | None, now_ms: int) -> None:
+        if self._stopped():
+            return
+        self._reconciling = False
+        self.revoking = frozenset()
+        self._auto_commit_at_ms = now_ms + (self.settings.auto_commit_ms or 0)
+        self._acknowledged += 1
+        self._enter(ACKNOWLEDGING)
+
+    # ---- commits
+
+    def _commit_identity(self) -> tuple[str, int, str | None]:
+        if self._epoch <= 0:
+            raise CommitFailedError("the member is not in the group: it was removed, or has not joined yet")
+        return self._member_id, self._epoch, self.settings.instance_id
+
+    def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:
+        if code == ErrorCode.STALE_MEMBER_EPOCH and self._epoch > 0:
+            return None  # the epoch changed while the commit was in flight
+        failed = CommitFailedError("the member was removed from the group before the commit")
+        failed.__cause__ = KafkaError.of(code)
+        return failed
+
+    # ---- leaving
+
+    def _leaves_temporarily(self) -> bool:
+        static = self.settings.instance_id is not None
+        return static and (self._late or self.settings.leave != DYNAMIC_LEAVE)
+
+    def _begin_close(self, now_ms: int) -> None:
+        self._stage = "wait"
+        self._drop_event()
+        self._reconciling = False
+        if self.state in IN_GROUP:
+            self._enter(PREPARE_LEAVING)
+        self._leave_step(now_ms)
+
+    _stage = ""
+
+    def _leave_step(self, now_ms: int) -> None:
+        """Takes the next step of leaving, as soon as the user's code has handled the last event."""
+        if now_ms >= self._close_deadline_ms:
+            if self.event is None or now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:
+                self._finish()
+            return
+        if self.event is not None:
+            return
+        if self._stage == "wait":
+            self._stage = "committing"
+            self._commit_consumed(now_ms, self._close_deadline_ms - now_ms, self._leave_committed)
+        elif self._stage == "revoke":
+            self._stage = "revoking"
+            partitions = sorted_partitions(self.assignment)
+            if not partitions:
+                self._leave_revoked(None, now_ms)
+            elif self._epoch > 0:
+                self.revoking = self.assignment
+                self._emit(Revoked(partitions, self._epoch), self._leave_revoked)
+            else:
+                self._emit(Lost(partitions, self._epoch), self._leave_revoked)
+        elif self._stage == "leave" and not self._commits and self._committing is None:
+            self._stage = "left"
+            remain = self.settings.leave == REMAIN and self.settings.instance_id is None
+            if self.state is not PREPARE_LEAVING or self._broker is None or self._epoch <= 0 or remain:
+                self._finish()
+            else:
+                self._enter(LEAVING)
+                self._send_heartbeat(STATIC_LEAVE_EPOCH if self._leaves_temporarily() else LEAVE_EPOCH, now_ms)
+
+    def _leave_committed(self, now_ms: int) -> None:
+        self._stage = "revoke"
+        self._leave_step(now_ms)
+
+    def _leave_revoked(self, error: BaseException | None, now_ms: int) -> None:
+        self.assignment = self.revoking = frozenset()
+        self._stage = "leave"
+        self._leave_step(now_ms)
+
+    def _left(self, now_ms: int) -> None:
+        """Ends the membership: the coordinator has removed the member, or will do so."""
+        if not self._closing:
+            return  # the heartbeat of a member that did not poll in time: its response is ignored
+        if self.assignment and self._stage != "left":
+            self._epoch = 0  # fenced while leaving: the partitions are lost, and the next step says so
+            return
+        self._finish()
+
+    def _finish(self) -> None:
+        if self.state is not CLOSED:
+            self.state = CLOSED
+        self._epoch = 0
+        self.abandon()

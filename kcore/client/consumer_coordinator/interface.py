@@ -1,0 +1,178 @@
+"""Values that the consumer coordinator takes and returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kcore.client.aio.broker import Broker
+from kcore.errors import KcoreError
+from kcore.protocol.topic_partition import TopicPartition
+
+DYNAMIC_LEAVE: Final = "leave"
+REMAIN: Final = "remain"
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset.
+
+    Attributes:
+        offset: the offset of the next record to read.
+        metadata: a text that the committer stores beside the offset.
+        leader_epoch: the leader epoch of the last consumed record; None: unknown.
+    """
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
+
+
+class CommitFailedError(KcoreError):
+    """A member's commit was refused because the member has left the group, was fenced, or its partitions moved on.
+
+    The member joins again by itself. Its partitions may have new owners, so do not repeat the commit.
+    """
+
+
+class MemberClosedError(KcoreError):
+    """The member has left its group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberSettings:
+    """The settings of a member.
+
+    Attributes:
+        group_id: the group.
+        topics: the topic names to subscribe to.
+        pattern: a regular expression that selects topics, instead of names. Classic members match it against all
+            topics that they may see; in a consumer group the broker matches it (RE2 syntax).
+        instance_id: the id of a static member; None: a dynamic member.
+        rack: the member's rack.
+        session_timeout_ms: classic: the coordinator removes a member that sends no heartbeat for so long.
+        heartbeat_interval_ms: classic: the time between heartbeats.
+        rebalance_timeout_ms: the time in which the member must handle a rebalance, and the longest time between polls.
+        assignors: classic: the client-side assignors, in the order of preference.
+        server_assignor: consumer: the broker's assignor; None: its default.
+        auto_commit_ms: the interval at which consumed positions are committed; None: never.
+        leave: what `close` does: DYNAMIC_LEAVE leaves the group, REMAIN does not, None: only a dynamic member leaves.
+        retry_backoff_ms: the first pause before a repetition.
+        retry_backoff_max_ms: the longest pause.
+        request_timeout_ms: the time limit of a response.
+        metadata_max_age_ms: the interval at which the topics of the subscription are looked up again.
+    """
+
+    group_id: str
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    instance_id: str | None = None
+    rack: str | None = None
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    rebalance_timeout_ms: int = 300_000
+    assignors: tuple[Any, ...] = ()
+    server_assignor: str | None = None
+    auto_commit_ms: int | None = None
+    leave: str | None = None
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    request_timeout_ms: int = 30_000
+    metadata_max_age_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Partitions that the member owns from now on.
+
+    Attributes:
+        partitions: the added partitions, sorted.
+        epoch: the fencing epoch: the member epoch, or in a classic group the generation. Stores that refuse writes
+            with a lower epoch are safe against a member that was paused.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """Partitions that the member gives up. It owns them until the event is handled, and may commit their offsets.
+
+    Attributes:
+        partitions: the partitions, sorted.
+        epoch: the member epoch or generation in which the member owned them.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Partitions that the member has lost: it was fenced or away too long, and they may have new owners already.
+
+    Attributes:
+        partitions: the partitions, sorted.
+        epoch: the last member epoch or generation in which the member owned them.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    epoch: int
+
+
+MemberEvent = Assigned | Revoked | Lost
+
+
+@dataclass(slots=True, eq=False)
+class Outgoing:
+    """A request that the driver sends.
+
+    Attributes:
+        request: the request.
+        broker: the broker; None: any.
+        timeout_ms: the time limit of its response.
+        at_most: the newest version to use; None: the newest that both sides know.
+        handle: called with the response.
+        refuse: called with the error if no response arrived.
+    """
+
+    request: Any
+    broker: Broker | None
+    timeout_ms: int
+    handle: Callable[[Any, int], None]
+    refuse: Callable[[Exception, int], None]
+    at_most: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    """A commit of a member, completed when the coordinator has decided it.
+
+    Attributes:
+        offsets: the offsets.
+        retry: True to repeat it after retriable errors, until `deadline_ms`.
+        deadline_ms: the end of the repetitions.
+        on_done: called when it is completed.
+        done: True once it is completed.
+        error: the reason of its failure; None: it succeeded, or is not completed.
+    """
+
+    offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    retry: bool
+    deadline_ms: int
+    on_done: Callable[[Commit], None] | None = None
+    done: bool = False
+    error: Exception | None = None
+    attempts: int = 0
+    not_before_ms: int = 0
+    newest: Callable[[], Mapping[TopicPartition, int | OffsetAndMetadata]] | None = field(default=None)
+
+    def complete(self, error: Exception | None) -> None:
+        """Completes the commit."""
+        if not self.done:
+            self.done = True
+            self.error = error
+            if self.on_done is not None:
+                self.on_done(self)

@@ -1,0 +1,214 @@
+"""The errors that kcore raises.
+
+There are two families. `KafkaError` is an error of a client's request and carries the protocol's error code. The server
+turns it into a response in one place; the client API raises the code's own class, such as `FencedMemberEpochError`.
+`KcoreError` and its subclasses are for the program that embeds kcore: its settings, its data folder, its disk.
+Malformed bytes raise `kcore.protocol.DecodeError`. Any other exception is a bug in kcore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.protocol.error_codes import RETRIABLE, ErrorCode
+from kcore.protocol.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from kcore.errors.by_code import *  # noqa: F403
+
+_SUFFIXES = ("_EXCEPTION", "_ERROR")
+_UNKNOWN_CODE = "code {} of a newer server"
+
+
+def class_name(code: ErrorCode) -> str:
+    """Returns the name of the exception class of a code: FENCED_MEMBER_EPOCH is FencedMemberEpochError."""
+    name = code.name
+    for suffix in _SUFFIXES:
+        name = name.removesuffix(suffix)
+    return "".join(word.capitalize() for word in name.split("_")) + "Error"
+
+
+class KafkaError(Exception):
+    """A refused request, which gets a response with an error code.
+
+    `kcore.errors` has a subclass for each code, for example `kcore.errors.FencedMemberEpochError`. The client API
+    raises these subclasses; the engine's own code raises this class with a code.
+
+    Attributes:
+        code: the error code of the response.
+        message: the error message, for responses that have a field for it; None: the code's default message.
+        partitions: the partitions that were refused with this code, if the error concerns partitions.
+    """
+
+    CODE: ClassVar[ErrorCode]
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+        self.partitions: tuple[TopicPartition, ...] = ()
+
+    @property
+    def retriable(self) -> bool:
+        """True if the same request may succeed later."""
+        return self.code in RETRIABLE
+
+    @classmethod
+    def of(cls, code: int, message: str | None = None, partitions: Iterable[TopicPartition] = ()) -> KafkaError:
+        """Creates an exception of the code's own class.
+
+        Args:
+            code: the error code; a code that this version does not know becomes UNKNOWN_SERVER_ERROR.
+            message: the server's message, if it sent one.
+            partitions: the partitions that the error concerns.
+        """
+        from kcore.errors.by_code import BY_CODE  # noqa: PLC0415 - 130 classes: only a failed request needs them
+
+        known = BY_CODE.get(code)
+        if known is None:
+            message = _UNKNOWN_CODE.format(code) if message is None else f"{_UNKNOWN_CODE.format(code)}: {message}"
+            known = BY_CODE[ErrorCode.UNKNOWN_SERVER_ERROR]
+        error = known(message)
+        error.partitions = tuple(partitions)
+        return error
+
+    def __str__(self) -> str:
+        text = f"{self.code.name}: {self.code.message if self.message is None else self.message}"
+        if not self.partitions:
+            return text
+        shown = ", ".join(map(str, self.partitions[:_MAX_SHOWN]))
+        more = len(self.partitions) - _MAX_SHOWN
+        return f"{shown}{f' and {more} more' if more > 0 else ''}: {text}"
+
+
+_MAX_SHOWN = 10
+
+
+class PartitionErrors(ExceptionGroup[KafkaError]):
+    """A request that failed for some partitions, or for several reasons.
+
+    Attributes:
+        errors: the error of each partition that was refused; the request succeeded for all other partitions.
+    """
+
+    errors: Mapping[TopicPartition, KafkaError]
+
+    def __new__(cls, message: str, exceptions: Sequence[KafkaError]) -> PartitionErrors:
+        """Creates the group from errors that name their partitions."""
+        self = super().__new__(cls, message, exceptions)
+        self.errors = {partition: error for error in exceptions for partition in error.partitions}
+        return self
+
+    def derive(self, excs: Sequence[Any]) -> Any:
+        """Returns a group of the same class with some of the errors, for `except*`."""
+        return type(self)(self.message, excs)
+
+
+def raise_partition_errors(
+    action: str, codes: Mapping[TopicPartition, int | tuple[int, str | None]], total: int
+) -> None:
+    """Raises the errors of a response that names a code for each partition; returns if all codes are 0.
+
+    Args:
+        action: the failed operation, for the message of a group: "commit of group 'g'".
+        codes: partition -> its error code, or its code and the server's message; partitions without error may be
+            left out.
+        total: the number of partitions that the request named.
+
+    Raises:
+        KafkaError: all partitions were refused with the same code; the error's own class.
+        PartitionErrors: some partitions were refused, or the codes differ.
+    """
+    by_code: dict[tuple[int, str | None], list[TopicPartition]] = {}
+    for partition, value in codes.items():
+        code, message = value if isinstance(value, tuple) else (value, None)
+        if code:
+            by_code.setdefault((code, message), []).append(partition)
+    if not by_code:
+        return
+    errors = [KafkaError.of(code, message, partitions) for (code, message), partitions in by_code.items()]
+    refused = sum(map(len, by_code.values()))
+    if len(errors) == 1 and refused == total:
+        raise errors[0]
+    raise PartitionErrors(f"{action}: {refused} of {total} partitions were refused", errors)
+
+
+class KcoreError(Exception):
+    """The base of the errors that kcore raises to the embedding program."""
+
+
+class ConfigError(KcoreError):
+    """An invalid setting: unknown, of the wrong type, out of bounds, or in conflict with another setting."""
+
+
+class EngineClosedError(KcoreError):
+    """The engine is closed: it decides no more requests, and parked requests get no response."""
+
+
+class EngineInterruptedError(EngineClosedError):
+    """An exception interrupted the engine within a change of its memory, for example a signal handler that raised.
+
+    The engine decides and writes nothing any more, because its memory may not match its log. Every acknowledged write
+    is in the log. Close the engine, which releases the data folder, and open it again.
+    """
+
+    def __init__(self, what: str = "an exception interrupted the engine in the middle of a change") -> None:
+        super().__init__(f"{what}: close it and open it again; every acknowledged write is in its log")
+
+
+class ReentrantCallError(KcoreError, RuntimeError):
+    """A thread that is inside the engine called it again: from a signal handler, or from a group's watcher.
+
+    Such a call would wait for itself. Instead, let a signal handler set a flag or raise, and let a watcher pass the
+    event to other code.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this thread is inside the engine already: do not call the engine from a signal handler or from a watcher"
+        )
+
+
+class CloseConnectionError(KcoreError):
+    """A request without a response in the protocol failed: only closing the connection can notify its client."""
+
+
+class ConnectionClosedError(KcoreError):
+    """The server closed the connection without a response, or is unreachable."""
+
+
+class LogError(KcoreError):
+    """A partition log could not be read or written; staged records are discarded."""
+
+
+class DataFolderError(KcoreError):
+    """A data folder that cannot be opened.
+
+    Attributes:
+        path: the folder.
+        what: the problem with the folder.
+    """
+
+    def __init__(self, path: str | Path, what: str) -> None:
+        super().__init__(str(path), what)
+        self.path = Path(path)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}"
+
+
+if not TYPE_CHECKING:  # type checkers read the names from the import above
+
+    def __getattr__(name: str) -> Any:
+        """Imports the class of an error code at its first use."""
+        if name.endswith("Error") and not name.startswith("_"):
+            from kcore.errors import by_code  # noqa: PLC0415
+
+            found = getattr(by_code, name, None)
+            if found is not None:
+                globals()[name] = found
+                return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

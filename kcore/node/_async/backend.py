@@ -1,0 +1,114 @@
+"""Concurrency on an asyncio event loop: the counterpart of `kcore.node._sync.backend`, which uses threads."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+CancelledError = asyncio.CancelledError
+
+
+def guard() -> nullcontext[None]:
+    """Returns a lock for state machines: none is needed, because code between two awaits is not interrupted."""
+    return nullcontext()
+
+
+class Event:
+    """A flag that tasks wait for."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def set(self) -> None:
+        """Sets the flag and wakes the waiting tasks."""
+        self._event.set()
+
+    def clear(self) -> None:
+        """Clears the flag."""
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        """Returns True if the flag is set."""
+        return self._event.is_set()
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until the flag is set; returns False if `timeout_s` passed before."""
+        if self._event.is_set():
+            return True
+        if timeout_s is None:
+            await self._event.wait()
+            return True
+        try:
+            async with asyncio.timeout(max(timeout_s, 0)):
+                await self._event.wait()
+        except TimeoutError:
+            return self._event.is_set()
+        return True
+
+
+class AsyncLock(asyncio.Lock):
+    """A lock that one task holds at a time."""
+
+
+class Task:
+    """A function that runs beside its creator."""
+
+    def __init__(self, function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        self._task: asyncio.Task[Any] = asyncio.ensure_future(_logged(function, *args))
+
+    async def join(self) -> None:
+        """Waits until the function has ended."""
+        await asyncio.wait([self._task])
+
+    def cancel(self) -> None:
+        """Ends the function at its next wait."""
+        self._task.cancel()
+
+
+async def _logged(function: Callable[..., Awaitable[Any]], *args: Any) -> None:
+    try:
+        await function(*args)
+    except CancelledError:
+        raise
+    except Exception:
+        logger.exception("client: a background task failed")
+
+
+_tasks: set[Task] = set()
+
+
+def spawn(function: Callable[..., Awaitable[Any]], *args: Any) -> Task:
+    """Runs a coroutine function in a task of its own."""
+    task = Task(function, *args)
+    _tasks.add(task)  # asyncio itself holds tasks weakly
+    task._task.add_done_callback(lambda _: _tasks.discard(task))
+    return task
+
+
+async def gather(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """Awaits several calls at a time."""
+    return list(await asyncio.gather(*calls))
+
+
+async def sleep(seconds: float) -> None:
+    """Pauses the task."""
+    await asyncio.sleep(seconds)
+
+
+async def invoke(callback: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function or a coroutine function of the user."""
+    result = callback(*args)
+    return await result if inspect.isawaitable(result) else result
+
+
+async def no_wait() -> None:
+    """Does nothing; for the end of a loop that must let other tasks run."""
+    await asyncio.sleep(0)

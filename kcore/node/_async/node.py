@@ -1,0 +1,88 @@
+"""`AsyncNode`: the client API of an embedded engine and of any Kafka-compatible cluster."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kcore.node._async.calls import AsyncCalls
+from kcore.node.transport import AsyncSend, AsyncTransport
+
+if TYPE_CHECKING:
+    from kcore.node._async.groups import AsyncGroup, AsyncGroups
+    from kcore.node._async.topics import AsyncTopics
+    from kcore.node._async.transactions import AsyncTransaction, TransactionalProducer
+
+CALL_TIMEOUT_S = 60.0
+"""The time limit of a call with its repetitions, as Kafka's `default.api.timeout.ms`."""
+
+
+class AsyncNode:
+    """An embedded engine, or a connection to a cluster. Both have the same operations.
+
+    `kcore.open_async` and `kcore.connect_async` create nodes.
+
+    Attributes:
+        send: sends a typed request to the broker that it concerns, and returns the response:
+            `await node.send(MetadataRequest())`. The newest common version is used unless one is passed as the second
+            argument. In the newest versions some APIs name topics by id.
+    """
+
+    def __init__(self, transport: AsyncTransport, *, local: bool = False, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        self._calls = AsyncCalls(transport, local, timeout_s)
+        self.send: AsyncSend = transport.send
+        self._producers: dict[str, TransactionalProducer] = {}
+
+    @cached_property
+    def topics(self) -> AsyncTopics:
+        """The topics: `node.topics["jobs"]`."""
+        from kcore.node._async.topics import AsyncTopics  # noqa: PLC0415 - a node that only sends needs no more
+
+        return AsyncTopics(self._calls)
+
+    @cached_property
+    def groups(self) -> AsyncGroups:
+        """The groups: `node.groups["workers"]`, or `node.group("workers")`."""
+        from kcore.node._async.groups import AsyncGroups  # noqa: PLC0415 - a node that only sends needs no more
+
+        return AsyncGroups(self._calls)
+
+    def group(self, group_id: str) -> AsyncGroup:
+        """Returns a group. No request is sent, and the group need not exist."""
+        return self.groups[group_id]
+
+    def transaction(
+        self, transactional_id: str, *, timeout: float = 60.0, compression: str = "none"
+    ) -> AsyncTransaction:
+        """Returns a transaction, as a context manager: commits at the end of the block, aborts if the block raises.
+
+        The first transaction of an id on a node fences all other producers of that id.
+
+        Args:
+            transactional_id: the id of the producer, the same in every run of it.
+            timeout: the time in seconds after which the coordinator aborts the transaction.
+            compression: "none", "gzip", "snappy", "lz4" or "zstd".
+
+        Raises:
+            ProducerFencedError: on entering, at an operation or at the commit: another producer has taken over the id.
+        """
+        from kcore.node._async.transactions import AsyncTransaction, transactional_producer  # noqa: PLC0415
+        from kcore.protocol.compression import CompressionType  # noqa: PLC0415
+
+        producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
+        self._producers[transactional_id] = producer
+        return AsyncTransaction(producer, CompressionType.from_name(compression))
+
+    async def close(self) -> None:
+        """Closes the node with its members, consumers and producers; other requests without a response fail."""
+        await self._calls.close_resources()
+        await self._calls.transport.close()
+
+    async def __aenter__(self) -> AsyncNode:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

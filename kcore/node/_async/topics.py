@@ -1,0 +1,441 @@
+"""Topics: creation, settings, offsets, appending and reading."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from kcore.client.partitioner import partition_of
+from kcore.errors import KafkaError, raise_partition_errors
+from kcore.node import versions
+from kcore.node._async.backend import sleep
+from kcore.node._async.calls import AsyncCalls
+from kcore.node.requests import (
+    build_batch,
+    fetch_request,
+    list_offsets_request,
+    listed_offsets,
+    produce_request,
+    read_batches,
+)
+from kcore.node.types import HeaderList, Isolation, Record, RecordMetadata, TopicListing, TopicPartition, to_ms
+from kcore.protocol.compression import CompressionType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+
+EARLIEST, LATEST = -2, -1
+TOPIC = 2  # the resource type of topics
+SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
+ACKS_ALL = -1
+ADMIN_TIMEOUT_MS = 30_000
+PRODUCE_TIMEOUT_MS = 30_000
+FETCH_BYTES = 8 << 20
+NEW_TOPIC_S = 10.0
+"""The time for which `create` waits until the brokers know the leaders of a new topic."""
+
+
+class AsyncTopics:
+    """The topics of a node: `node.topics`."""
+
+    def __init__(self, calls: AsyncCalls) -> None:
+        self._calls = calls
+
+    def __getitem__(self, name: str) -> AsyncTopic:
+        """Returns a topic. No request is sent: operations of a topic that does not exist raise their error."""
+        return AsyncTopic(self._calls, name)
+
+    # sync: def __contains__(self, name: str) -> bool:
+    # sync:     """Returns True if the topic exists."""
+    # sync:     return self.exists(name)
+
+    async def create(
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        replication: int | None = None,
+        config: Mapping[str, Any] | None = None,
+        exist_ok: bool = False,
+    ) -> AsyncTopic:
+        """Creates a topic.
+
+        Args:
+            name: its name.
+            partitions: the number of partitions; None: the server's default.
+            replication: the number of replicas; None: the server's default.
+            config: settings by Kafka's names, for example `{"cleanup.policy": "compact"}`.
+            exist_ok: True to accept an existing topic as it is.
+
+        Raises:
+            TopicAlreadyExistsError: the topic exists, and `exist_ok` is False.
+            KafkaError: the server refused the request.
+        """
+        settings = [CreatableTopicConfig(name=key, value=_text(value)) for key, value in (config or {}).items()]
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=-1 if partitions is None else partitions,
+            replication_factor=-1 if replication is None else replication,
+            configs=settings,
+        )
+
+        def read(response: Any) -> None:
+            (row,) = response.topics
+            if row.error_code and not (exist_ok and row.error_code == ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise KafkaError.of(row.error_code, row.error_message)
+
+        await self._calls.call(CreateTopicsRequest(topics=[topic], timeout_ms=ADMIN_TIMEOUT_MS), read)
+        created = AsyncTopic(self._calls, name)
+        await created._wait_for(1 if partitions is None else partitions)
+        return created
+
+    async def list(self, internal: bool = False) -> list[TopicListing]:
+        """Returns the topics by name.
+
+        Args:
+            internal: True to include the server's internal topics.
+        """
+        response = await self._calls.transport.metadata(None)
+        found = [
+            TopicListing(row.name or "", row.topic_id, len(row.partitions), row.is_internal)
+            for row in response.topics
+            if not row.error_code and (internal or not row.is_internal)
+        ]
+        return sorted(found, key=lambda topic: topic.name)
+
+    async def exists(self, name: str) -> bool:
+        """Returns True if the topic exists."""
+        (row,) = (await self._calls.transport.metadata([name])).topics
+        if row.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
+            raise KafkaError.of(row.error_code)
+        return row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class AsyncTopic:
+    """One topic: `node.topics["jobs"]`.
+
+    Attributes:
+        name: its name.
+    """
+
+    def __init__(self, calls: AsyncCalls, name: str) -> None:
+        self._calls = calls
+        self.name = name
+        self._partitions = 0  # the last known number of partitions
+        self._turn = 0
+
+    def __repr__(self) -> str:
+        return f"AsyncTopic({self.name!r})"
+
+    # ---- administration
+
+    async def describe(self) -> TopicListing:
+        """Returns the topic's id and number of partitions.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
+        (row,) = (await self._calls.transport.metadata([self.name])).topics
+        if row.error_code:
+            raise KafkaError.of(row.error_code, f"topic {self.name!r}")
+        self._partitions = len(row.partitions)
+        return TopicListing(self.name, row.topic_id, len(row.partitions), row.is_internal)
+
+    async def partitions(self) -> list[TopicPartition]:
+        """Returns the topic's partitions.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
+        return [TopicPartition(self.name, number) for number in range((await self.describe()).partitions)]
+
+    async def _wait_for(self, partitions: int) -> None:
+        """Waits until the brokers know the leaders of all partitions."""
+        until_s = time.monotonic() + NEW_TOPIC_S
+        while True:
+            (row,) = (await self._calls.transport.metadata([self.name])).topics
+            if row.error_code and row.error_code not in _NOT_YET:
+                raise KafkaError.of(row.error_code, f"topic {self.name!r}")
+            ready = [each for each in row.partitions if each.leader_id >= 0]
+            if (len(ready) >= partitions and not row.error_code) or time.monotonic() > until_s:
+                self._partitions = len(row.partitions)
+                return
+            await sleep(0.02)
+
+    async def delete(self) -> None:
+        """Deletes the topic with its records.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+        """
+
+        def read(response: Any) -> None:
+            (row,) = response.responses
+            if row.error_code:
+                raise KafkaError.of(row.error_code, row.error_message)
+
+        newest = await self._calls.transport.newest(DeleteTopicsRequest)
+        request = DeleteTopicsRequest(timeout_ms=ADMIN_TIMEOUT_MS)
+        if newest >= 6:
+            request.topics = [DeleteTopicState(name=self.name)]
+        else:
+            request.topic_names = [self.name]
+        await self._calls.call(request, read, repeat=self._calls.local)
+
+    async def grow(self, partitions: int) -> None:
+        """Raises the number of partitions.
+
+        Args:
+            partitions: the new number.
+
+        Raises:
+            InvalidPartitionsError: the topic has so many already, or more.
+        """
+
+        def read(response: Any) -> None:
+            (row,) = response.results
+            if row.error_code:
+                raise KafkaError.of(row.error_code, row.error_message)
+
+        topic = CreatePartitionsTopic(name=self.name, count=partitions, assignments=None)
+        await self._calls.call(CreatePartitionsRequest(topics=[topic], timeout_ms=ADMIN_TIMEOUT_MS), read)
+        await self._wait_for(partitions)
+
+    async def config(self) -> dict[str, str | None]:
+        """Returns the settings in force, by Kafka's names; sensitive values are None."""
+
+        def read(response: Any) -> dict[str, str | None]:
+            (row,) = response.results
+            if row.error_code:
+                raise KafkaError.of(row.error_code, row.error_message)
+            return {entry.name: entry.value for entry in row.configs}
+
+        resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=self.name, configuration_keys=None)
+        return await self._calls.call(DescribeConfigsRequest(resources=[resource]), read)
+
+    async def set_config(self, config: Mapping[str, Any]) -> None:
+        """Changes settings; a value of None restores the default.
+
+        Raises:
+            InvalidConfigError: a setting is unknown or its value is not valid. Then no setting is changed.
+        """
+
+        def read(response: Any) -> None:
+            (row,) = response.responses
+            if row.error_code:
+                raise KafkaError.of(row.error_code, row.error_message)
+
+        changes = [
+            AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=_text(value))
+            for name, value in config.items()
+        ]
+        resource = AlterConfigsResource(resource_type=TOPIC, resource_name=self.name, configs=changes)
+        await self._calls.call(IncrementalAlterConfigsRequest(resources=[resource]), read)
+
+    # ---- records
+
+    async def append(
+        self,
+        value: bytes | str | None,
+        key: bytes | str | None = None,
+        *,
+        headers: HeaderList = (),
+        partition: int | None = None,
+        timestamp: datetime | float | None = None,
+    ) -> RecordMetadata:
+        """Appends a record and returns its place once it is durable.
+
+        After a lost connection the request is repeated, which may append the record twice. `node.producer()` has
+        batching, and idempotence against such duplicates.
+
+        Args:
+            value: the value; text is encoded as UTF-8; None is a tombstone.
+            key: the key. Records with equal keys go to the same partition, as with Java's producer.
+            headers: names and values.
+            partition: the partition; None: by the key, or without a key in turn.
+            timestamp: the time of the record, or seconds since the epoch; None: now.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic or partition does not exist.
+            KafkaError: the server refused the record.
+        """
+        data = value.encode() if isinstance(value, str) else value
+        name = key.encode() if isinstance(key, str) else key
+        if partition is None:
+            partition = await self._choose(name)
+        timestamp_ms = time.time_ns() // 1_000_000 if timestamp is None else to_ms(timestamp)
+        return (await self._append(partition, [(timestamp_ms, name, data, headers)], CompressionType.NONE))[0]
+
+    async def append_many(
+        self,
+        records: Iterable[bytes | str | tuple[bytes | str | None, bytes | str | None]],
+        *,
+        partition: int | None = None,
+        compression: str = "none",
+    ) -> list[RecordMetadata]:
+        """Appends records and returns their places once they are durable. Each partition's records are one batch.
+
+        Args:
+            records: values, or pairs of key and value.
+            partition: the partition of all records; None: by key, or without a key in turn.
+            compression: "none", "gzip", "snappy", "lz4" or "zstd".
+
+        Raises:
+            KafkaError: the server refused a batch. Batches of other partitions may be stored.
+        """
+        codec = CompressionType.from_name(compression)
+        now_ms = time.time_ns() // 1_000_000
+        rows: dict[int, list[tuple[int, bytes | None, bytes | None, HeaderList]]] = {}
+        order: list[tuple[int, int]] = []
+        unkeyed = partition
+        for record in records:
+            key, value = record if isinstance(record, tuple) else (None, record)
+            name = key.encode() if isinstance(key, str) else key
+            data = value.encode() if isinstance(value, str) else value
+            if partition is not None:
+                number = partition
+            elif name is None:
+                unkeyed = number = await self._choose(None) if unkeyed is None else unkeyed
+            else:
+                number = await self._choose(name)
+            batch = rows.setdefault(number, [])
+            order.append((number, len(batch)))
+            batch.append((now_ms, name, data, ()))
+        places = {number: await self._append(number, batch, codec) for number, batch in rows.items()}
+        return [places[number][index] for number, index in order]
+
+    async def _choose(self, key: bytes | None) -> int:
+        if not self._partitions:
+            await self.describe()
+        if key is not None:
+            return partition_of(key, self._partitions)
+        self._turn += 1
+        return self._turn % self._partitions
+
+    async def _append(
+        self, number: int, rows: Sequence[tuple[int, bytes | None, bytes | None, HeaderList]], codec: CompressionType
+    ) -> list[RecordMetadata]:
+        partition = TopicPartition(self.name, number)
+
+        def read(response: Any) -> Any:
+            row = response.responses[0].partition_responses[0]
+            if row.error_code:
+                raise KafkaError.of(row.error_code, row.error_message, [partition])
+            return row
+
+        request = produce_request({partition: build_batch(rows, codec)}, ACKS_ALL, PRODUCE_TIMEOUT_MS)
+        row = await self._calls.call(request, read, at_most=versions.PRODUCE)
+        base, log_time_ms = row.base_offset, row.log_append_time_ms
+        return [
+            RecordMetadata(self.name, number, base + index, log_time_ms if log_time_ms >= 0 else rows[index][0])
+            for index in range(len(rows))
+        ]
+
+    async def read(
+        self,
+        partition: int,
+        offset: int,
+        max_records: int = 500,
+        *,
+        wait: float = 0.0,
+        isolation: Isolation = "read_committed",
+    ) -> list[Record]:
+        """Reads records of a partition from an offset on.
+
+        Args:
+            partition: the partition.
+            offset: the offset of the first record.
+            max_records: the largest number of records to return.
+            wait: the time in seconds to wait for a first record.
+            isolation: "read_committed" leaves out records of open and aborted transactions.
+
+        Returns:
+            The records; fewer than `max_records`, or none, at the end of the partition.
+
+        Raises:
+            OffsetOutOfRangeError: the partition does not have the offset.
+        """
+        place = TopicPartition(self.name, partition)
+        committed = isolation == "read_committed"
+        records: list[Record] = []
+        until_s = time.monotonic() + wait
+        while len(records) < max_records:
+            wait_ms = max(0, round((until_s - time.monotonic()) * 1000)) if not records else 0
+
+            def read(response: Any) -> Any:
+                if response.error_code:
+                    raise KafkaError.of(response.error_code)
+                row = response.responses[0].partitions[0]
+                raise_partition_errors("read", {place: row.error_code}, 1)
+                return row
+
+            request = fetch_request({place: offset}, isolation, FETCH_BYTES, wait_ms)
+            row = await self._calls.call(request, read, at_most=versions.FETCH)
+            found, following, _ = read_batches(place, row, offset, committed)
+            records += found
+            if following == offset and (records or time.monotonic() >= until_s):
+                break
+            offset = following
+        return records[:max_records]
+
+    # ---- offsets
+
+    async def start_offsets(self) -> dict[int, int]:
+        """Returns the offset of the first record of each partition."""
+        return await self._offsets(EARLIEST, "read_uncommitted")
+
+    async def end_offsets(self, isolation: Isolation = "read_committed") -> dict[int, int]:
+        """Returns the offset after the last record of each partition.
+
+        Args:
+            isolation: "read_committed": the end of the records that no open transaction holds back.
+        """
+        return await self._offsets(LATEST, isolation)
+
+    async def offsets_at(self, when: datetime | float) -> dict[int, int | None]:
+        """Returns the offset of the first record at or after a time, for each partition; None if there is none.
+
+        Args:
+            when: the time, or seconds since the epoch.
+        """
+        found = await self._offsets(max(0, to_ms(when)), "read_uncommitted")
+        return {partition: offset if offset >= 0 else None for partition, offset in found.items()}
+
+    async def _offsets(self, timestamp: int, isolation: str) -> dict[int, int]:
+        found = await offsets_of(self._calls, dict.fromkeys(await self.partitions(), timestamp), isolation)
+        return {partition.partition: found[partition] for partition in sorted(found)}
+
+
+async def offsets_of(
+    calls: AsyncCalls, timestamps: Mapping[TopicPartition, int], isolation: str
+) -> dict[TopicPartition, int]:
+    """Looks up the offsets at timestamps; -1 is the end of a log, -2 its start."""
+    found: dict[TopicPartition, int] = {}
+    for _, partitions in await calls.transport.by_leader(list(timestamps)):
+        request = list_offsets_request({each: timestamps[each] for each in partitions}, isolation)
+        found |= await calls.call(request, partial(listed_offsets, total=len(partitions)))
+    return found
+
+
+_NOT_YET = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+
+
+def _text(value: Any) -> str | None:
+    """Returns a setting's value as Kafka writes it."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return str(value)

@@ -1,0 +1,410 @@
+"""Transactions: records and committed offsets that become visible together, or not at all (KIP-98, KIP-890)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol
+
+from kcore.client.aio.routes import TRANSACTION
+from kcore.client.partitioner import partition_of
+from kcore.errors import KafkaError, KcoreError, ProducerFencedError, raise_partition_errors
+from kcore.node import versions
+from kcore.node._async.backend import AsyncLock
+from kcore.node._async.calls import AsyncCalls
+from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, record_size
+from kcore.node.types import HeaderList, OffsetAndMetadata, Offsets, TopicPartition, to_ms
+from kcore.protocol.compression import CompressionType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kcore.protocol.messages.end_txn import EndTxnRequest
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+
+FLUSH_BYTES = 512 << 10
+"""Buffered bytes of a transaction after which they are sent."""
+
+ACKS_ALL = -1
+PRODUCE_TIMEOUT_MS = 30_000
+MAX_SEQUENCE = 0x7FFFFFFF
+FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+
+Row = tuple[int, bytes | None, bytes | None, HeaderList]
+"""A record: timestamp in ms, key, value, headers."""
+
+
+class GroupMetadata(Protocol):
+    """A group or a member, whose offsets a transaction commits."""
+
+    @property
+    def group_metadata(self) -> tuple[str, str, int, str | None]:
+        """Group id, member id, generation or member epoch, and instance id."""
+        ...
+
+
+class TransactionalProducer:
+    """The producer of one transactional id: producer id, epoch and sequences.
+
+    Args:
+        calls: the node's requests.
+        transactional_id: the id; a new producer of the same id fences the earlier one.
+        timeout_s: the time after which the coordinator aborts an open transaction.
+    """
+
+    def __init__(self, calls: AsyncCalls, transactional_id: str, timeout_s: float) -> None:
+        self.calls = calls
+        self.transactional_id = transactional_id
+        self.timeout_s = timeout_s
+        self.lock = AsyncLock()
+        self.producer_id = -1
+        self.epoch = -1
+        self.implicit = False  # True: brokers add partitions to the transaction (KIP-890)
+        self.sequences: dict[TopicPartition, int] = {}
+        self._initialized = False
+        self._fenced: KafkaError | None = None
+
+    async def prepare(self) -> None:
+        """Gets a producer id and epoch, unless this producer has a valid one.
+
+        Raises:
+            ProducerFencedError: another producer has taken over the transactional id.
+            KafkaError: the coordinator refused the request.
+        """
+        if self._fenced is not None:
+            raise ProducerFencedError(self._fenced.message)
+        if self._initialized:
+            return
+
+        def read(response: Any) -> Any:
+            if response.error_code:
+                raise KafkaError.of(response.error_code)
+            return response
+
+        await self.calls.coordinator(TRANSACTION, self.transactional_id)
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=round(self.timeout_s * 1000),
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+        )
+        response = await self._coordinate(request, read, at_most=5)
+        self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+        self.sequences.clear()
+        self.implicit = (
+            await self.calls.transport.feature("transaction.version") >= 2
+            and await self.calls.transport.newest(EndTxnRequest) > versions.TRANSACTION_V1_END
+        )
+        self._initialized = True
+
+    async def _coordinate(self, request: Any, read: Any, at_most: int | None = None) -> Any:
+        """Sends a request to a coordinator. A refused epoch means that the producer is fenced."""
+        try:
+            return await self.calls.call(request, read, at_most=at_most)
+        except KafkaError as error:
+            if error.code in FENCED:
+                self._fenced = error
+                raise ProducerFencedError(
+                    f"another producer has taken over the transactional id {self.transactional_id!r}"
+                ) from error
+            raise
+
+    async def add_partitions(self, partitions: list[TopicPartition]) -> None:
+        """Adds partitions to the transaction; only version 1 of the protocol needs it."""
+        topics = [
+            AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in by_topic(partitions).items()
+        ]
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=self.producer_id,
+            v3_and_below_producer_epoch=self.epoch,
+            v3_and_below_topics=topics,
+        )
+
+        def read(response: Any) -> None:
+            codes = {
+                TopicPartition(topic.name, row.partition_index): row.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for row in topic.results_by_partition
+            }
+            for code in codes.values():
+                if code in FENCED:
+                    raise KafkaError.of(code)
+            attempted = {key: code for key, code in codes.items() if code != ErrorCode.OPERATION_NOT_ATTEMPTED}
+            raise_partition_errors("addition of partitions to the transaction", attempted, len(partitions))
+
+        await self._coordinate(request, read, at_most=versions.ADD_PARTITIONS_BY_CLIENT)
+
+    async def produce(self, partition: TopicPartition, rows: list[Row], compression: CompressionType) -> None:
+        """Appends a batch to a partition. A repetition has the same sequence, so that it is stored once."""
+        sequence = self.sequences.get(partition, 0)
+        batch = build_batch(
+            rows,
+            compression,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+
+        def read(response: Any) -> None:
+            row = response.responses[0].partition_responses[0]
+            if row.error_code and row.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+                raise KafkaError.of(row.error_code, row.error_message, [partition])
+
+        request = produce_request({partition: batch}, ACKS_ALL, PRODUCE_TIMEOUT_MS, self.transactional_id)
+        at_most = versions.PRODUCE if self.implicit else versions.TRANSACTION_V1_PRODUCE
+        await self.calls.call(request, read, at_most=at_most)
+        self.sequences[partition] = (sequence + len(rows)) & MAX_SEQUENCE
+
+    async def commit_offsets(self, group: tuple[str, str, int, str | None], offsets: Offsets) -> None:
+        """Adds offsets of a group to the transaction."""
+        group_id, member_id, epoch, instance_id = group
+        if not self.implicit:
+
+            def added(response: Any) -> None:
+                if response.error_code:
+                    raise KafkaError.of(response.error_code)
+
+            await self._coordinate(
+                AddOffsetsToTxnRequest(
+                    transactional_id=self.transactional_id,
+                    producer_id=self.producer_id,
+                    producer_epoch=self.epoch,
+                    group_id=group_id,
+                ),
+                added,
+            )
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), value in offsets.items():
+            given = OffsetAndMetadata(value) if isinstance(value, int) else value
+            row = TxnOffsetCommitRequestPartition(
+                partition_index=partition,
+                committed_offset=given.offset,
+                committed_leader_epoch=-1 if given.leader_epoch is None else given.leader_epoch,
+                committed_metadata=given.metadata,
+            )
+            topics.setdefault(topic, []).append(row)
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            generation_id=epoch,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            topics=[TxnOffsetCommitRequestTopic(name=topic, partitions=rows) for topic, rows in topics.items()],
+        )
+        at_most = None if self.implicit else versions.TRANSACTION_V1_COMMIT
+        action = f"commit of group {group_id!r} in a transaction"
+        await self._coordinate(request, lambda response: check_commit(action, response, len(offsets)), at_most)
+
+    async def end(self, commit: bool) -> None:
+        """Commits or aborts the transaction."""
+
+        def read(response: Any) -> Any:
+            if response.error_code:
+                raise KafkaError.of(response.error_code)
+            return response
+
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch,
+            committed=commit,
+        )
+        at_most = None if self.implicit else versions.TRANSACTION_V1_END
+        response = await self._coordinate(request, read, at_most)
+        if self.implicit and response.producer_id >= 0:
+            self.producer_id, self.epoch = response.producer_id, response.producer_epoch
+            self.sequences.clear()
+
+    def invalidate(self) -> None:
+        """Makes the next transaction begin with a new epoch, because a failed request may still arrive."""
+        self._initialized = False
+
+
+class AsyncTransaction:
+    """One transaction, as a context manager: commits at the end of the block, and aborts if the block raises."""
+
+    def __init__(self, producer: TransactionalProducer, compression: CompressionType) -> None:
+        self._producer = producer
+        self._compression = compression
+        self._rows: dict[TopicPartition, list[Row]] = {}
+        self._size_bytes = 0
+        self._partitions: set[TopicPartition] = set()
+        self._counts: dict[str, int] = {}
+        self._turn = 0
+        self._changed = False  # a request was sent that the coordinator must end
+        self._failed = False
+        self._open = False
+
+    async def __aenter__(self) -> AsyncTransaction:
+        await self._producer.lock.__aenter__()
+        try:
+            await self._producer.prepare()
+        except BaseException:
+            await self._producer.lock.__aexit__(None, None, None)
+            raise
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if not self._open:
+                return
+            if error is None:
+                try:
+                    await self.commit()
+                except BaseException as failed:
+                    if self._open:
+                        await self._abort_after(failed)
+                    raise
+            else:
+                await self._abort_after(error)
+        finally:
+            self._open = False
+            await self._producer.lock.__aexit__(None, None, None)
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise KcoreError("the transaction is not open: use it inside its `with` block, before commit() or abort()")
+
+    async def append(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None = None,
+        *,
+        headers: HeaderList = (),
+        partition: int | None = None,
+        timestamp: datetime | float | None = None,
+    ) -> None:
+        """Adds a record. It is buffered, sent at the latest when the transaction commits, and visible from then on.
+
+        Args:
+            topic: the topic.
+            value: the value; text is encoded as UTF-8; None is a tombstone.
+            key: the key.
+            headers: names and values.
+            partition: the partition; None: by the key, or without a key in turn.
+            timestamp: the time of the record, or seconds since the epoch; None: now.
+
+        Raises:
+            ProducerFencedError: another producer has taken over the transactional id.
+            KafkaError: the server refused buffered records.
+        """
+        self._require_open()
+        data = value.encode() if isinstance(value, str) else value
+        name = key.encode() if isinstance(key, str) else key
+        if partition is None:
+            partition = await self._choose(topic, name)
+        timestamp_ms = time.time_ns() // 1_000_000 if timestamp is None else to_ms(timestamp)
+        self._rows.setdefault(TopicPartition(topic, partition), []).append((timestamp_ms, name, data, headers))
+        self._size_bytes += record_size(name, data, headers)
+        if self._size_bytes >= FLUSH_BYTES:
+            await self.flush()
+
+    async def _choose(self, topic: str, key: bytes | None) -> int:
+        count = self._counts.get(topic)
+        if count is None:
+            (row,) = (await self._producer.calls.transport.metadata([topic])).topics
+            if row.error_code:
+                raise KafkaError.of(row.error_code, f"topic {topic!r}")
+            count = self._counts[topic] = len(row.partitions)
+        if key is not None:
+            return partition_of(key, count)
+        self._turn += 1
+        return self._turn % count
+
+    async def flush(self) -> None:
+        """Sends the buffered records."""
+        self._require_open()
+        rows, self._rows = self._rows, {}
+        self._size_bytes = 0
+        try:
+            added = [partition for partition in rows if partition not in self._partitions]
+            if added and not self._producer.implicit:
+                await self._producer.add_partitions(added)
+            self._partitions.update(added)
+            self._changed = self._changed or bool(rows)
+            for partition, batch in rows.items():
+                await self._producer.produce(partition, batch, self._compression)
+        except BaseException:
+            self._failed = True
+            raise
+
+    async def commit_offsets(self, group: GroupMetadata, offsets: Offsets) -> None:
+        """Commits offsets of a group with the transaction (KIP-447).
+
+        Args:
+            group: a group without members, or the member that read the records: a fenced member's offsets are refused.
+            offsets: partition -> the offset of the next record to read.
+
+        Raises:
+            IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError: the member was fenced.
+            KafkaError, PartitionErrors: the coordinator refused offsets.
+        """
+        self._require_open()
+        if not offsets:
+            return
+        self._changed = True
+        try:
+            await self._producer.commit_offsets(group.group_metadata, offsets)
+        except BaseException:
+            self._failed = True
+            raise
+
+    async def commit(self) -> None:
+        """Commits the transaction before the end of the block.
+
+        Raises:
+            KcoreError: an earlier operation of the transaction failed; it can only be aborted.
+        """
+        self._require_open()
+        if self._failed:
+            raise KcoreError("an operation of this transaction failed: it can only be aborted")
+        await self.flush()
+        if self._changed:
+            await self._producer.end(True)
+        self._open = False
+
+    async def abort(self) -> None:
+        """Aborts the transaction before the end of the block."""
+        self._require_open()
+        self._rows = {}
+        self._open = False
+        if self._changed:
+            await self._producer.end(False)
+        if self._failed and not self._producer.implicit:
+            self._producer.invalidate()
+
+    async def _abort_after(self, error: BaseException) -> None:
+        """Aborts because of `error`, which stays the error that the caller gets."""
+        try:
+            await self.abort()
+        except ProducerFencedError as fenced:
+            if isinstance(error, KafkaError) and error.code in FENCED:
+                raise fenced from error
+            error.add_note(f"the transaction could not be aborted: {fenced}")
+        except Exception as failed:
+            self._producer.invalidate()
+            error.add_note(f"the transaction could not be aborted: {failed}")
+
+
+def transactional_producer(
+    calls: AsyncCalls, producers: Mapping[str, TransactionalProducer], transactional_id: str, timeout_s: float
+) -> TransactionalProducer:
+    """Returns the node's producer of a transactional id; a new one if there is none with this timeout."""
+    known = producers.get(transactional_id)
+    if known is not None and known.timeout_s == timeout_s:
+        return known
+    return TransactionalProducer(calls, transactional_id, timeout_s)

@@ -1,0 +1,113 @@
+"""Concurrency on threads: the counterpart of `kcore.node._async.backend`. Written by hand."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class CancelledError(BaseException):
+    """Never raised: threads are not cancelled."""
+
+
+def guard() -> threading.RLock:
+    """Returns a lock for state machines, which user threads and background threads call."""
+    return threading.RLock()
+
+
+class Event:
+    """A flag that threads wait for."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """Sets the flag and wakes the waiting threads."""
+        self._event.set()
+
+    def clear(self) -> None:
+        """Clears the flag."""
+        self._event.clear()
+
+    def is_set(self) -> bool:
+        """Returns True if the flag is set."""
+        return self._event.is_set()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until the flag is set; returns False if `timeout_s` passed before."""
+        return self._event.wait(None if timeout_s is None else max(timeout_s, 0))
+
+
+class Lock:
+    """A lock that one thread holds at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+class Task:
+    """A function that runs in a thread of its own."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        self._function = function
+        self._args = args
+        self._thread = threading.Thread(target=self._run, name=f"kcore-{function.__name__.strip('_')}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._function(*self._args)
+        except Exception:
+            logger.exception("client: a background thread failed")
+
+    def join(self) -> None:
+        """Waits until the function has ended, unless this thread runs it."""
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def cancel(self) -> None:
+        """Does nothing: the function ends by itself when its owner is closed."""
+
+
+def spawn(function: Callable[..., Any], *args: Any) -> Task:
+    """Runs a function in a thread of its own."""
+    return Task(function, *args)
+
+
+def gather(calls: Iterable[T]) -> list[T]:
+    """Returns the results of several calls, which a thread makes one after another."""
+    return list(calls)
+
+
+def sleep(seconds: float) -> None:
+    """Pauses the thread."""
+    time.sleep(seconds)
+
+
+def invoke(callback: Callable[..., Any], *args: Any) -> Any:
+    """Calls a function of the user.
+
+    Raises:
+        TypeError: it is a coroutine function, which needs `kcore.open_async` or `kcore.connect_async`.
+    """
+    if inspect.iscoroutinefunction(callback):
+        raise TypeError(f"{callback!r} is a coroutine function: it needs an asynchronous node")
+    return callback(*args)
+
+
+def no_wait() -> None:
+    """Does nothing: threads take turns by themselves."""

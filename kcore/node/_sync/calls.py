@@ -1,0 +1,141 @@
+# Made by tools/generate_sync.py from _async/calls.py: change that file, then run the program.
+"""Calls of a node: requests that are repeated after errors of a moving or starting cluster."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from kcore.client.aio.broker import Broker
+from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
+from kcore.node._sync.backend import sleep
+from kcore.node.transport import Transport
+from kcore.protocol.error_codes import ErrorCode
+
+T = TypeVar("T")
+
+REPEATED = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""Errors after which a call looks up the broker again and repeats the request, until its time limit."""
+
+BACKOFF_S, MAX_BACKOFF_S = 0.1, 1.0
+
+UNKNOWN_TOPIC_S = 2.0
+"""The time for which brokers may not know a new topic yet: UNKNOWN_TOPIC_OR_PARTITION is repeated for so long."""
+
+
+def may_repeat(error: Exception, elapsed_s: float, local: bool) -> bool:
+    """Returns True if the same request may succeed later."""
+    if isinstance(error, PartitionErrors):
+        return all(may_repeat(each, elapsed_s, local) for each in error.exceptions)
+    if isinstance(error, KafkaError):
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return not local and elapsed_s < UNKNOWN_TOPIC_S
+        return error.code in REPEATED
+    return isinstance(error, ConnectionClosedError | TimeoutError)
+
+
+class Resource(Protocol):
+    """An object that the node closes before itself."""
+
+    def close(self) -> None:
+        """Closes the object."""
+        ...
+
+
+class Calls:
+    """The requests of one node.
+
+    Args:
+        transport: sends the requests.
+        local: True for an embedded engine, which does not move.
+        timeout_s: the time limit of a call with its repetitions.
+    """
+
+    def __init__(self, transport: Transport, local: bool, timeout_s: float) -> None:
+        self.transport = transport
+        self.local = local
+        self.timeout_s = timeout_s
+        self.resources: dict[Resource, None] = {}
+
+    def close_resources(self) -> None:
+        """Closes open members, consumers and producers, the newest first."""
+        while self.resources:
+            resource, _ = self.resources.popitem()
+            resource.close()
+
+    def call(
+        self,
+        request: Any,
+        read: Callable[[Any], T],
+        *,
+        at_most: int | None = None,
+        broker: Broker | None = None,
+        channel: str = "",
+        repeat: bool = True,
+    ) -> T:
+        """Sends a request and reads its response.
+
+        Args:
+            request: the request.
+            read: converts the response, or raises its error.
+            at_most: the newest version to use.
+            broker: the broker; None: the one that the request concerns.
+            channel: see `Cluster.send`.
+            repeat: False for a request that must not be sent twice.
+
+        Raises:
+            KafkaError, PartitionErrors: the request was refused.
+            ConnectionClosedError, TimeoutError: no broker responded in time.
+        """
+        started_s = time.monotonic()
+        attempt = 0
+        while True:
+            try:
+                response = self.transport.send(request, at_most=at_most, broker=broker, channel=channel)
+                return read(response)
+            except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
+                if not repeat or not self._may_repeat(error, started_s):
+                    raise
+                self.transport.forget(request)
+            sleep(backoff_s(attempt))
+            attempt += 1
+
+    def _may_repeat(self, error: Exception, started_s: float) -> bool:
+        elapsed_s = time.monotonic() - started_s
+        return elapsed_s < self.timeout_s and may_repeat(error, elapsed_s, self.local)
+
+    def coordinator(self, key_type: int, key: str) -> Broker:
+        """Returns the coordinator of a group or a transactional id; waits for one that starts or moves."""
+        started_s = time.monotonic()
+        attempt = 0
+        while True:
+            try:
+                return self.transport.coordinator(key_type, key)
+            except (KafkaError, ConnectionClosedError, TimeoutError) as error:
+                if not self._may_repeat(error, started_s):
+                    raise
+            sleep(backoff_s(attempt))
+            attempt += 1
+
+
+def backoff_s(attempt: int) -> float:
+    """Returns the pause before a repetition: exponential, with 20 % jitter, as in Kafka's clients."""
+    return float(min(MAX_BACKOFF_S, BACKOFF_S * 2 ** min(attempt, 10) * random.uniform(0.8, 1.2)))

@@ -1,0 +1,246 @@
+# Made by tools/generate_sync.py from _async/groups.py: change that file, then run the program.
+"""Groups: committed offsets, lag, description and administration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kcore.client.aio.broker import Broker
+from kcore.client.aio.routes import GROUP
+from kcore.errors import KafkaError, raise_partition_errors
+from kcore.node import versions
+from kcore.node._sync.backend import gather
+from kcore.node._sync.calls import Calls
+from kcore.node._sync.topics import LATEST, offsets_of
+from kcore.node.requests import (
+    by_topic,
+    check_commit,
+    commit_request,
+    committed_offsets,
+    described_group,
+    offset_fetch_request,
+)
+from kcore.node.types import (
+    GroupDescription,
+    GroupListing,
+    OffsetAndMetadata,
+    Offsets,
+    Partition,
+    TopicPartition,
+    as_partitions,
+)
+from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kcore.protocol.messages.list_groups import ListGroupsRequest
+from kcore.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from kcore.protocol.messages.share_group_describe import ShareGroupDescribeRequest
+from kcore.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+
+
+class Groups:
+    """The groups of a node: `node.groups`."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def __getitem__(self, group_id: str) -> Group:
+        """Returns a group. No request is sent, and the group need not exist."""
+        return Group(self._calls, group_id)
+
+    def list(self, *, types: Iterable[str] = (), states: Iterable[str] = ()) -> list[GroupListing]:
+        """Returns the groups of all brokers, by id.
+
+        Args:
+            types: the types to list: "classic", "consumer", "share", "streams"; empty: all.
+            states: the states to list, for example "Stable"; empty: all.
+        """
+        brokers = self._calls.transport.brokers()
+        listed = gather(self._list(broker, list(types), list(states)) for broker in brokers)
+        return sorted((group for groups in listed for group in groups), key=lambda group: group.group_id)
+
+    def _list(self, broker: Broker, types: Sequence[str], states: Sequence[str]) -> Sequence[GroupListing]:
+        request = ListGroupsRequest(states_filter=states, types_filter=types)
+        return self._calls.call(request, _listings, broker=broker)
+
+
+def _listings(response: Any) -> Sequence[GroupListing]:
+    if response.error_code:
+        raise KafkaError.of(response.error_code)
+    return [
+        GroupListing(row.group_id, row.group_type.lower() or "classic", row.group_state, row.protocol_type)
+        for row in response.groups
+    ]
+
+
+class Group:
+    """One group: `node.group("workers")`.
+
+    Attributes:
+        id: its id.
+    """
+
+    def __init__(self, calls: Calls, group_id: str) -> None:
+        self._calls = calls
+        self._send = calls.transport.send
+        self.id = group_id
+
+    def __repr__(self) -> str:
+        return f"Group({self.id!r})"
+
+    @property
+    def group_metadata(self) -> tuple[str, str, int, str | None]:
+        """The group as a transaction commits its offsets: without member."""
+        return self.id, "", -1, None
+
+    # ---- offsets
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commits offsets for a group without active members; `Member.commit` is for members.
+
+        Args:
+            offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.
+
+        Raises:
+            UnknownMemberIdError: the group has active members, and only they may commit.
+            KafkaError: all offsets were refused, for one reason.
+            PartitionErrors: some offsets were refused; the others are committed.
+        """
+        if not offsets:
+            return
+        request = commit_request(self.id, offsets)
+        if self._calls.local:  # no coordinator moves: one request decides
+            response = self._send(request, versions.COMMIT)
+            check_commit(self._action, response, len(offsets))
+            return
+        self._calls.call(
+            request, lambda response: check_commit(self._action, response, len(offsets)), at_most=versions.COMMIT
+        )
+
+    @property
+    def _action(self) -> str:
+        return f"commit of group {self.id!r}"
+
+    def committed(
+        self, partitions: Iterable[Partition] | None = None, *, stable: bool = False
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns committed offsets; partitions without a committed offset are left out.
+
+        Args:
+            partitions: the partitions; None: all that the group has committed.
+            stable: True to wait for open transactions that commit offsets of the group.
+        """
+        listed = None if partitions is None else as_partitions(partitions)
+        request = offset_fetch_request(self.id, listed, stable)
+        return self._calls.call(request, committed_offsets, at_most=versions.FETCH_OFFSETS)
+
+    def delete_offsets(self, partitions: Iterable[Partition]) -> None:
+        """Deletes committed offsets.
+
+        Raises:
+            GroupSubscribedToTopicError: members of the group are subscribed to the topic.
+        """
+        listed = as_partitions(partitions)
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers]
+            )
+            for topic, numbers in by_topic(listed).items()
+        ]
+
+        def read(response: Any) -> None:
+            if response.error_code:
+                raise KafkaError.of(response.error_code)
+            codes = {
+                TopicPartition(topic.name, row.partition_index): row.error_code
+                for topic in response.topics
+                for row in topic.partitions
+            }
+            raise_partition_errors(f"deletion of offsets of group {self.id!r}", codes, len(listed))
+
+        self._calls.call(OffsetDeleteRequest(group_id=self.id, topics=topics), read)
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Returns the number of records behind the committed offset, for each partition with a committed offset."""
+        committed = self.committed()
+        ends = offsets_of(self._calls, dict.fromkeys(committed, LATEST), "read_uncommitted") if committed else {}
+        return {each: max(0, ends[each] - committed[each].offset) for each in sorted(committed) if each in ends}
+
+    # ---- administration
+
+    def describe(self) -> GroupDescription:
+        """Returns the group's state and members, for groups of every type.
+
+        Raises:
+            GroupIdNotFoundError: the group does not exist.
+        """
+        broker = self._coordinator()
+        listed = self._calls.call(ListGroupsRequest(), _listings, broker=broker)
+        kind = next((group.type for group in listed if group.group_id == self.id), "classic")
+        request = _DESCRIBE[kind](self.id)
+        return self._calls.call(request, lambda response: described_group(self.id, kind, response.groups[0]))
+
+    def _coordinator(self) -> Broker:
+        return self._calls.coordinator(GROUP, self.id)
+
+    def delete(self) -> None:
+        """Deletes the group with its committed offsets.
+
+        Raises:
+            GroupIdNotFoundError: the group does not exist.
+            NonEmptyGroupError: the group has members.
+        """
+
+        def read(response: Any) -> None:
+            (row,) = response.results
+            if row.error_code:
+                raise KafkaError.of(row.error_code, f"group {self.id!r}")
+
+        self._calls.call(DeleteGroupsRequest(groups_names=[self.id]), read)
+
+    def remove_members(
+        self, *, member_ids: Iterable[str] = (), instance_ids: Iterable[str] = (), reason: str = "removed by an admin"
+    ) -> None:
+        """Removes members of a classic group; the others take over their partitions at once.
+
+        Args:
+            member_ids: the ids of dynamic members.
+            instance_ids: the instance ids of static members.
+            reason: a text for the server's log.
+
+        Raises:
+            UnknownMemberIdError: the group has no such member.
+        """
+        listed = [MemberIdentity(member_id=each, reason=reason) for each in member_ids]
+        listed += [MemberIdentity(group_instance_id=each, reason=reason) for each in instance_ids]
+
+        def read(response: Any) -> None:
+            if response.error_code:
+                raise KafkaError.of(response.error_code)
+            for row in response.members:
+                if row.error_code:
+                    raise KafkaError.of(row.error_code, f"member {row.group_instance_id or row.member_id!r}")
+
+        self._calls.call(LeaveGroupRequest(group_id=self.id, members=listed), read)
+
+
+def _describe_classic(group_id: str) -> Any:
+    return DescribeGroupsRequest(groups=[group_id])
+
+
+def _describe_with(request_type: Any) -> Callable[[str], Any]:
+    return lambda group_id: request_type(group_ids=[group_id])
+
+
+_DESCRIBE: Mapping[str, Callable[[str], Any]] = {
+    "classic": _describe_classic,
+    "consumer": _describe_with(ConsumerGroupDescribeRequest),
+    "share": _describe_with(ShareGroupDescribeRequest),
+    "streams": _describe_with(StreamsGroupDescribeRequest),
+}

@@ -1,0 +1,87 @@
+# Made by tools/generate_sync.py from _async/node.py: change that file, then run the program.
+"""`Node`: the client API of an embedded engine and of any Kafka-compatible cluster."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kcore.node._sync.calls import Calls
+from kcore.node.transport import Send, Transport
+
+if TYPE_CHECKING:
+    from kcore.node._sync.groups import Group, Groups
+    from kcore.node._sync.topics import Topics
+    from kcore.node._sync.transactions import Transaction, TransactionalProducer
+
+CALL_TIMEOUT_S = 60.0
+"""The time limit of a call with its repetitions, as Kafka's `default.api.timeout.ms`."""
+
+
+class Node:
+    """An embedded engine, or a connection to a cluster. Both have the same operations.
+
+    `kcore.open` and `kcore.connect` create nodes.
+
+    Attributes:
+        send: sends a typed request to the broker that it concerns, and returns the response:
+            `node.send(MetadataRequest())`. The newest common version is used unless one is passed as the second
+            argument. In the newest versions some APIs name topics by id.
+    """
+
+    def __init__(self, transport: Transport, *, local: bool = False, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        self._calls = Calls(transport, local, timeout_s)
+        self.send: Send = transport.send
+        self._producers: dict[str, TransactionalProducer] = {}
+
+    @cached_property
+    def topics(self) -> Topics:
+        """The topics: `node.topics["jobs"]`."""
+        from kcore.node._sync.topics import Topics  # noqa: PLC0415 - a node that only sends needs no more
+
+        return Topics(self._calls)
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The groups: `node.groups["workers"]`, or `node.group("workers")`."""
+        from kcore.node._sync.groups import Groups  # noqa: PLC0415 - a node that only sends needs no more
+
+        return Groups(self._calls)
+
+    def group(self, group_id: str) -> Group:
+        """Returns a group. No request is sent, and the group need not exist."""
+        return self.groups[group_id]
+
+    def transaction(self, transactional_id: str, *, timeout: float = 60.0, compression: str = "none") -> Transaction:
+        """Returns a transaction, as a context manager: commits at the end of the block, aborts if the block raises.
+
+        The first transaction of an id on a node fences all other producers of that id.
+
+        Args:
+            transactional_id: the id of the producer, the same in every run of it.
+            timeout: the time in seconds after which the coordinator aborts the transaction.
+            compression: "none", "gzip", "snappy", "lz4" or "zstd".
+
+        Raises:
+            ProducerFencedError: on entering, at an operation or at the commit: another producer has taken over the id.
+        """
+        from kcore.node._sync.transactions import Transaction, transactional_producer  # noqa: PLC0415
+        from kcore.protocol.compression import CompressionType  # noqa: PLC0415
+
+        producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
+        self._producers[transactional_id] = producer
+        return Transaction(producer, CompressionType.from_name(compression))
+
+    def close(self) -> None:
+        """Closes the node with its members, consumers and producers; other requests without a response fail."""
+        self._calls.close_resources()
+        self._calls.transport.close()
+
+    def __enter__(self) -> Node:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

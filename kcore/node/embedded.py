@@ -1,0 +1,142 @@
+"""Nodes with an engine in this process: the client API, and the operations that only an embedded engine has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from kcore.embed import AsyncEngine, SyncEngine
+from kcore.engine import Engine
+from kcore.node._async.node import AsyncNode
+from kcore.node._sync.node import Node
+from kcore.node.transport import AsyncEmbeddedTransport, EmbeddedTransport
+
+if TYPE_CHECKING:
+    from kcore.config.node import Config
+    from kcore.drivers.event_loop import AsyncDriver
+    from kcore.drivers.threads import ThreadDriver
+    from kcore.group.consumer.events import GroupChanged
+    from kcore.protocol.schema import Request
+    from kcore.runtime import Pending
+
+R = TypeVar("R")
+
+CLIENT_ID = "kcore"
+
+
+class EmbeddedSend(Protocol):
+    """The type of `EmbeddedNode.send`; see `kcore.embed.SyncEngine.send`."""
+
+    def __call__(
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        client_id: str = CLIENT_ID,
+        timeout_s: float | None = None,
+    ) -> R:
+        """Decides a request and returns its response once it is durable."""
+        ...
+
+
+class AsyncEmbeddedSend(Protocol):
+    """The type of `AsyncEmbeddedNode.send`; see `kcore.embed.AsyncEngine.send`."""
+
+    async def __call__(self, request: Request[R], version: int | None = None, *, client_id: str = CLIENT_ID) -> R:
+        """Decides a request and returns its response once it is durable."""
+        ...
+
+
+class EmbeddedNode(Node):
+    """A node with an engine in this process, for threads. `kcore.open` returns it.
+
+    Attributes:
+        engine: the engine. Its own attributes are internal to kcore and may change.
+    """
+
+    send: EmbeddedSend
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = SyncEngine(engine)
+        self.engine = engine
+        super().__init__(EmbeddedTransport(self._engine, CLIENT_ID), local=True)
+        self.send = self._engine.send
+
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self.engine.config
+
+    @property
+    def _driver(self) -> ThreadDriver:
+        return self._engine._driver
+
+    def start(self, request: Request[R], version: int | None = None, *, client_id: str = CLIENT_ID) -> Pending | R:
+        """Decides a request as `send` does, but returns a `Pending` instead of waiting if the response is parked."""
+        return self._engine.start(request, version, client_id=client_id)
+
+    def advance(self, ms: int) -> None:
+        """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
+        self._engine.advance(ms)
+
+    def watch_group(self, group_id: str, watcher: Callable[[GroupChanged], None]) -> Callable[[], None]:
+        """Calls `watcher` after each durable change of a consumer group; see `kcore.embed.SyncEngine.watch_group`."""
+        return self._engine.watch_group(group_id, watcher)
+
+
+class AsyncEmbeddedNode(AsyncNode):
+    """A node with an engine in this process, on an event loop. `kcore.open_async` returns it.
+
+    Attributes:
+        engine: the engine. Its own attributes are internal to kcore and may change.
+    """
+
+    send: AsyncEmbeddedSend
+
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+        self._engine = AsyncEngine(engine, loop)
+        self.engine = engine
+        super().__init__(AsyncEmbeddedTransport(self._engine, CLIENT_ID), local=True)
+        self.send = self._engine.send
+
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self.engine.config
+
+    @property
+    def _driver(self) -> AsyncDriver:
+        return self._engine._driver
+
+    def advance(self, ms: int) -> None:
+        """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""
+        self._engine.advance(ms)
+
+    def watch_group(self, group_id: str, watcher: Callable[[GroupChanged], None]) -> Callable[[], None]:
+        """Calls `watcher` after each durable change of a consumer group; see `kcore.embed.SyncEngine.watch_group`."""
+        return self._engine.watch_group(group_id, watcher)
+
+    async def __aenter__(self) -> AsyncEmbeddedNode:
+        return self
+
+
+def _abandon_on_error(engine: Engine, make: Callable[[], Any]) -> Any:
+    """Returns `make()`; releases the data folder if it raises."""
+    try:
+        return make()
+    except BaseException:
+        engine.abandon()
+        raise
+
+
+def embedded_node(engine: Engine) -> EmbeddedNode:
+    """Creates a node for threads; closes the engine if that fails."""
+    node: EmbeddedNode = _abandon_on_error(engine, lambda: EmbeddedNode(engine))
+    return node
+
+
+def async_embedded_node(engine: Engine) -> AsyncEmbeddedNode:
+    """Creates a node on the running event loop; closes the engine if that fails."""
+    node: AsyncEmbeddedNode = _abandon_on_error(engine, lambda: AsyncEmbeddedNode(engine, asyncio.get_running_loop()))
+    return node

@@ -1,0 +1,193 @@
+"""`kcore.open`, `kcore.connect` and their asynchronous counterparts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from kcore.config.node import Config
+from kcore.node._async.node import AsyncNode
+from kcore.node._sync.node import Node
+from kcore.protocol.messages.metadata import MetadataRequest
+
+if TYPE_CHECKING:
+    from kcore.client.security import ClientSecurity
+    from kcore.clock import Clock
+    from kcore.engine import Engine
+    from kcore.node.embedded import AsyncEmbeddedNode, EmbeddedNode
+
+N = TypeVar("N", bound=AsyncNode)
+
+TIMEOUT_S = 30.0
+
+
+class Opening(Generic[N]):
+    """A node that is being opened: `node = await …`, or `async with … as node`."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, N]]) -> None:
+        self._make = make
+        self._node: N | None = None
+
+    def __await__(self) -> Generator[Any, None, N]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> N:
+        self._node = await self._make()
+        return self._node
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._node is not None:
+            await self._node.close()
+
+
+def open(  # callers write `kcore.open(...)`
+    path: str | Path | None = None,
+    *,
+    config: Config | Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    create: bool = True,
+) -> EmbeddedNode:
+    """Opens an engine in this process, for threads. Any thread may call the node.
+
+    Use it with `with`, or call `close` at the end.
+
+    Args:
+        path: the data folder, created if missing; None keeps everything in memory.
+        config: a `Config`, or settings by Kafka's names.
+        clock: the source of time; a `ManualClock` stands still until the caller moves it.
+        create: True to create a missing folder.
+
+    Raises:
+        ConfigError: a setting is unknown or not valid.
+        DataFolderError: the folder cannot be opened.
+    """
+    from kcore.node.embedded import embedded_node  # noqa: PLC0415 - `connect` needs no engine
+
+    return embedded_node(_engine(path, config, clock, create))
+
+
+def open_async(
+    path: str | Path | None = None,
+    *,
+    config: Config | Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    create: bool = True,
+) -> Opening[AsyncEmbeddedNode]:
+    """Opens an engine on the running event loop: `await kcore.open_async(...)`, or `async with`.
+
+    Args:
+        path: the data folder, created if missing; None keeps everything in memory.
+        config: a `Config`, or settings by Kafka's names.
+        clock: the source of time; a `ManualClock` stands still until the caller moves it.
+        create: True to create a missing folder.
+
+    Raises:
+        ConfigError: a setting is unknown or not valid.
+        DataFolderError: the folder cannot be opened.
+    """
+
+    async def make() -> AsyncEmbeddedNode:
+        from kcore.node.embedded import async_embedded_node  # noqa: PLC0415 - `connect` needs no engine
+
+        return async_embedded_node(_engine(path, config, clock, create))
+
+    return Opening(make)
+
+
+def _engine(
+    path: str | Path | None, config: Config | Mapping[str, Any] | None, clock: Clock | None, create: bool
+) -> Engine:
+    from kcore.engine import Engine  # noqa: PLC0415 - `connect` needs no engine
+
+    # A copy: one Config may open several engines, and an engine's settings change while it runs.
+    settings = _copy(config) if isinstance(config, Config) else Config.of(config)
+    if path is not None:
+        settings.set("kcore.data.dir", str(path), "path")
+    return Engine.open(settings, clock=clock, create=create)
+
+
+def _copy(config: Config) -> Config:
+    given = [entry for entry in config.effective() if entry.source != "default"]
+    return Config(
+        {entry.setting.name: entry.value for entry in given}, {entry.setting.name: entry.source for entry in given}
+    )
+
+
+def connect(
+    bootstrap: str | Sequence[str],
+    *,
+    security: ClientSecurity | Mapping[str, str] | None = None,
+    client_id: str = "kcore",
+    timeout: float = TIMEOUT_S,
+) -> Node:
+    """Connects to a Kafka-compatible cluster, for threads. Any thread may call the node.
+
+    Args:
+        bootstrap: HOST:PORT of one or more brokers, in a list or separated by commas.
+        security: settings of TLS and SASL by Kafka's names, such as `{"security.protocol": "SASL_SSL", ...}`, or a
+            `kcore.client.ClientSecurity`; None: neither TLS nor SASL.
+        client_id: the client id in every request.
+        timeout: the time limit of one response, in seconds.
+
+    Raises:
+        ConfigError: an address or a security setting is not valid.
+        ConnectionClosedError: no broker can be reached.
+        AuthenticationError: a broker refuses the credentials.
+    """
+    from kcore.client.aio.threads import Cluster  # noqa: PLC0415 - an embedded engine needs no connections
+
+    cluster = Cluster(bootstrap, client_id, timeout, _security(security))
+    try:
+        cluster.newest(MetadataRequest)
+    except BaseException:
+        cluster.close()
+        raise
+    return Node(cluster)
+
+
+def connect_async(
+    bootstrap: str | Sequence[str],
+    *,
+    security: ClientSecurity | Mapping[str, str] | None = None,
+    client_id: str = "kcore",
+    timeout: float = TIMEOUT_S,
+) -> Opening[AsyncNode]:
+    """Connects to a Kafka-compatible cluster on the running event loop: `await kcore.connect_async(...)`, or
+    `async with`.
+
+    Args:
+        bootstrap: HOST:PORT of one or more brokers, in a list or separated by commas.
+        security: settings of TLS and SASL by Kafka's names, or a `kcore.client.ClientSecurity`; None: neither.
+        client_id: the client id in every request.
+        timeout: the time limit of one response, in seconds.
+
+    Raises:
+        ConfigError: an address or a security setting is not valid.
+        ConnectionClosedError: no broker can be reached.
+        AuthenticationError: a broker refuses the credentials.
+    """
+
+    async def make() -> AsyncNode:
+        from kcore.client.aio.cluster import AsyncCluster  # noqa: PLC0415 - an embedded engine needs no connections
+
+        cluster = AsyncCluster(bootstrap, client_id, timeout, _security(security))
+        try:
+            await cluster.newest(MetadataRequest)
+        except BaseException:
+            await cluster.close()
+            raise
+        return AsyncNode(cluster)
+
+    return Opening(make)
+
+
+def _security(given: ClientSecurity | Mapping[str, str] | None) -> ClientSecurity | None:
+    if given is None or not isinstance(given, Mapping):
+        return given
+    from kcore.client.security import ClientSecurity  # noqa: PLC0415 - imports ssl
+
+    return ClientSecurity.of(given)

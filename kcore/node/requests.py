@@ -1,0 +1,370 @@
+"""Requests and responses of the client API: built and read without I/O, shared by both API styles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
+from kcore.errors import KafkaError, raise_partition_errors
+from kcore.node.types import (
+    GroupDescription,
+    MemberDescription,
+    Offsets,
+    Record,
+)
+from kcore.protocol.compression import CompressionType, compress, decompress
+from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+)
+from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kcore.protocol.topic_partition import TopicPartition
+from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batches
+
+RECORD_OVERHEAD_BYTES = 64
+"""An upper bound of a record's size besides key, value and headers."""
+BATCH_OVERHEAD_BYTES = 100
+HEADER_OVERHEAD_BYTES = 16
+COMMITTED_ONLY = 1
+SESSIONLESS = -1  # the session epoch of a Fetch without a session
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Groups partition numbers by topic."""
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped
+
+
+# ---- offsets
+
+
+def _commit_entry(partition: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    if isinstance(offset, int):
+        return OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+    return OffsetCommitRequestPartition(
+        partition_index=partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=-1 if offset.leader_epoch is None else offset.leader_epoch,
+        committed_metadata=offset.metadata,
+    )
+
+
+def commit_request(
+    group_id: str, offsets: Offsets, member_id: str = "", epoch: int = -1, instance_id: str | None = None
+) -> OffsetCommitRequest:
+    """Builds a commit."""
+    if len(offsets) == 1:
+        ((topic, partition), offset) = next(iter(offsets.items()))
+        topics = [OffsetCommitRequestTopic(name=topic, partitions=[_commit_entry(partition, offset)])]
+    else:
+        grouped: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            grouped.setdefault(topic, []).append(_commit_entry(partition, offset))
+        topics = [OffsetCommitRequestTopic(name=topic, partitions=listed) for topic, listed in grouped.items()]
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        group_instance_id=instance_id,
+        topics=topics,
+    )
+
+
+def check_commit(action: str, response: Any, total: int) -> None:
+    """Raises the errors of an OffsetCommit or TxnOffsetCommit response."""
+    for topic in response.topics:
+        for row in topic.partitions:
+            if row.error_code:
+                codes = {
+                    TopicPartition(each.name, entry.partition_index): entry.error_code
+                    for each in response.topics
+                    for entry in each.partitions
+                }
+                raise_partition_errors(action, codes, total)
+
+
+def offset_fetch_request(
+    group_id: str,
+    partitions: Iterable[TopicPartition] | None,
+    stable: bool,
+    member_id: str | None = None,
+    epoch: int = -1,
+) -> OffsetFetchRequest:
+    """Builds a request for committed offsets; None asks for all partitions of the group."""
+    topics = None
+    if partitions is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic, partition_indexes=numbers)
+            for topic, numbers in by_topic(partitions).items()
+        ]
+    group = OffsetFetchRequestGroup(group_id=group_id, member_id=member_id, member_epoch=epoch, topics=topics)
+    return OffsetFetchRequest(groups=[group], require_stable=stable)
+
+
+def committed_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Reads committed offsets; partitions without one are left out.
+
+    Raises:
+        KafkaError, PartitionErrors: the request was refused.
+    """
+    (group,) = response.groups
+    if group.error_code:
+        raise KafkaError.of(group.error_code)
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    codes: dict[TopicPartition, int] = {}
+    total = 0
+    for topic in group.topics:
+        for row in topic.partitions:
+            total += 1
+            partition = TopicPartition(topic.name, row.partition_index)
+            if row.error_code:
+                codes[partition] = row.error_code
+            elif row.committed_offset >= 0:
+                epoch = None if row.committed_leader_epoch < 0 else row.committed_leader_epoch
+                offsets[partition] = OffsetAndMetadata(row.committed_offset, row.metadata or "", epoch)
+    raise_partition_errors(f"fetch of the committed offsets of group {group.group_id!r}", codes, total)
+    return offsets
+
+
+# ---- offsets of a log
+
+
+def list_offsets_request(timestamps: Mapping[TopicPartition, int], isolation: str) -> ListOffsetsRequest:
+    """Builds a request for the offsets at timestamps; -1 is the end and -2 the start of a log."""
+    topics: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in timestamps.items():
+        topics.setdefault(topic, []).append(ListOffsetsPartition(partition_index=partition, timestamp=timestamp))
+    return ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=COMMITTED_ONLY if isolation == "read_committed" else 0,
+        topics=[ListOffsetsTopic(name=topic, partitions=rows) for topic, rows in topics.items()],
+    )
+
+
+def listed_offsets(response: Any, total: int) -> dict[TopicPartition, int]:
+    """Reads offsets; -1 if no record has the timestamp or a later one."""
+    rows = {
+        TopicPartition(topic.name, row.partition_index): row for topic in response.topics for row in topic.partitions
+    }
+    raise_partition_errors("lookup of offsets", {key: row.error_code for key, row in rows.items()}, total)
+    return {key: row.offset for key, row in rows.items()}
+
+
+# ---- records
+
+
+def record_size(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
+    """Returns an upper bound of the size of an encoded record."""
+    size = RECORD_OVERHEAD_BYTES + (0 if key is None else len(key)) + (0 if value is None else len(value))
+    for name, data in headers:
+        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if data is None else len(data))
+    return size
+
+
+def build_batch(
+    records: Sequence[tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]],
+    compression: CompressionType,
+    *,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytes:
+    """Builds a record batch from rows of timestamp in ms, key, value and headers."""
+    size = BATCH_OVERHEAD_BYTES
+    for _, key, value, headers in records:
+        size += record_size(key, value, headers)
+    builder = BatchBuilder(
+        size,
+        base_timestamp_ms=records[0][0],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        transactional=transactional,
+        compression=int(compression),
+        compress=compress,
+    )
+    for timestamp_ms, key, value, headers in records:
+        if not builder.append(timestamp_ms, key, value, headers):
+            raise AssertionError("the batch is large enough for its records")
+    return builder.build()
+
+
+def produce_request(
+    batches: Mapping[TopicPartition, bytes], acks: int, timeout_ms: int, transactional_id: str | None = None
+) -> ProduceRequest:
+    """Builds a request that appends one batch to each partition."""
+    topics: dict[str, list[PartitionProduceData]] = {}
+    for (topic, partition), batch in batches.items():
+        topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=batch))
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[TopicProduceData(name=topic, partition_data=rows) for topic, rows in topics.items()],
+    )
+
+
+def fetch_request(
+    positions: Mapping[TopicPartition, int], isolation: str, max_bytes: int, wait_ms: int, min_bytes: int = 1
+) -> FetchRequest:
+    """Builds a Fetch without a session."""
+    topics: dict[str, list[FetchPartition]] = {}
+    for (topic, partition), offset in positions.items():
+        entry = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+        topics.setdefault(topic, []).append(entry)
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=COMMITTED_ONLY if isolation == "read_committed" else 0,
+        session_epoch=SESSIONLESS,
+        topics=[FetchTopic(topic=topic, partitions=rows) for topic, rows in topics.items()],
+    )
+
+
+def read_batches(partition: TopicPartition, row: Any, position: int, committed: bool) -> tuple[list[Record], int, int]:
+    """Reads the records of a fetched partition from a position on.
+
+    Args:
+        partition: the partition.
+        row: its entry in a FetchResponse.
+        position: the first offset to return.
+        committed: True to leave out the records of aborted transactions (KIP-98).
+
+    Returns:
+        The records, the offset after the last batch, and the leader epoch of the last batch.
+    """
+    data = row.records or b""
+    topic, number = partition
+    aborted = sorted(
+        ((entry.first_offset, entry.producer_id) for entry in row.aborted_transactions or ()), reverse=True
+    )
+    open_aborted: set[int] = set()
+    records: list[Record] = []
+    following, epoch = position, -1
+    for start, size in split_batches(data).batches:
+        batch = data[start : start + size]
+        header = parse_header(batch)
+        while aborted and aborted[-1][0] <= header.base_offset:
+            open_aborted.add(aborted.pop()[1])
+        following = max(following, header.next_offset)
+        epoch = header.partition_leader_epoch
+        if header.is_control:
+            open_aborted.discard(header.producer_id)
+        elif not (committed and header.is_transactional and header.producer_id in open_aborted):
+            found = [
+                Record(topic, number, one.offset, one.timestamp_ms, one.key, one.value, one.headers)
+                for one in iter_records(batch, decompress=decompress)
+            ]
+            if found and found[0].offset < position:
+                found = [record for record in found if record.offset >= position]
+            records += found
+    return records, following, epoch
+
+
+# ---- groups
+
+
+def described_group(group_id: str, kind: str, row: Any) -> GroupDescription:
+    """Converts an entry of a describe response of any group type.
+
+    Raises:
+        KafkaError: the server refused to describe the group, or it does not exist.
+    """
+    if row.error_code:
+        raise KafkaError.of(row.error_code, row.error_message)
+    if kind == "classic":
+        if row.group_state == "Dead":
+            raise KafkaError.of(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
+        members = tuple(map(_classic_member, row.members))
+        return GroupDescription(
+            group_id, kind, row.group_state, members, assignor=row.protocol_data, protocol_type=row.protocol_type
+        )
+    members = tuple(_streams_member(each) if kind == "streams" else _epoch_member(each) for each in row.members)
+    return GroupDescription(
+        group_id,
+        kind,
+        row.group_state,
+        members,
+        epoch=row.group_epoch,
+        assignment_epoch=row.assignment_epoch,
+        assignor=getattr(row, "assignor_name", ""),
+    )
+
+
+def _classic_member(row: Any) -> MemberDescription:
+    assigned: list[TopicPartition] = []
+    topics: tuple[str, ...] = ()
+    rack = None
+    try:
+        if row.member_assignment:
+            assignment, _ = ConsumerProtocolAssignment.decode_versioned(row.member_assignment)
+            assigned = [
+                TopicPartition(each.topic, n) for each in assignment.assigned_partitions for n in each.partitions
+            ]
+        if row.member_metadata:
+            subscription, _ = ConsumerProtocolSubscription.decode_versioned(row.member_metadata)
+            topics, rack = tuple(subscription.topics), subscription.rack_id
+    except ValueError:
+        pass  # a protocol of another kind, such as Kafka Connect's
+    partitions = tuple(sorted(assigned))
+    return MemberDescription(
+        row.member_id,
+        row.group_instance_id,
+        row.client_id,
+        row.client_host,
+        assignment=partitions,
+        target=partitions,
+        topics=topics,
+        rack=rack,
+    )
+
+
+def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(TopicPartition(row.topic_name, n) for row in assignment.topic_partitions for n in row.partitions)
+    )
+
+
+def _epoch_member(row: Any) -> MemberDescription:
+    assigned = _partitions(row.assignment)
+    return MemberDescription(
+        row.member_id,
+        getattr(row, "instance_id", None),
+        row.client_id,
+        row.client_host,
+        epoch=row.member_epoch,
+        assignment=assigned,
+        target=_partitions(row.target_assignment) if hasattr(row, "target_assignment") else assigned,
+        topics=tuple(row.subscribed_topic_names),
+        pattern=getattr(row, "subscribed_topic_regex", None) or None,
+        rack=row.rack_id,
+    )
+
+
+def _streams_member(row: Any) -> MemberDescription:
+    tasks = [(each.subtopology_id, n) for each in row.assignment.active_tasks for n in each.partitions]
+    return MemberDescription(
+        row.member_id,
+        row.instance_id,
+        row.client_id,
+        row.client_host,
+        epoch=row.member_epoch,
+        rack=row.rack_id,
+        tasks=tuple(sorted(tasks)),
+    )

@@ -1,0 +1,20 @@
+"""The name of a partition: a topic and a number."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic. It equals the tuple `(topic, partition)`.
+
+    Attributes:
+        topic: the topic's name.
+        partition: the partition's number, from 0.
+    """
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

@@ -1,0 +1,113 @@
+"""An Apache Kafka broker in a process of its own, as a reference for tests of the client API.
+
+Maven fetches the broker's libraries once, into `build/apache-kafka`. `make test-kafka` runs the tests that need it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+CACHE = Path(__file__).parents[2] / "build" / "apache-kafka"
+JAVA = ("java", "-Xmx512m", "-Xms256m", "-XX:TieredStopAtLevel=1")
+START_S = 90.0
+FETCH_S = 280.0
+
+PROPERTIES = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={logs}
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.num.partitions=4
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=100
+group.consumer.min.session.timeout.ms=100
+group.consumer.min.heartbeat.interval.ms=100
+group.consumer.heartbeat.interval.ms=500
+group.consumer.session.timeout.ms=6000
+auto.create.topics.enable=false
+"""
+
+
+def libraries() -> Path:
+    """Returns the folder of the broker's libraries; has Maven fetch them at the first call."""
+    target = CACHE / "libs"
+    if target.exists():
+        return target
+    fresh = CACHE / f"fresh-{os.getpid()}"
+    maven = ["mvn", "-q", "-B", "-f", str(FOLDER / "pom.xml"), "dependency:copy-dependencies"]
+    subprocess.run([*maven, f"-DoutputDirectory={fresh}"], check=True, capture_output=True, timeout=FETCH_S)
+    try:
+        fresh.rename(target)
+    except OSError:
+        shutil.rmtree(fresh)
+    return target
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class ApacheKafka:
+    """One broker in KRaft mode on a temporary folder.
+
+    Args:
+        folder: an empty folder for its data.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = _free_port()
+        self.bootstrap = f"127.0.0.1:{self.port}"
+
+    def __enter__(self) -> ApacheKafka:
+        classpath = f"{libraries()}/*"
+        settings = self._folder / "server.properties"
+        settings.write_text(
+            PROPERTIES.format(port=self.port, controller=_free_port(), logs=self._folder / "logs").strip()
+        )
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        format_command = [*JAVA, "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster_id]
+        subprocess.run([*format_command, "-c", str(settings)], check=True, capture_output=True, timeout=START_S)
+        output = (self._folder / "output.log").open("wb")
+        self._process = subprocess.Popen(
+            [*JAVA, "-cp", classpath, "kafka.Kafka", str(settings)], stdout=output, stderr=output
+        )
+        until_s = time.monotonic() + START_S
+        while time.monotonic() < until_s:
+            if self._process.poll() is not None:
+                raise RuntimeError((self._folder / "output.log").read_text()[-4_000:])
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            except OSError:
+                time.sleep(0.1)
+            else:
+                return self
+        self.__exit__()
+        raise TimeoutError("Apache Kafka did not start")
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()

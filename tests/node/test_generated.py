@@ -1,0 +1,31 @@
+"""The synchronous API is current, and has the operations of the asynchronous one."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import kcore
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_synchronous_modules_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, "tools/generate_sync.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_both_styles_have_the_same_operations() -> None:
+    def operations(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(value).parameters)
+            for name, value in vars(kind).items()
+            if callable(value) and not name.startswith("_")
+        }
+
+    assert operations(kcore.Node) == operations(kcore.AsyncNode)
+    assert not any(inspect.iscoroutinefunction(value) for value in vars(kcore.Node).values())

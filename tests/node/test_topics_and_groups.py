@@ -1,0 +1,139 @@
+"""Topics, records, committed offsets and groups by the client API."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.node.types import GroupDescription, GroupListing, OffsetAndMetadata, Record, RecordMetadata
+from kcore.protocol.topic_partition import TopicPartition
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def test_the_first_example(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, partitions=4)
+    node.group(name).commit({(name, 0): 42})
+    assert node.group(name).committed() == {TopicPartition(name, 0): OffsetAndMetadata(42)}
+
+
+async def test_the_first_example_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
+    await anode.topics.create(name, partitions=4)
+    await anode.group(name).commit({(name, 0): OffsetAndMetadata(42, "note", 0)})
+    assert await anode.group(name).committed() == {TopicPartition(name, 0): OffsetAndMetadata(42, "note", 0)}
+
+
+def test_topics_are_created_listed_changed_and_deleted(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 2, config={"cleanup.policy": ["compact", "delete"], "retention.ms": 60_000})
+    with pytest.raises(errors.TopicAlreadyExistsError):
+        node.topics.create(name)
+    assert node.topics.create(name, exist_ok=True).describe() == topic.describe()
+    (listed,) = (each for each in node.topics.list() if each.name == name)
+    assert (listed, listed.partitions, listed.internal) == (topic.describe(), 2, False)
+    assert (name in node.topics, "no-such-topic" in node.topics) == (True, False)
+    assert node.topics[name].config()["cleanup.policy"] == "compact,delete"
+    topic.set_config({"retention.ms": None, "max.message.bytes": 2_000})
+    assert topic.config()["max.message.bytes"] == "2000"
+    assert topic.config()["retention.ms"] != "60000"
+    with pytest.raises(errors.InvalidConfigError):
+        topic.set_config({"no.such.setting": 1})
+    topic.grow(3)
+    assert topic.partitions() == [TopicPartition(name, 0), TopicPartition(name, 1), TopicPartition(name, 2)]
+    with pytest.raises(errors.InvalidPartitionsError):
+        topic.grow(2)
+    topic.delete()
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        topic.delete()
+    assert name not in node.topics
+
+
+def test_records_are_read_as_they_were_appended(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 2)
+    when = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    placed = topic.append(b"v", "key", headers=[("h", b"1"), ("h", None)], partition=1, timestamp=when)
+    assert placed == RecordMetadata(name, 1, 0, round(when.timestamp() * 1000))
+    assert placed.timestamp == when
+    (record,) = topic.read(1, 0)
+    assert record == Record(name, 1, 0, placed.timestamp_ms, b"key", b"v", (("h", b"1"), ("h", None)))
+    assert (record.timestamp, record.topic_partition) == (when, TopicPartition(name, 1))
+
+
+def test_equal_keys_share_a_partition_and_many_records_are_one_batch(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 3)
+    one, other = topic.append("a", key="abc"), topic.append("b", key=b"abc")
+    assert (one.partition, other.offset) == (other.partition, one.offset + 1)
+    places = topic.append_many(["x", b"y", ("abc", "z"), ("abc", None)], compression="zstd")
+    assert len({place.partition for place in places[:2]}) == 1
+    assert [place.partition for place in places[2:]] == [one.partition] * 2
+    everything = [record for number in range(3) for record in topic.read(number, 0)]
+    assert sorted(value or b"" for value in values(everything)) == [b"", b"a", b"b", b"x", b"y", b"z"]
+    assert values(topic.read(one.partition, places[2].offset, 1)) == [b"z"]
+
+
+def test_offsets_of_a_topic(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 2)
+    topic.append("old", partition=0, timestamp=1_000.0)
+    topic.append("new", partition=0, timestamp=2_000.0)
+    assert (topic.start_offsets(), topic.end_offsets()) == ({0: 0, 1: 0}, {0: 2, 1: 0})
+    assert topic.offsets_at(1_500.0) == {0: 1, 1: None}
+    assert topic.offsets_at(datetime.fromtimestamp(500, UTC)) == {0: 0, 1: None}
+
+
+def test_reading_outside_of_the_log_is_an_error_and_at_its_end_nothing(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 1)
+    assert topic.read(0, 0) == topic.read(0, 0, wait=0.01) == []
+    with pytest.raises(errors.OffsetOutOfRangeError) as caught:
+        topic.read(0, 5)
+    assert caught.value.partitions == (TopicPartition(name, 0),)
+
+
+def test_a_missing_topic_is_named(node: kcore.Node) -> None:
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match="no-such-topic"):
+        node.topics["no-such-topic"].append("v")
+    with pytest.raises(errors.UnknownTopicOrPartitionError, match="no-such-topic-0"):
+        node.group("g").commit({("no-such-topic", 0): 1})
+
+
+def test_a_commit_that_fails_in_part_names_the_partitions(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    with pytest.raises(errors.PartitionErrors) as caught:
+        node.group(name).commit({(name, 0): 7, ("no-such-topic", 0): 1})
+    assert {key: type(error) for key, error in caught.value.errors.items()} == {
+        TopicPartition("no-such-topic", 0): errors.UnknownTopicOrPartitionError
+    }
+    assert node.group(name).committed() == {TopicPartition(name, 0): OffsetAndMetadata(7)}
+
+
+def test_committed_offsets_and_lag(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 3)
+    topic.append_many("abc", partition=0)
+    group = node.group(name)
+    group.commit({})
+    assert (group.committed(), group.lag()) == ({}, {})
+    group.commit({(name, 0): 1, (name, 1): 0})
+    assert group.lag() == {TopicPartition(name, 0): 2, TopicPartition(name, 1): 0}
+    assert group.committed([(name, 0), (name, 2)], stable=True) == {TopicPartition(name, 0): OffsetAndMetadata(1)}
+    group.delete_offsets([(name, 0)])
+    assert group.committed() == {TopicPartition(name, 1): OffsetAndMetadata(0)}
+
+
+def test_groups_are_listed_described_and_deleted(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    group = node.groups[name]
+    with pytest.raises(errors.GroupIdNotFoundError):
+        group.describe()
+    group.commit({(name, 0): 1})
+    assert group.describe() == GroupDescription(name, "classic", "Empty")
+    mine = [each for each in node.groups.list(types=["classic"], states=["Empty"]) if each.group_id == name]
+    assert mine == [GroupListing(name, "classic", "Empty")]
+    assert not [each for each in node.groups.list(states=["Stable"]) if each.group_id == name]
+    with pytest.raises(errors.UnknownMemberIdError):
+        group.remove_members(member_ids=["no-such-member"])
+    group.delete()
+    with pytest.raises(errors.GroupIdNotFoundError):
+        group.delete()

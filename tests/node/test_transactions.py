@@ -1,0 +1,127 @@
+"""Transactions by the client API."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.node._sync.topics import Topic
+from kcore.node.types import OffsetAndMetadata
+from kcore.protocol.topic_partition import TopicPartition
+
+
+def stored(topic: Topic, count: int, partition: int = 0) -> list[bytes | None]:
+    """Returns the visible values, once there are `count`: Apache Kafka writes the markers after its response."""
+    until_s = time.monotonic() + 20
+    while len(records := topic.read(partition, 0)) < count:
+        assert time.monotonic() < until_s, records
+        time.sleep(0.01)
+    return [record.value for record in records]
+
+
+def test_a_transaction_commits_records_and_offsets_together(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 2)
+    group = node.group(name)
+    for turn in range(3):
+        with node.transaction(name) as txn:
+            for number in range(2):
+                txn.append(name, f"{turn}-{number}", partition=number)
+            txn.commit_offsets(group, {(name, 0): OffsetAndMetadata(turn, "note"), (name, 1): turn})
+            assert stored(topic, turn) == [f"{each}-0".encode() for each in range(turn)]
+    assert stored(topic, 3, partition=1) == [b"0-1", b"1-1", b"2-1"]
+    assert group.committed(stable=True) == {
+        TopicPartition(name, 0): OffsetAndMetadata(2, "note"),
+        TopicPartition(name, 1): OffsetAndMetadata(2),
+    }
+
+
+def test_an_exception_aborts_the_transaction(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 1)
+
+    def fail() -> None:
+        with node.transaction(name) as txn:
+            txn.append(name, "aborted")
+            txn.flush()
+            txn.commit_offsets(node.group(name), {(name, 0): 5})
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with node.transaction(name) as txn:
+        txn.append(name, "committed")
+    assert stored(topic, 1) == [b"committed"]
+    assert [record.value for record in topic.read(0, 0, isolation="read_uncommitted")] == [b"aborted", b"committed"]
+    assert node.group(name).committed(stable=True) == {}
+
+
+def test_an_empty_transaction_and_an_explicit_end_are_no_errors(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 1)
+    with node.transaction(name):
+        pass
+    with node.transaction(name) as txn:
+        txn.append(name, "kept")
+        txn.commit()
+        with pytest.raises(errors.KcoreError, match="not open"):
+            txn.append(name, "late")
+    with node.transaction(name) as txn:
+        txn.append(name, "dropped")
+        txn.abort()
+    assert stored(topic, 1) == [b"kept"]
+
+
+def test_a_refused_record_fails_the_transaction_and_the_next_one_works(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 1, config={"max.message.bytes": 1_000})
+    with pytest.raises(errors.MessageTooLargeError), node.transaction(name) as txn:
+        txn.append(name, b"x" * 2_000)
+    with node.transaction(name) as txn:
+        txn.append(name, "kept")
+    assert stored(topic, 1) == [b"kept"]
+
+
+def test_an_error_that_the_block_catches_cannot_be_committed(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 1, config={"max.message.bytes": 1_000})
+
+    def fail() -> None:
+        with node.transaction(name) as txn:
+            txn.append(name, "kept?")
+            txn.flush()
+            txn.append(name, b"x" * 2_000)
+            with pytest.raises(errors.MessageTooLargeError):
+                txn.flush()
+
+    with pytest.raises(errors.KcoreError, match="can only be aborted"):
+        fail()
+    assert topic.read(0, 0) == []
+
+
+def test_a_newer_producer_of_the_id_fences_the_older_one(bootstrap: str, name: str) -> None:
+    with kcore.connect(bootstrap) as old, kcore.connect(bootstrap) as new:
+        topic = old.topics.create(name, 1)
+
+        def fail() -> None:
+            with old.transaction(name) as txn:
+                txn.append(name, "zombie")
+                txn.flush()
+                with new.transaction(name) as winner:
+                    winner.append(name, "new")
+                txn.append(name, "zombie")
+
+        with pytest.raises(errors.ProducerFencedError):
+            fail()
+        with pytest.raises(errors.ProducerFencedError), old.transaction(name):
+            raise AssertionError("a fenced producer cannot begin")
+        assert stored(topic, 1) == [b"new"]
+
+
+async def test_transactions_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
+    topic = await anode.topics.create(name, 1)
+    async with anode.transaction(name, compression="gzip") as txn:
+        for number in range(100):
+            await txn.append(name, str(number), key="k")
+        await txn.commit_offsets(anode.group(name), {(name, 0): 3})
+    assert await anode.group(name).committed(stable=True) == {TopicPartition(name, 0): OffsetAndMetadata(3)}
+    records = await topic.read(0, 0, wait=20)
+    assert [record.value for record in records] == [str(number).encode() for number in range(100)]

@@ -1,0 +1,81 @@
+"""The exception classes of the error codes, and the errors of requests that fail for some partitions."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kcore import errors
+from kcore.errors import KafkaError, PartitionErrors, raise_partition_errors
+from kcore.errors.by_code import BY_CODE
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.topic_partition import TopicPartition
+
+ROOT = Path(__file__).parents[1]
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+def test_generated_classes_are_current() -> None:
+    done = subprocess.run(
+        [sys.executable, "tools/generate_errors.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_each_code_has_a_class_of_its_own_under_its_name() -> None:
+    assert {code for code in ErrorCode if code} == set(BY_CODE)
+    for code, kind in BY_CODE.items():
+        error = KafkaError.of(code)
+        assert (type(error), error.code, str(error)) == (kind, code, f"{error.code.name}: {error.code.message}")
+        assert getattr(errors, kind.__name__) is kind
+        assert type(pickle.loads(pickle.dumps(error))) is kind
+    assert errors.FencedMemberEpochError("text").code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_retriable_errors_are_kafkas() -> None:
+    assert KafkaError.of(ErrorCode.NOT_COORDINATOR).retriable
+    assert not KafkaError.of(ErrorCode.ILLEGAL_GENERATION).retriable
+    assert not KafkaError.of(ErrorCode.REBALANCE_IN_PROGRESS).retriable
+
+
+def test_a_code_of_a_newer_server_is_an_unknown_server_error() -> None:
+    error = KafkaError.of(999, "text")
+    assert type(error) is errors.UnknownServerError
+    assert str(error) == "UNKNOWN_SERVER_ERROR: code 999 of a newer server: text"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="NoSuchError"):
+        errors.NoSuchError  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_no_code_raises_nothing() -> None:
+    raise_partition_errors("commit", {A: 0, B: (0, None)}, 2)
+
+
+def test_one_code_for_all_partitions_is_raised_as_its_class() -> None:
+    with pytest.raises(errors.UnknownTopicOrPartitionError) as caught:
+        raise_partition_errors("commit", {A: 3, B: 3}, 2)
+    assert caught.value.partitions == (A, B)
+    assert str(caught.value).startswith("t-0, t-1: UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def test_a_failure_in_part_is_a_group_that_names_the_partitions() -> None:
+    with pytest.raises(PartitionErrors, match=r"commit: 2 of 3 partitions were refused") as caught:
+        raise_partition_errors("commit", {A: 3, B: 0, C: (29, "no")}, 3)
+    assert {place: type(error) for place, error in caught.value.errors.items()} == {
+        A: errors.UnknownTopicOrPartitionError,
+        C: errors.TopicAuthorizationFailedError,
+    }
+    part = caught.value.subgroup(errors.TopicAuthorizationFailedError)
+    assert isinstance(part, PartitionErrors)
+    assert list(part.errors) == [C]
+
+
+def test_importing_kcore_errors_does_not_create_the_classes() -> None:
+    code = "import sys, kcore.errors; sys.exit('kcore.errors.by_code' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
