@@ -42,9 +42,7 @@ from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, Sh
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
 from kcore.share.coordinator import ShareStateTopic
-from kcore.share.local import LocalPersister
-from kcore.share.node import ShardServices, make_share_coordinator
-from kcore.share.persister import Persister
+from kcore.share.node import ShardServices, start_share_coordinator
 from kcore.share.served_apis import share_state_apis
 from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
 from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
@@ -173,18 +171,7 @@ class Engine:
         self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
-        self.share = make_share_coordinator(
-            config,
-            self.topics,
-            self.partitions.get,
-            self.share_groups_enabled,
-            ShardServices(self.pipeline, self.wheel, self.slices, self.now),
-        )
-        self.topics.listen(ShareStateTopic(self.share, log.node_epoch))
-        self.share_persister: Persister = LocalPersister(
-            self.share, self.topics, self.control.internal_topics.ensure, self.wheel, self.now
-        )
-        self.share_groups.persister = self.share_persister
+        self._start_share()
         self._finish("groups, transactions and share state")
         self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
         self.fetch_sessions = FetchSessions(
@@ -192,17 +179,6 @@ class Engine:
             lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
             config.kcore_max_fetch_session_partitions,
         )
-        self.share_partitions = SharePartitions(
-            self.partitions,
-            self.share_persister,
-            self.control.group_configs,
-            self.purgatory,
-            self.now,
-            config.group_share_max_share_sessions,
-            config.kcore_max_fetch_session_partitions,
-        )
-        self.topics.listen(self.share_partitions)
-        self.share_groups.on_left = self.share_partitions.member_left
         self.apis = ServedApis(self._deferred_apis())
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -239,16 +215,27 @@ class Engine:
             self.groups.load(index, self.log.node_epoch)
 
     def _share_group_services(self) -> ShareGroupServices:
-        def end_offset(topic: str, index: int) -> int | None:
-            partition = self.partitions.get(topic, index)
-            return None if partition is None else partition.high_watermark
-
         return ShareGroupServices(
             self.config,
             settings=self.control.group_configs,
             enabled=self.share_groups_enabled,
-            end_offset=end_offset,
+            end_offset=self.partitions.high_watermark,
         )
+
+    def _start_share(self) -> None:
+        """Starts the share coordinator and the delivery of records to share groups."""
+        shards = ShardServices(self.pipeline, self.wheel, self.slices, self.now)
+        self.share, self.share_persister = start_share_coordinator(
+            self.config, self.topics, self.partitions.get, self.control.internal_topics.ensure, shards
+        )
+        self.topics.listen(ShareStateTopic(self.share, self.log.node_epoch))
+        settings = self.control.group_configs
+        self.share_partitions = SharePartitions(
+            self.partitions, self.share_persister, settings, self.purgatory, self.now, self.config
+        )
+        self.topics.listen(self.share_partitions)
+        self.share_groups.persister = self.share_persister
+        self.share_groups.on_left = self.share_partitions.member_left
 
     @classmethod
     def open(cls, config: Config, *, clock: Clock | None = None, create: bool = True, wait: bool = True) -> Engine:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kcore.runtime.loader import ShardLog
 from kcore.runtime.shard import Shard
+from kcore.runtime.topics import TopicImage
 from kcore.share.coordinator import ShareCoordinator
+from kcore.share.local import LocalPersister
 from kcore.share.shard import TOPIC_NAME, ShareServices, ShareShard
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.slices import Slices
-    from kcore.runtime.topics import TopicImage
+    from kcore.share.persister import Persister
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
 
@@ -30,6 +32,14 @@ class StateLog(ShardLog, Protocol):
 
     def delete_before(self, offset: int) -> int:
         """Stages the deletion of the records below an offset."""
+        ...
+
+
+class FeatureImage(TopicImage, Protocol):
+    """The topics of the cluster, and its features."""
+
+    def feature_level(self, name: str) -> int:
+        """Returns the finalized level of a feature; 0 is off."""
         ...
 
 
@@ -49,20 +59,22 @@ class ShardServices(NamedTuple):
     now: Now
 
 
-def make_share_coordinator(
+def start_share_coordinator(
     config: Config,
-    topics: TopicImage,
+    topics: FeatureImage,
     log_of: Callable[[str, int], StateLog | None],
-    enabled: Callable[[], bool],
+    make_topic: Callable[[str], object],
     services: ShardServices,
-) -> ShareCoordinator:
-    """Makes the share coordinator of a node; its shards are loaded once `__share_group_state` exists.
+) -> tuple[ShareCoordinator, Persister]:
+    """Makes the share coordinator of a node and its persister.
+
+    The caller makes a `ShareStateTopic` listen to the metadata, which loads the shards once their topic exists.
 
     Args:
         config: the node's settings.
-        topics: the cluster's topics.
+        topics: the cluster's topics and features.
         log_of: returns the log of a partition: topic, partition.
-        enabled: returns True if share groups are enabled.
+        make_topic: starts creating an internal topic.
         services: the components that all shards of the node use.
     """
 
@@ -71,7 +83,7 @@ def make_share_coordinator(
         if log is not None:
             log.delete_before(min(before_offset, log.high_watermark))
 
-    share = ShareServices(config, topics, enabled, prune)
+    share = ShareServices(config, topics, lambda: topics.feature_level("share.version") > 0, prune)
 
     def make(index: int) -> Shard[ShareShard]:
         log = log_of(TOPIC_NAME, index)
@@ -87,4 +99,5 @@ def make_share_coordinator(
             now=services.now,
         )
 
-    return ShareCoordinator(make, services.pipeline)
+    coordinator = ShareCoordinator(make, services.pipeline)
+    return coordinator, LocalPersister(coordinator, topics, make_topic, services.wheel, services.now)

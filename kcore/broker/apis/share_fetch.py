@@ -257,7 +257,8 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             data = PartitionData(partition_index=key.partition)
             fetched[key] = data
             error = _error_of(share_partition)
-            if error is ErrorCode.NONE and records_left > 0 and (not size or size < bytes_left):
+            active = error is ErrorCode.NONE and share_partition.state is SharePartitionState.ACTIVE
+            if active and records_left > 0 and (not size or size < bytes_left):
                 try:
                     delivery = share_partition.acquire_records(params, records_left, max(bytes_left - size, 1))
                 except LogError as failure:

@@ -224,12 +224,14 @@ class SharePartition(ShareRuns):
         return self.next_fetch_offset() < self.readable_end(settings) and self.can_acquire(settings.max_locks)
 
     def available_bytes(self, most: int) -> int:
-        """Returns the size of the log batches from the next record on, which is exact below `most`."""
+        """Returns the size of the log batches from the next record on; at least `most` if further ones exist."""
         settings = self.settings
         offset, end = self.next_fetch_offset(), self.readable_end(settings)
         if offset >= end or not self.can_acquire(settings.max_locks):
             return 0
-        return sum(map(len, self.partition.read(max(offset, self.partition.log_start_offset), most, end, True)))
+        batches = self.partition.read(max(offset, self.partition.log_start_offset), most, end, True)
+        size = sum(map(len, batches))
+        return size if not batches or _next_offset(batches[-1]) >= end else max(size, most)
 
     def acquire_records(self, params: AcquireParams, max_records: int, max_bytes: int) -> Delivery:
         """Acquires records for a member, and reads them.
@@ -242,6 +244,7 @@ class SharePartition(ShareRuns):
         Raises:
             LogError: the log cannot be read; nothing was acquired.
         """
+        assert self.state is SharePartitionState.ACTIVE, f"share partition {self!r} is {self.state.value}"
         settings = self.settings
         log_start = self.partition.log_start_offset
         if self.start_offset < log_start:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kcore.broker.data.partitions import Partitions
     from kcore.broker.share.settings import GroupSettings, ShareSettings
     from kcore.clock import Now
+    from kcore.config.node import Config
     from kcore.runtime.topics import TopicInfo
     from kcore.share.persister import Persister
     from kcore_ext.runtime.purgatory import Purgatory
@@ -39,8 +40,7 @@ class SharePartitions(MetadataListener):
         settings: the settings of groups.
         purgatory: holds parked fetches.
         now: the time of the round.
-        max_sessions: the maximum number of share sessions.
-        max_session_partitions: the maximum number of partitions in all share sessions.
+        config: the node's settings.
 
     Attributes:
         partitions: the first argument.
@@ -70,14 +70,15 @@ class SharePartitions(MetadataListener):
         settings: GroupSettings,
         purgatory: Purgatory,
         now: Now,
-        max_sessions: int,
-        max_session_partitions: int,
+        config: Config,
     ) -> None:
         self.partitions = partitions
         self.persister = persister
         self.purgatory = purgatory
         self.now = now
-        self.sessions = ShareSessions(max_sessions, max_session_partitions, self._release)
+        self.sessions = ShareSessions(
+            config.group_share_max_share_sessions, config.kcore_max_fetch_session_partitions, self._release
+        )
         self.counters = ShareCounters()
         self._settings = settings
         self._settings_cache: dict[str, ShareSettings] = {}
