@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kcore.assignors import COOPERATIVE
@@ -235,27 +236,24 @@ class ClassicMember(GroupMemberMachine):
         partitions = sorted_partitions(self.assignment)
         if self.generation.id < 0 or not self.generation.member_id:
             if partitions:
-                self._emit(Lost(partitions, self._last_epoch), self._given_up)
+                self._emit(Lost(partitions, self._last_epoch), partial(self._given_up, self.assignment))
                 return
         elif not self._cooperative:
-            self._emit(Revoked(partitions, self.generation.id), self._given_up)
+            self._emit(Revoked(partitions, self.generation.id), partial(self._given_up, self.assignment))
             return
         else:
             topics = self._topics()
             dropped = tuple(each for each in partitions if each.topic not in topics)
             if dropped:
                 self.revoking = frozenset(dropped)
-                self._emit(Revoked(dropped, self.generation.id), self._given_up)
+                self._emit(Revoked(dropped, self.generation.id), partial(self._given_up, self.revoking))
                 return
         self._begin_join(now_ms)
 
     _last_epoch = -1
 
-    def _given_up(self, error: BaseException | None, now_ms: int) -> None:
-        if self._cooperative and self.generation.id >= 0:
-            self.assignment -= self.revoking
-        else:
-            self.assignment = frozenset()
+    def _given_up(self, gone: frozenset[TopicPartition], error: BaseException | None, now_ms: int) -> None:
+        self.assignment -= gone
         self.revoking = frozenset()
         if self.generation.id < 0 and self.assignment:
             self._give_up(now_ms)  # the member was fenced meanwhile: the rest is lost
@@ -412,16 +410,16 @@ class ClassicMember(GroupMemberMachine):
             self.revoking = dropped
             self.rejoin("partitions were revoked: the group may assign them now")
             event = Revoked(sorted_partitions(dropped), self.generation.id)
-            self._emit(event, lambda error, at_ms: self._take_over(assigned, at_ms))
+            self._emit(event, lambda error, at_ms: self._take_over(assigned, dropped, at_ms))
         else:
-            self._take_over(assigned, now_ms)
+            self._take_over(assigned, frozenset(), now_ms)
 
-    def _take_over(self, assigned: frozenset[TopicPartition], now_ms: int) -> None:
+    def _take_over(self, assigned: frozenset[TopicPartition], dropped: frozenset[TopicPartition], now_ms: int) -> None:
         if self.state is not COMPLETING:
             return
         if self.generation.id < 0:  # fenced while the user's code handled the revocation
-            self.assignment -= self.revoking
-            self.revoking = frozenset()
+            self.assignment -= dropped
+            self.revoking = self.assignment
             self._enter(UNJOINED)
             return
         added = assigned - self.assignment
@@ -562,23 +560,26 @@ class ClassicMember(GroupMemberMachine):
         joined_before = self.state in BEATING
         self._enter(LEAVING)
         self._stage = "commit" if joined_before and self.generation.id >= 0 else "revoke"
-        self._drop_event()
+        self._interrupt_event()
         self._leave_step(now_ms)
 
     def _leave_step(self, now_ms: int) -> None:
         """Takes the next step of leaving, as soon as the user's code has handled the last event."""
-        if now_ms >= self._close_deadline_ms:
-            if self.event is None or now_ms >= self._close_deadline_ms + JOIN_MARGIN_MS:
-                self._enter(CLOSED)
-                self.abandon()
+        late = now_ms >= self._close_deadline_ms
+        if self.event is not None and not (late and now_ms >= self._close_deadline_ms + JOIN_MARGIN_MS):
             return
-        if self.event is not None:
+        if late and self._stage in ("commit", "committing"):
+            self._stage = "revoke"  # the commit did not end in time; the user's code still gives the partitions up
+        elif late and self._stage != "revoke":
+            self._enter(CLOSED)
+            self.abandon()
             return
         if self._stage == "commit":
             self._stage = "committing"
             self._commit_consumed(now_ms, self._close_deadline_ms - now_ms, self._leave_committed)
         elif self._stage == "revoke":
             self._stage = "revoking"
+            self._close_deadline_ms = max(self._close_deadline_ms, now_ms + 1)
             partitions = sorted_partitions(self.assignment)
             if not partitions:
                 self._leave_revoked(None, now_ms)
@@ -592,8 +593,9 @@ class ClassicMember(GroupMemberMachine):
             self._send_last(now_ms)
 
     def _leave_committed(self, now_ms: int) -> None:
-        self._stage = "revoke"
-        self._leave_step(now_ms)
+        if self._stage == "committing":
+            self._stage = "revoke"
+            self._leave_step(now_ms)
 
     def _leave_revoked(self, error: BaseException | None, now_ms: int) -> None:
         self.assignment = self.revoking = frozenset()
