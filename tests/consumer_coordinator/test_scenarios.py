@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kcore.client.consumer_coordinator.interface import Assigned, CommitFailedError, Lost, Revoked
+from kcore.client.consumer_coordinator.states import ClassicState
 from kcore.protocol.topic_partition import TopicPartition
 from tests.consumer_coordinator.world import World
 from tests.kit import committed, create
@@ -108,6 +109,19 @@ def test_consumed_positions_are_committed_before_they_are_revoked(world: World, 
     two = world.member("two", "t", **kind)
     world.until(lambda: len(two.owned) == 2)
     assert committed(world.engine, "g") == {("t", 0): 3, ("t", 1): 4, ("t", 2): 5, ("t", 3): 6}
+
+
+def test_a_cooperative_member_commits_what_it_consumed_during_the_rebalance(world: World) -> None:
+    positions = dict.fromkeys(T, 1)
+    options: dict[str, Any] = {"protocol": "classic", "assignors": ["cooperative-sticky"]}
+    one = world.member("one", "t", consumed=lambda: positions, auto_commit_ms=600_000, **options)
+    world.until(lambda: len(one.owned) == 4)
+    world.member("two", "t", **options)
+    world.until(lambda: one.machine.state in (ClassicState.JOINING, ClassicState.SYNCING))  # type: ignore[attr-defined]
+    positions.update(dict.fromkeys(T, 5))
+    world.until(lambda: any(isinstance(event, Revoked) for event in one.events))
+    (revoked,) = (event for event in one.events if isinstance(event, Revoked))
+    assert {committed(world.engine, "g")[partition] for partition in revoked.partitions} == {5}
 
 
 def test_auto_commit_commits_at_its_interval_and_on_close(world: World, kind: dict[str, Any]) -> None:

@@ -88,6 +88,7 @@ class GroupMemberMachine:
         event: the event that the user's code has to handle now, or None.
         error: the error that the next call of the user raises, or None.
         closed: True once the member has left.
+        may_rebalance: False while the user's code processes records: a rebalance begins at its next poll.
     """
 
     def __init__(self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], Positions] = dict) -> None:
@@ -98,6 +99,7 @@ class GroupMemberMachine:
         self.event: MemberEvent | None = None
         self.error: BaseException | None = None
         self.closed = False
+        self.may_rebalance = True
         self._consumed = consumed
         self._outgoing: list[Outgoing] = []
         self._event_done: Callable[[BaseException | None, int], None] | None = None

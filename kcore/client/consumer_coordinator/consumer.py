@@ -112,7 +112,8 @@ class ConsumerMember(GroupMemberMachine):
                 yield self._heartbeat_at_ms
         if self.state in (UNSUBSCRIBED, STALE) and self._polled_once and self.event is None:
             yield 0
-        if self.state is RECONCILING and not self._reconciling and self.event is None and not self._asking_metadata:
+        idle = not self._reconciling and self.event is None and not self._asking_metadata
+        if self.state is RECONCILING and idle and self.may_rebalance:
             yield self._metadata_at_ms if self._unresolved() else 0
 
     def _advance(self, now_ms: int) -> None:
@@ -344,7 +345,7 @@ class ConsumerMember(GroupMemberMachine):
 
     def _reconcile(self, now_ms: int) -> None:
         """Begins to change from the current assignment to the target."""
-        if self._reconciling or self.event is not None or self._closing:
+        if self._reconciling or self.event is not None or self._closing or not self.may_rebalance:
             return
         unresolved = self._unresolved()
         if unresolved and not self._asking_metadata and now_ms >= self._metadata_at_ms:
