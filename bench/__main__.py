@@ -15,7 +15,7 @@ from bench.report import BASELINE, OUT, write
 
 
 def main() -> int:
-    """Runs pytest; its status is ours."""
+    """Runs pytest and returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--save-baseline", action="store_true", help="later runs are compared with this one")
     parser.add_argument("--out", type=Path, default=OUT, help="where bench.json and bench.md go")

@@ -1,11 +1,12 @@
-"""`make bench-peers`: kcore beside Apache Kafka and kfake, in one run on one machine, by processor time.
+"""`make bench-peers`: compares kcore with Apache Kafka and kfake by processor time, in one run on one machine.
 
     python -m bench.compare [tcp] [java] [--seconds 4] [--repeat 3] [--case heartbeat]
 
-`tcp` drives servers with bench/peers/load (needs Go): kcore with fsync; Apache Kafka where Java is and KAFKA_LIBS
-names a folder with its jars; kfake where KFAKE_SRC names a checkout of franz-go. Servers take turns, case by case.
-`java` runs Kafka's own classes in process (bench/peers/java: needs Java, and Maven or KAFKA_LIBS) and kcore's rows of
-the same work. It reports and skips missing programs. Writes build/bench/peers.json and build/bench/peers.md.
+`tcp` drives servers with bench/peers/load (needs Go): kcore with fsync; Apache Kafka if Java is installed and
+KAFKA_LIBS names a folder with its jars; kfake if KFAKE_SRC names a checkout of franz-go. Servers take turns, case by
+case. `java` runs Kafka's own classes in process (bench/peers/java: needs Java, and Maven or KAFKA_LIBS) and kcore's
+rows
+of the same work. It reports and skips missing programs. Writes build/bench/peers.json and build/bench/peers.md.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from bench.report import OUT, read_rows
 HERE = Path(__file__).parent
 LOAD, JAVA = HERE / "peers" / "load", HERE / "peers" / "java"
 CLOSED = "-conns 32 -inflight 4"
-AT_ONCE = "group.consumer.assignment.interval.ms=0"  # else a group of consumers waits for a second, as in Kafka
+AT_ONCE = "group.consumer.assignment.interval.ms=0"  # otherwise a consumer group waits for a second, as in Kafka
 
 
 class Figure(NamedTuple):
     """One row of the table over TCP.
 
     Attributes:
-        name: for people.
-        key: which of the load generator's figures.
-        more_is_better: whether a larger figure is a better one.
-        percentile: of a list of percentiles (50, 99, 99.9), the place of the one that counts; None: each figure counts.
+        name: the row's title.
+        key: the name of the figure in the load generator's output.
+        more_is_better: True if a larger figure is better.
+        percentile: of a list of percentiles (50, 99, 99.9), the index of the relevant one; None: each figure counts.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Case(NamedTuple):
 
     Attributes:
         arguments: the load generator's.
-        figures: what of its answer counts.
+        figures: the relevant figures of its output.
     """
 
     arguments: str
@@ -67,7 +68,7 @@ def _per_cpu_second(name: str, arguments: str, key: str = "req_per_server_cpu_s"
 
 
 def _storm(name: str, arguments: str) -> Case:
-    """A group that forms at once; the CPU is that of one storm, with the members' leaving."""
+    """Makes the case of a group whose members join at once; the CPU figure is that of one storm, leaving included."""
     figures = Figure(f"{name}, ms", "stable_ms", False), Figure(f"{name}, CPU s", "server_cpu_s_per_storm", False)
     return Case(arguments, figures)
 
@@ -101,9 +102,9 @@ class Pair(NamedTuple):
     """One row in process.
 
     Attributes:
-        name: for people.
+        name: the row's title.
         bench: the benchmark's name in Java.
-        params: which of its lines.
+        params: the parameters that select one of its lines.
         test: kcore's row.
     """
 
@@ -174,10 +175,10 @@ def median_of(lines: Iterable[Mapping[str, Any]], figure: Figure) -> float | Non
 
 
 def tcp_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], servers: Sequence[str]) -> str:
-    """Figure by figure, each server's median, and how many times better kcore is.
+    """Renders, figure by figure, each server's median and its ratio to kcore's.
 
     Args:
-        measured: a case's arguments -> server -> the load generator's answers.
+        measured: a case's arguments -> server -> the load generator's results.
         servers: the columns; the first is kcore.
     """
     peers = servers[1:]
@@ -210,7 +211,7 @@ def _figure(value: float | None) -> str:
 
 
 def java_line(lines: Iterable[Mapping[str, Any]], pair: Pair) -> Mapping[str, Any] | None:
-    """The line of Java's output that a pair is about."""
+    """Returns the line of Java's output that belongs to a pair."""
     for line in lines:
         params = line.get("params", {})
         if line.get("bench") == pair.bench and all(params.get(key) == value for key, value in pair.params.items()):
@@ -219,11 +220,11 @@ def java_line(lines: Iterable[Mapping[str, Any]], pair: Pair) -> Mapping[str, An
 
 
 def java_table(lines: Sequence[Mapping[str, Any]], rows: Mapping[str, float]) -> str:
-    """Pair by pair: processor time of one operation in Kafka's classes and in kcore.
+    """Renders, pair by pair, the processor time of one operation in Kafka's classes and in kcore.
 
     Args:
         lines: Java's output.
-        rows: kcore's row -> seconds of processor time an operation.
+        rows: kcore's row -> seconds of processor time per operation.
     """
     table = ["| CPU µs an operation | kcore | Kafka's classes | kcore takes |", "|---|---|---|---|"]
     for pair in PAIRS:
@@ -246,14 +247,14 @@ def java_table(lines: Sequence[Mapping[str, Any]], rows: Mapping[str, float]) ->
 
 
 class Server(NamedTuple):
-    """A server under load: how it is started on a port with an empty folder, and what to do before.
+    """A server under load, with the commands that prepare and start it on a port with an empty folder.
 
     Attributes:
-        name: for people.
-        command: a shell's; `{port}`, `{controller}` (another free port) and `{data}` are filled in at each start.
-        prepare: commands that come before it, likewise.
-        warm_s: how long it runs a case before it is measured for the first time. Such a server has a compiler to warm
-            up and is kept for all cases; others are started anew for each (kfake gets slower with what it has seen).
+        name: the column's title.
+        command: a shell command; each start fills in `{port}`, `{controller}` (another free port) and `{data}`.
+        prepare: commands to run first, with the same placeholders.
+        warm_s: the duration of a case before its first measurement. A server with this value has a compiler to warm up
+            and is kept for all cases; others are restarted for each (kfake gets slower over time).
     """
 
     name: str
@@ -294,14 +295,14 @@ def free_port() -> int:
 
 
 class Started(NamedTuple):
-    """A server that runs."""
+    """A running server."""
 
     address: str
     pid: int
 
 
 def start(load: Path, server: Server, work: Path) -> Started:
-    """Starts a server on a free port, with a folder of its own."""
+    """Starts a server on a free port with its own folder."""
     port = free_port()
     places = {"port": port, "controller": free_port(), "data": f"{tempfile.mkdtemp(dir=work)}/data"}
     for step in server.prepare:
@@ -323,9 +324,9 @@ def start(load: Path, server: Server, work: Path) -> Started:
 
 
 def measure(load: Path, name: str, started: Started, case: Case, seconds: float) -> dict[str, Any]:
-    """One case on a server that runs; `failed` says why there is no figure.
+    """Measures one case on a running server; if there is no figure, `failed` contains the reason.
 
-    The load generator stays on one core where the system allows this, so that the server always has the rest.
+    If the system allows it, the load generator stays on one core, so that the server always has the rest.
     """
     command = [
         *_pinned(),
@@ -354,7 +355,7 @@ class Field:
 
     Args:
         load: the load generator.
-        work: where their folders are.
+        work: the parent of their folders.
     """
 
     def __init__(self, load: Path, work: Path) -> None:
@@ -426,7 +427,7 @@ def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[st
 
 
 def run_java() -> tuple[dict[str, Any], str] | None:
-    """Measures Kafka's classes beside kcore's rows; returns None without Java."""
+    """Measures Kafka's classes and kcore's rows; returns None without Java."""
     if shutil.which("java") is None or not (shutil.which("mvn") or os.environ.get("KAFKA_LIBS")):
         print("java is left out: no java, or neither mvn nor KAFKA_LIBS", file=sys.stderr)
         return None

@@ -2,9 +2,9 @@
 
     python -m bench.report RESULTS.json [--out FOLDER] [--baseline FILE] [--save-baseline]
 
-A row is one benchmark: its median, its spread (the middle half of its rounds), and how its median compares with the
-baseline that is stored in the repository. Machines differ and are shared, so both sides are divided by what a fixed
-piece of plain Python took beside them (`calibrate`): a ratio of 0.5 is half the time on the same machine.
+A row is one benchmark: its median, its spread (the middle half of its rounds), and the ratio of its median to the
+baseline stored in the repository. Machines differ and are shared, so both sides are divided by the time of a fixed
+piece of pure Python measured with them (`calibrate`): a ratio of 0.5 is half the time on the same machine.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Row(NamedTuple):
 
     Attributes:
         name: file and test, as pytest selects it below bench/.
-        median_s: the median of its rounds, in seconds an operation.
-        low_s: the first quartile, likewise.
-        high_s: the third quartile, likewise.
-        rounds: how many rounds there were.
+        median_s: the median of its rounds, in seconds per operation.
+        low_s: the first quartile, in seconds per operation.
+        high_s: the third quartile, in seconds per operation.
+        rounds: the number of rounds.
         notes: other recorded figures (memory, requests, server CPU).
     """
 
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 
 def calibrate() -> float:
-    """Seconds that a fixed piece of plain Python takes here and now, best of several."""
+    """Returns the seconds that a fixed piece of pure Python takes on this machine now: the best of several runs."""
 
     def work() -> float:
         start = time.perf_counter()
@@ -54,7 +54,7 @@ def calibrate() -> float:
 
 
 def read_rows(results: Mapping[str, Any]) -> list[Row]:
-    """The rows of pytest-benchmark's JSON, in its order; `operations` in extra_info says how many a round has."""
+    """Reads the rows of pytest-benchmark's JSON, in its order; `operations` in extra_info is the number per round."""
     rows = []
     for one in results["benchmarks"]:
         stats = one["stats"]
@@ -112,7 +112,7 @@ def note(value: Any) -> str:
 
 
 def table(rows: Iterable[Row], calibration_s: float, baseline: Mapping[str, Any]) -> str:
-    """The rows as Markdown, a table a file."""
+    """Renders the rows as Markdown, one table per file."""
     lines = []
     heading = ""
     for row in rows:
@@ -133,7 +133,7 @@ def table(rows: Iterable[Row], calibration_s: float, baseline: Mapping[str, Any]
 
 
 def write(results: Path, out: Path, baseline_file: Path, save_baseline: bool) -> str:
-    """Writes bench.json and bench.md into `out`, and the baseline if it is asked for; returns the table."""
+    """Writes bench.json and bench.md into `out`, and the baseline if requested; returns the table."""
     found = json.loads(results.read_text())
     rows = read_rows(found)
     machine = found["machine_info"]["cpu"].get("brand_raw") or found["machine_info"]["machine"]
@@ -144,7 +144,7 @@ def write(results: Path, out: Path, baseline_file: Path, save_baseline: bool) ->
     (out / "bench.json").write_text(json.dumps(as_json(rows, calibration_s, machine), indent=1) + "\n")
     (out / "bench.md").write_text(text)
     if save_baseline:
-        # Rows of benchmarks that did not run now stay as they are, scaled to this machine.
+        # Rows of benchmarks that did not run keep their values, scaled to this machine.
         new = as_baseline(rows, calibration_s, machine)
         scale = new["calibration_s"] / baseline["calibration_s"] if baseline else 1
         kept = {name: float(f"{known * scale:.4g}") for name, known in baseline.get("median_s", {}).items()}
@@ -154,7 +154,7 @@ def write(results: Path, out: Path, baseline_file: Path, save_baseline: bool) ->
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Makes the report of results that are there already."""
+    """Makes the report of existing results."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
     parser.add_argument("results", type=Path, help="what pytest wrote with --benchmark-json")
     parser.add_argument("--out", type=Path, default=OUT, help="where bench.json and bench.md go")

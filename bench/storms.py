@@ -1,6 +1,7 @@
-"""Groups that form at once over TCP: every member on a connection of its own, from the first join to rest.
+"""Groups that form at once over TCP: every member has its own connection, from the first join until the group is
+stable.
 
-Time and CPU of the client are in the figures; the server's own usage is listed beside them.
+The figures include time and CPU of the client; the server's own usage is listed separately.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Seat:
         self._waiting: tuple[int, int] = (0, 0)
 
     def send(self, request: Any, version: int) -> None:
-        """Sends a request; its answer is to be received before the next one."""
+        """Sends a request; the caller must receive its response before the next one."""
         self._waiting = (type(request).API_KEY, version)
         self.socket.sendall(encode_request(request, version, 1, "bench"))
 
@@ -81,13 +82,13 @@ class Seat:
 
 
 class ConsumerStorm:
-    """A consumer group whose members join at once and beat in turns, each once a turn, until it is at rest.
+    """A consumer group whose members join at once and send one heartbeat per turn until the group is stable.
 
     Args:
         seats: a connection for each member.
         group: its id, not used before.
-        topic: what all read.
-        partitions: how many partitions that has.
+        topic: the topic of all members.
+        partitions: the number of the topic's partitions.
     """
 
     def __init__(self, seats: list[Seat], group: str, topic: str, partitions: int) -> None:
@@ -126,7 +127,7 @@ class ConsumerStorm:
         )
 
     def run(self) -> None:
-        """From the first join until all are in one epoch and every partition has an owner."""
+        """Runs from the first join until all members have one epoch and every partition has an owner."""
         self._turn(self._joining)
         while not self.at_rest:
             assert self.turns < MAX_TURNS, self.last
@@ -148,7 +149,7 @@ class ConsumerStorm:
 
 
 class ClassicStorm:
-    """A classic group whose members join at once; at rest when all have synced in one generation.
+    """A classic group whose members join at once; it is stable when all have synced in one generation.
 
     Args:
         seats: a connection for each member.
@@ -191,7 +192,7 @@ class ClassicStorm:
         )
 
     def _answered(self, index: int, answer: Any) -> bool:
-        """Goes on with a member; whether it waits for another answer then."""
+        """Continues with a member after a response; returns True if it waits for another response."""
         code = answer.error_code
         if hasattr(answer, "members"):  # JoinGroup
             self.members[index] = answer.member_id

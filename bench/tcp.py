@@ -1,4 +1,4 @@
-"""A pipelined client for the benchmarks: frames are encoded once, answers counted by their lengths, not decoded."""
+"""A pipelined client for the benchmarks: encodes frames once, counts responses by length without decoding."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kcore_ext.codec.frames import encode_request
 
 
 class Pipeline:
-    """One connection with many requests under way.
+    """One connection with many requests in flight.
 
     Args:
         port: the server's port on this machine.
-        request: what is sent, again and again.
-        version: in which version.
-        depth: how many at a time.
+        request: the request, which is sent repeatedly.
+        version: its API version.
+        depth: the number of requests in flight.
     """
 
     def __init__(self, port: int, request: Message, version: int, depth: int) -> None:
@@ -42,11 +42,11 @@ class Pipeline:
 
     @property
     def answer(self) -> bytes:
-        """The first answer, without its length."""
+        """The first response, without its length."""
         return self._answer[4:]
 
     def round(self) -> None:
-        """Sends `depth` requests, takes `depth` answers (all of one length)."""
+        """Sends `depth` requests and receives `depth` responses (all of one length)."""
         self._socket.sendall(self._out)
         left = self._in_bytes
         while left:

@@ -1,16 +1,16 @@
-"""Assignors at the sizes of `bench/peers/java` (Kafka's own classes): CPU milliseconds an assignment.
+"""Assignors at the sizes of `bench/peers/java` (Kafka's own classes): CPU milliseconds per assignment.
 
     pytest bench/test_assignors.py --benchmark-timer=time.process_time       every cell, with pytest-benchmark
     python bench/test_assignors.py                                           a table of all cells
     bench/peers/java/run.sh assign > kafka.jsonl; python bench/test_assignors.py kafka.jsonl     beside Kafka's Java
 
-Four figures a cell. *arrays*: numpy arrays in and out (`kcore.assignors.arrays`), the group made beforehand as
-Kafka's GroupSpec is. *typed*: Member objects in, a GroupAssignment out, the lowering to arrays included. *rows*: the
-same and every member's row built, an immutable dict topic -> tuple of partitions (`values()`): what Kafka's classes
-return. *dict*: the same and a new dict of all members (`to_dict()`). A pure-Python baseline runs the core of each
-algorithm in dictionaries and lists, without the tie-breaks that exactness asks for.
+Each cell has four figures. *arrays*: numpy arrays in and out (`kcore.assignors.arrays`); the group is made beforehand,
+like Kafka's GroupSpec. *typed*: Member objects in, a GroupAssignment out, including the lowering to arrays. *rows*:
+typed, and every member's row is built, an immutable dict topic -> tuple of partitions (`values()`): the form that
+Kafka's classes return. *dict*: typed, and a new dict of all members (`to_dict()`). A pure-Python baseline runs the core
+of each algorithm in dictionaries and lists, without the tie-breaks that identical results require.
 
-As Kafka's, the assignment so far exists as objects before the clock starts, and topics are made once.
+As in Kafka's suite, the previous assignment exists as objects before the clock starts, and topics are made once.
 
 "incremental": one member joins a group that has the full assignment. "unequal": five kinds of subscription with a fifth
 of the topics each. No racks.
@@ -37,7 +37,7 @@ SERVER = [(100, 10, 10), (1000, 10, 50), (1000, 100, 50), (10000, 50, 100), (100
 CLIENT = [(100, 10, 10), (500, 20, 25), (1000, 10, 50), (1000, 100, 50), (2000, 10, 100)]
 STREAMS = [(100, 10, 10), (1000, 10, 50), (1000, 100, 50)]
 KINDS = 5
-# name -> (bench of the Java suite, sizes, group type, name of the assignor, whether what was before matters to it)
+# name -> (bench of the Java suite, sizes, group type, name of the assignor, True if it uses the previous assignment)
 ASSIGNORS: dict[str, tuple[str, list[tuple[int, int, int]], str, str, bool]] = {
     "uniform": ("assign.server.uniform", SERVER, "consumer", "uniform", True),
     "range (server)": ("assign.server.range", SERVER, "consumer", "range", True),
@@ -52,7 +52,7 @@ Cell = tuple[str, tuple[int, int, int], bool, bool]
 
 
 def cells() -> list[Cell]:
-    """(assignor, size, equal subscriptions, from scratch), in the order of the Java suite."""
+    """Lists (assignor, size, equal subscriptions, from scratch), in the order of the Java suite."""
     return [
         (name, size, equal, full)
         for name, (_, sizes, _, _, stateful) in ASSIGNORS.items()
@@ -69,7 +69,7 @@ def kind_of(member: int, members: int, equal: bool) -> int:
 
 
 def kinds(topics: int, equal: bool) -> list[list[int]]:
-    """Topic numbers of each kind of subscription."""
+    """Returns the topic numbers of each kind of subscription."""
     per_kind = (topics + KINDS - 1) // KINDS
     return (
         [list(range(topics))]
@@ -79,7 +79,7 @@ def kinds(topics: int, equal: bool) -> list[list[int]]:
 
 
 def array_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], Any]:
-    """A call of the array face for one cell; what was before is made outside the clock."""
+    """Returns a call of the array API for one cell; the previous assignment is made before the clock starts."""
     members, topics, partitions = size
 
     def group(count: int) -> arrays.Group:
@@ -119,7 +119,7 @@ def array_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -
 
 
 def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], GroupAssignment]:
-    """A call of the typed face; the members are made outside the clock, in the order member-0, member-1, …"""
+    """Returns a call of the typed API; the members, member-0, member-1, …, are made before the clock starts."""
     members, topics, partitions = size
     _, _, group_type, kafka_name, _ = ASSIGNORS[name]
     assignor = get(kafka_name, group_type)  # type: ignore[arg-type]
@@ -158,7 +158,7 @@ def typed_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -
 
 
 def baseline_call(name: str, size: tuple[int, int, int], equal: bool, full: bool) -> Callable[[], Any]:
-    """The same kind of work in pure Python: dictionaries, lists and heaps."""
+    """Returns the baseline's call: comparable work in pure Python with dictionaries, lists and heaps."""
     members, topics, partitions = size
     wanted = kinds(topics, equal)
     group = {f"member-{m}": wanted[kind_of(m, members, equal)] for m in range(members)}
@@ -189,7 +189,7 @@ def python_range(group: dict[str, list[int]], partitions: int) -> dict[str, list
 def python_least_loaded(
     group: dict[str, list[int]], partitions: int, before: dict[str, list[tuple[int, int]]]
 ) -> dict[str, list[tuple[int, int]]]:
-    """Keep up to the even share, then give what is left to the least loaded subscriber."""
+    """Keeps partitions up to the even share, then gives the rest to the least loaded subscriber."""
     subscribers: dict[int, list[str]] = {}
     for member, topics in group.items():
         for topic in topics:
@@ -217,7 +217,7 @@ def python_least_loaded(
 
 
 def streams_array_call(size: tuple[int, int, int], standby: int, full: bool) -> Callable[[], Any]:
-    """The same over arrays: every member is a process of its own, every second subtopology has state."""
+    """Returns a call of the streams assignor over arrays: one process per member, half the subtopologies with state."""
     members, topics, partitions = size
     tasks = np.full(topics, partitions, np.int32)
     stateful = (np.arange(topics, dtype=np.int32) + 1) % 2
@@ -253,7 +253,7 @@ def streams_call(size: tuple[int, int, int], standby: int, full: bool) -> Callab
 
 
 def cpu_ms(call: Callable[[], Any], budget_s: float = 0.12) -> float:
-    """Median CPU milliseconds a call, of samples that last at least a few milliseconds each."""
+    """Returns the median CPU milliseconds per call; each sample lasts at least a few milliseconds."""
     call()
     begin = time.process_time()
     call()
@@ -291,7 +291,7 @@ def test_streams(benchmark: Any, size: tuple[int, int, int], face: Any, standby:
 
 
 def kafka_figures(path: str) -> dict[tuple[str, tuple[int, int, int], Any, bool], float]:
-    """CPU milliseconds from the JSON lines of the Java suite."""
+    """Reads CPU milliseconds from the JSON lines of the Java suite."""
     found: dict[tuple[str, tuple[int, int, int], Any, bool], float] = {}
     for line in Path(path).read_text().splitlines():
         entry = json.loads(line)
@@ -310,7 +310,7 @@ def kafka_figures(path: str) -> dict[tuple[str, tuple[int, int, int], Any, bool]
 
 
 def row_of(label: str, java: float | None, figures: list[float], python: float) -> str:
-    """One line of the table; a ratio above 1 says how much faster than Kafka."""
+    """Renders one line of the table; a ratio above 1 is the speed-up over Kafka."""
     shown = "".join(f" {f:8.3f} {java / f if java else float('nan'):6.1f}" for f in figures)
     return f"{label:58} {java or float('nan'):9.3f}{shown} {python:9.2f}"
 

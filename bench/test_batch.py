@@ -1,4 +1,4 @@
-"""Record batches beside aiokafka's (compiled) and kafka-python's (pure Python) builders and readers.
+"""Record batches, compared with aiokafka's (compiled) and kafka-python's (pure Python) builders and readers.
 
 A row builds or reads one batch of `records` records of 40 + 60 bytes, CRC included.
 """

@@ -1,9 +1,9 @@
-"""Encoding and decoding whole messages, beside kio and kafka-python in the same run.
+"""Encoding and decoding of whole messages, compared with kio and kafka-python in the same run.
 
     python -m pytest bench/test_codec.py --benchmark-columns=min,median,ops
 
-A row encodes a message that exists already, or decodes bytes that exist already, so what is measured is the codec.
-The peers' objects are made by decoding our bytes, and every codec must write those bytes again before it is timed.
+A row encodes an existing message, or decodes existing bytes, and so measures only the codec. The peers' objects are
+decoded from kcore's bytes, and every codec must reproduce those bytes before it is timed.
 """
 
 import io
@@ -27,11 +27,11 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.protocol.schema import Message
 
-# Others use this machine too; reading this clock takes half a microsecond.
+# The machine is shared, so this clock counts processor time; reading it takes half a microsecond.
 pytestmark = pytest.mark.benchmark(timer=time.process_time, min_time=0.0005)
 
 Codec = tuple[Callable[[], bytes], Callable[[], Any]]
-"""Encode the message; decode its bytes."""
+"""(encodes the message, decodes its bytes)."""
 
 MEMBER_ID = "consumer-app-1-0f8fad5b-d9cb-469f-a165-70867728950e"
 
@@ -134,7 +134,7 @@ def _kafka_python(message: Message, version: int, data: bytes) -> Codec:
     if cls is None:
         pytest.skip("kafka-python has no such message")
     entity = cls.decode(data, version=version)
-    entity._header = None  # decoding leaves it out, and encoding looks at it
+    entity._header = None  # decoding leaves it out, and encoding reads it
     return lambda: entity.encode(version=version), lambda: cls.decode(data, version=version)
 
 
@@ -166,7 +166,7 @@ def test_decode(benchmark: Any, name: str, codec: str) -> None:
 
 @pytest.mark.parametrize("name", ["heartbeat-v4-response", "heartbeat-v4-request"])
 def test_construct(benchmark: Any, name: str) -> None:
-    """Making the message with keyword arguments, as a handler does."""
+    """Makes the message with keyword arguments, as a handler does."""
     cls, version = type(MESSAGES[name][0]), MESSAGES[name][1]
     values = {s.name: getattr(MESSAGES[name][0], s.name) for s in cls.FIELDS}
     benchmark.group = f"construct {name}"

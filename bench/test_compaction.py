@@ -2,8 +2,8 @@
 
     pytest bench/test_compaction.py
 
-Between two looks at the requests that wait there is a slice: `longest_ms` is the processor time of the longest one, its
-commit included.
+Waiting requests are served between two slices: `longest_ms` is the processor time of the longest slice, its commit
+included.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def batch_of(records: list[tuple[bytes, bytes]]) -> bytearray:
 
 
 def commits() -> Batches:
-    """Two groups commit an offset each, again and again; a round brings some two or three of these."""
+    """Yields batches of two groups that repeatedly commit an offset each; a round holds two or three of them."""
     keys = [CommitKey(f"group-{number}", "t", 0).encode_key() for number in range(2)]
     number = 0
     while True:
@@ -55,7 +55,7 @@ def commits() -> Batches:
 
 
 def random_keys() -> Batches:
-    """Ten records of a hundred bytes a batch, of five thousand keys: some of nearly every batch stay."""
+    """Yields batches of ten 100-byte records with five thousand keys: nearly every batch keeps some records."""
     chance = random.Random(7)
     while True:
         yield batch_of([(b"key-%08d" % chance.randrange(5_000), b"v" * 100) for _ in range(10)])
@@ -94,7 +94,7 @@ class Log:
 @pytest.mark.parametrize("durability", ["memory", "fsync"])
 @pytest.mark.parametrize("batches", [commits, random_keys])
 def test_a_pass(benchmark: BenchmarkFixture, tmp_path: Path, batches: Callable[[], Batches], durability: str) -> None:
-    """Everything that a pass does with a record: reading, deciding, and what its commits make of it."""
+    """Measures all work of a pass per record: reading, deciding, and its share of the commits."""
     benchmark.group = f"compaction: {batches.__name__}"
     folder = tmp_path / "data"
     logs: list[Log] = []

@@ -1,7 +1,7 @@
-"""Consumer groups inside the engine, without a socket: heartbeats at rest, and from the first join to rest.
+"""Consumer groups inside the engine, without a socket: heartbeats of a stable group, and its formation.
 
-Requests are made beforehand where they can be; time is virtual and the log is in memory, so that a row is what the
-coordinator itself costs. `KCORE_BENCH_LARGE=1` adds the group of 10,000 members.
+Requests are made beforehand where possible, time is virtual, and the log is in memory, so that a row is the cost of the
+coordinator itself. `KCORE_BENCH_LARGE=1` adds the group of 10,000 members.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ ROUND_MS = 100
 class Crowd:
     """Members that join together and send heartbeats until all have their target.
 
-    A turn of the crowd is a round: all heartbeats of the turn are decided, then there is one commit, as a server does
-    with what comes in one turn of its loop. `ROUND_MS` of virtual time pass between two turns.
+    A turn is a round: all heartbeats of the turn are decided, followed by one commit, as in a turn of a server's loop.
+    `ROUND_MS` of virtual time pass between two turns.
     """
 
     def __init__(self, size: int, interval_ms: int = 1000) -> None:
@@ -98,7 +98,7 @@ class Crowd:
         self._turn(self.beats())
 
     def run(self) -> None:
-        """From the first join to rest."""
+        """Runs from the first join until the group is stable."""
         self._turn(self.joins)
         while not self.at_rest:
             self._turn(self.beats())
@@ -134,7 +134,7 @@ def test_first_join_to_rest(benchmark: BenchmarkFixture, members: int) -> None:
 
 
 def rest(benchmark: BenchmarkFixture, crowd: Crowd, api: ConsumerGroupHeartbeatApi) -> None:
-    """A thousand heartbeats of members at rest."""
+    """Measures a thousand heartbeats of members of a stable group."""
     crowd.run()
     requests = (crowd.beats() * (1000 // crowd.size + 1))[:1000]
     handle, served = api.fast or api.handle, api.fast_path.served
@@ -152,7 +152,7 @@ def rest(benchmark: BenchmarkFixture, crowd: Crowd, api: ConsumerGroupHeartbeatA
 
 @pytest.mark.parametrize("members", [10, 1000, *LARGE])
 def test_heartbeat_at_rest(benchmark: BenchmarkFixture, members: int) -> None:
-    """The same in a small group and in a large one."""
+    """Measures heartbeats of stable members in a small group and in a large one."""
     crowd = Crowd(members)
     rest(benchmark, crowd, crowd.api)
 
@@ -166,7 +166,7 @@ def test_baseline_heartbeat_at_rest_in_python(benchmark: BenchmarkFixture, membe
 
 @pytest.mark.parametrize("members", [10, 1000, *LARGE])
 def test_heartbeat_while_a_target_must_wait(benchmark: BenchmarkFixture, members: int) -> None:
-    """The same while the group waits for its assignment interval (KIP-1263), as it does after a member came."""
+    """Measures heartbeats while the group waits for its assignment interval (KIP-1263), as after a join."""
     crowd = Crowd(members, interval_ms=15_000)
     crowd.run_until_joined()
     assert crowd.group.state_name() == "Assigning"
@@ -184,7 +184,7 @@ def test_heartbeat_while_a_target_must_wait(benchmark: BenchmarkFixture, members
 
 @pytest.mark.parametrize("members", [10, 1000])
 def test_baseline_two_look_ups_and_a_store(benchmark: BenchmarkFixture, members: int) -> None:
-    """The least that a heartbeat could cost in Python."""
+    """Measures the lower limit of a heartbeat's cost in Python."""
     groups = {GROUP: {f"{index:08x}": [0] for index in range(members)}}
     requests = [(GROUP, f"{index % members:08x}") for index in range(1000)]
 
@@ -220,7 +220,7 @@ def test_one_more_member_in_a_crowd(benchmark: BenchmarkFixture) -> None:
 
 
 def test_joins_without_an_interval(benchmark: BenchmarkFixture) -> None:
-    """50 members join one after the other, and each finds a target due: nine records a join; one commit."""
+    """Measures 50 successive joins, each of which computes a target: nine records per join; one commit."""
     crowds: list[Crowd] = []
 
     def setup() -> tuple[tuple[Crowd], dict[str, Any]]:
@@ -241,7 +241,7 @@ RECORDS = 9
 
 
 def _join(number: int) -> list[Any]:
-    """The records of a join, as a decision makes them."""
+    """Returns the records of a join, as a decision makes them."""
     target = {bytes(16): (number, number + 1)}
     current = CurrentAssignment(number, number - 1, UNRELEASED, {bytes(16): {number: 1}})
     return [
@@ -257,7 +257,7 @@ def _join(number: int) -> list[Any]:
 
 @pytest.mark.parametrize("way", ["compiled", "plain"])
 def test_records_of_a_join(benchmark: BenchmarkFixture, way: str) -> None:
-    """The nine records of a join, from what memory holds to the batch: compiled, and as `plain_records` says them."""
+    """Encodes the nine records of a join from memory into the batch: compiled, and by the reference implementation."""
 
     def write() -> BatchBuilder:
         batch = BatchBuilder(1 << 20, base_timestamp_ms=0)

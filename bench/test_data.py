@@ -1,6 +1,7 @@
-"""Produce and fetch, embedded: what one request costs without a network, log in memory, commit included in produce.
+"""Produce and fetch, embedded: the cost of one request without a network, with the log in memory; produce includes the
+commit.
 
-Each round is `REQUESTS` requests on a fresh log, with one commit behind them, as a busy node has it: divide by that.
+Each round is `REQUESTS` requests on a fresh log, followed by one commit, as on a busy node: divide by `REQUESTS`.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def plane_with_topic(partitions: int = 1) -> DataPlane:
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("records", RECORDS)
 def test_produce(benchmark: Any, records: int, idempotent: bool) -> None:
-    """One batch of one partition a request: checked, appended, answered with the commit."""
+    """Measures one batch of one partition per request: check, append, and response with the commit."""
     requests = [
         produce_request(
             batch_of(
@@ -55,9 +56,9 @@ def test_produce(benchmark: Any, records: int, idempotent: bool) -> None:
         return (plane_with_topic(),), {}
 
     def run(plane: DataPlane) -> None:
-        handle = plane.produce_api.handle
+        fast = plane.produce_api.fast
         for request in requests:
-            handle(PRODUCE, request)
+            fast(PRODUCE, request)
         plane.pipeline.commit()
 
     benchmark.extra_info["operations"] = REQUESTS
@@ -66,9 +67,9 @@ def test_produce(benchmark: Any, records: int, idempotent: bool) -> None:
 
 @pytest.mark.parametrize("idempotent", [False, True], ids=["plain", "idempotent"])
 @pytest.mark.parametrize("partitions", [1, 10])
-@pytest.mark.parametrize("way", ["handle", "plain"], ids=["compiled", "python"])
-def test_produce_to_partitions(benchmark: Any, way: str, partitions: int, idempotent: bool) -> None:
-    """One record for each of some partitions a request: as it is served, and by the definition of what that means."""
+@pytest.mark.parametrize("path", ["fast", "handle"], ids=["compiled", "python"])
+def test_produce_to_partitions(benchmark: Any, path: str, partitions: int, idempotent: bool) -> None:
+    """Measures one record for each of several partitions per request: the compiled path and the generic one."""
     requests = [
         produce_request(
             batch_of(VALUE, producer=(7, 0) if idempotent else (-1, -1), sequence=number if idempotent else -1),
@@ -81,7 +82,7 @@ def test_produce_to_partitions(benchmark: Any, way: str, partitions: int, idempo
         return (plane_with_topic(partitions),), {}
 
     def run(plane: DataPlane) -> None:
-        serve = getattr(plane.produce_api, way)
+        serve = getattr(plane.produce_api, path)
         for request in requests:
             serve(PRODUCE, request)
         plane.pipeline.commit()
@@ -92,7 +93,7 @@ def test_produce_to_partitions(benchmark: Any, way: str, partitions: int, idempo
 
 @pytest.mark.parametrize("records", RECORDS)
 def test_fetch(benchmark: Any, records: int) -> None:
-    """One batch of one partition, which is there."""
+    """Measures reads of one available batch of one partition."""
     plane = plane_with_topic()
     plane.call(produce_request(batch_of(*[VALUE] * records)), 11)
     request = fetch_request(0)
@@ -107,7 +108,7 @@ def test_fetch(benchmark: Any, records: int) -> None:
 
 
 def test_long_poll(benchmark: Any) -> None:
-    """A fetch that parks, a produce that wakes it with its commit, and both answers."""
+    """Measures a fetch that parks, the produce that wakes it with its commit, and both responses."""
     produce = produce_request(batch_of(VALUE))
 
     def setup() -> tuple[tuple[DataPlane], dict[str, Any]]:
@@ -116,7 +117,7 @@ def test_long_poll(benchmark: Any) -> None:
     def run(plane: DataPlane) -> None:
         for offset in range(REQUESTS):
             pending = plane.fetch_api.handle(FETCH, fetch_request(offset))
-            plane.produce_api.handle(PRODUCE, produce)
+            plane.produce_api.fast(PRODUCE, produce)
             plane.pipeline.commit()
             assert pending.done
 
@@ -127,8 +128,8 @@ def test_long_poll(benchmark: Any) -> None:
 @pytest.mark.parametrize("case", ["idle", "moving"])
 @pytest.mark.parametrize("partitions", [1, 50])
 def test_fetch_session(benchmark: Any, partitions: int, case: str) -> None:
-    """Incremental requests (KIP-227), as Java's consumer sends them: nothing new at all, or one partition has a batch
-    and the request says where to go on.
+    """Measures incremental requests (KIP-227) as Java's consumer sends them: without any change, or with a batch in one
+    partition and the next fetch offset in the request.
     """
     plane = DataPlane()
     plane.topic("t", partitions)
@@ -155,7 +156,7 @@ def test_fetch_session(benchmark: Any, partitions: int, case: str) -> None:
 
 
 def test_long_poll_of_fifty(benchmark: Any) -> None:
-    """An idle consumer of fifty partitions: its poll parks, and one batch wakes it."""
+    """Measures an idle consumer of fifty partitions: its poll parks, and one batch wakes it."""
     produce = produce_request(batch_of(VALUE))
 
     def setup() -> tuple[tuple[DataPlane, int], dict[str, Any]]:
@@ -174,7 +175,7 @@ def test_long_poll_of_fifty(benchmark: Any) -> None:
                     max_wait_ms=500, min_bytes=1, session_id=session_id, session_epoch=1 + offset, topics=topics
                 ),
             )
-            plane.produce_api.handle(PRODUCE, produce)
+            plane.produce_api.fast(PRODUCE, produce)
             plane.pipeline.commit()
             assert pending.done
 

@@ -1,4 +1,4 @@
-"""An embedded engine by its public face, `with kcore.open(...) as engine: engine.send(...)`, in each durability."""
+"""An embedded engine by its public API, `with kcore.open(...) as engine: engine.send(...)`, in each durability."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_heartbeat(benchmark: BenchmarkFixture, engine: kcore.EmbeddedNode) -> N
 
 @pytest.mark.parametrize("engine", ["memory"], indirect=True)
 def test_fetch(benchmark: BenchmarkFixture, engine: kcore.EmbeddedNode) -> None:
-    """Ten committed offsets."""
+    """Measures requests for ten committed offsets."""
     parts = [OffsetCommitRequestPartition(partition_index=i, committed_offset=i) for i in range(10)]
     engine.send(OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=parts)]), 9)
     topics = [OffsetFetchRequestTopics(name="t", partition_indexes=tuple(range(10)))]

@@ -1,8 +1,8 @@
-"""Classic groups inside the engine, without a socket: heartbeats, join storms, what a member weighs.
+"""Classic groups inside the engine, without a socket: heartbeats, join storms, and the memory of a member.
 
-Requests are made beforehand, as a server has them after decoding; time and the log are virtual and in memory, so that a
-row is what the coordinator itself costs. The baseline of the heartbeat is the least that Python could do: two look-ups
-in dictionaries and one store.
+Requests are made beforehand, as a server has them after decoding; time is virtual and the log in memory, so that a row
+is the cost of the coordinator itself. The baseline of the heartbeat is the minimum in Python: two dictionary look-ups
+and one store.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONTEXT = RequestContext(9, "consumer-orders-consumers-1", "/10.0.0.1")
 
 
 class Storm:
-    """A cold group and the members that join it, as JoinGroup v9 has it: ask for an id, join, sync."""
+    """A cold group and the members that join it with JoinGroup v9: request an id, join, sync."""
 
     def __init__(self, size: int) -> None:
         self.context = GroupContext({"group.initial.rebalance.delay.ms": DELAY_MS})
@@ -42,7 +42,7 @@ class Storm:
         self.size = size
 
     def _request(self, member_id: str = "") -> JoinGroupRequest:
-        # Every request has bytes of its own, as decoded ones do.
+        # Each request has its own bytes, like decoded ones.
         subscription = Subscription(topics=["orders", "payments"], user_data=b"").encode_versioned(3)
         return JoinGroupRequest(
             group_id=GROUP,
@@ -59,7 +59,7 @@ class Storm:
         self.second = [self._request() for _ in range(self.size)]
 
     def run(self) -> list[Any]:
-        """The whole cold join: two joins and a sync a member; returns the answers to the syncs."""
+        """Runs the whole cold join: two joins and a sync per member; returns the responses to the syncs."""
         context, join, sync = self.context, self.join, self.sync
         for asking, joining in zip(self.first, self.second, strict=True):
             answer = join.handle(CONTEXT, asking)
@@ -81,7 +81,7 @@ class Storm:
             for index, member in enumerate(leader.members)
         ]
         syncs = []
-        for response in reversed(responses):  # the leader came first and syncs last: everybody else is parked
+        for response in reversed(responses):  # the leader came first and syncs last: all other members are parked
             request = SyncGroupRequest(
                 group_id=GROUP,
                 generation_id=response.generation_id,
@@ -103,7 +103,7 @@ class Storm:
 
 @pytest.mark.parametrize("members", [100, 1000])
 def test_cold_join(benchmark: BenchmarkFixture, members: int) -> None:
-    """From nothing to Stable: ids, joins, one join phase, syncs, one record."""
+    """Runs from an empty shard to a Stable group: ids, joins, one join phase, syncs, one record."""
     storms: list[Storm] = []
 
     def setup() -> tuple[tuple[Storm], dict[str, Any]]:
@@ -155,7 +155,7 @@ def test_heartbeat(benchmark: BenchmarkFixture, which: str) -> None:
 
 def test_bytes_a_member(benchmark: BenchmarkFixture) -> None:
     """Measures the memory of a Stable group of 4,000: members, timers, dictionaries, ids, metadata, assignments."""
-    size = 4000  # about what fits in one record of a megabyte
+    size = 4000  # about the maximum that fits in one record of a megabyte
 
     def weigh() -> float:
         storm = Storm(size)
@@ -168,7 +168,7 @@ def test_bytes_a_member(benchmark: BenchmarkFixture) -> None:
         taken, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         log_bytes = storm.context.log().size_bytes()  # the log in memory holds the group's record too
-        # the wheel's timers are not Python allocations of their own kind but objects: tracemalloc counts them
+        # Timers of the wheel are ordinary Python objects, so tracemalloc counts them.
         return (taken - log_bytes) / size
 
     weight = benchmark.pedantic(weigh, rounds=1)

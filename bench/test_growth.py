@@ -3,8 +3,8 @@
     pytest bench/test_growth.py                                  # up to 100,000
     KCORE_BENCH_GROWTH=1000000 pytest bench/test_growth.py       # needs some gigabytes
 
-Requests go to entities in random order, so that a larger node pays for what is not in the processor's caches any more;
-nothing else may grow. Rows are to be read side by side: a row's baseline is the one with 1,000.
+Requests go to entities in random order, so that a larger node pays for cache misses of the processor; no other cost may
+grow. Compare rows side by side: a row's baseline is the one with 1,000.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kcore.protocol.messages.sync_group import SyncGroupRequest
 from kcore.runtime import Pending, RequestContext
 from kcore_ext.runtime.timer_wheel import TimerWheel
 
-# Others use this machine too, and a million of anything takes a while to make.
+# The machine is shared, and making a million objects takes a while.
 pytestmark = [pytest.mark.benchmark(timer=time.process_time), pytest.mark.timeout(3600)]
 
 LARGEST = int(os.environ.get("KCORE_BENCH_GROWTH", "100000"))
@@ -46,14 +46,14 @@ SESSION_MS = 1_800_000
 
 
 class Node:
-    """An engine in memory with `size` groups, asked about them in random order."""
+    """An engine in memory with `size` groups, which receive requests in random order."""
 
     def __init__(self, size: int) -> None:
         settings = {"group.initial.rebalance.delay.ms": 0, "group.max.session.timeout.ms": SESSION_MS}
         self.engine = Engine(MemoryLogEngine(), Config.of(settings), ManualClock(wall_ms=1))
         self.call(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]), 7)
         self.random = random.Random(7)
-        tune_collector()  # as the server does: else Python looks at everything again whenever a quarter more is there
+        tune_collector()  # as in the server: else Python's collector scans all objects after each growth by a quarter
         self.size = size
 
     def call(self, request: Any, version: int) -> Any:
@@ -93,7 +93,7 @@ def fetch(number: int) -> OffsetFetchRequest:
 
 
 def ask(benchmark: BenchmarkFixture, node: Node, requests: list[Any], version: int) -> None:
-    """REQUESTS requests, committed together."""
+    """Measures REQUESTS requests, committed together."""
     context = RequestContext(version)
     submit, commit = node.engine.submit, node.engine.commit
 
@@ -108,7 +108,7 @@ def ask(benchmark: BenchmarkFixture, node: Node, requests: list[Any], version: i
 
 @pytest.fixture(scope="module", params=SIZES)
 def offsets(request: pytest.FixtureRequest) -> Node:
-    """A node with a committed offset in each of its groups."""
+    """Yields a node with a committed offset in each of its groups."""
     node = Node(request.param)
     for first in range(0, node.size, REQUESTS):
         node.call_all([commit(number) for number in range(first, first + REQUESTS)], 8)
@@ -130,7 +130,7 @@ def test_fetch_by_offsets(benchmark: BenchmarkFixture, offsets: Node) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_heartbeat_by_groups(benchmark: BenchmarkFixture, size: int) -> None:
-    """`size` stable groups of one member each: as many groups, members and sessions."""
+    """Measures heartbeats with `size` stable groups of one member each: as many groups, members and sessions."""
     benchmark.group = "growth: a heartbeat, by groups, members and timers"
     node = Node(size)
     members: list[str] = []

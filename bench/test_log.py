@@ -1,4 +1,4 @@
-"""The partition log: commits beside a bare append + fdatasync, reads from memory and from the storage, scans.
+"""The partition log: commits compared with a bare append + fdatasync, reads from memory and from the storage, scans.
 
 Compare within one run: `group` puts a figure beside its baseline. A round is one commit.
 """
@@ -23,7 +23,7 @@ SCAN_BATCHES = 20_000
 
 
 def make_batch(size_bytes: int = BATCH_BYTES) -> bytearray:
-    """A batch of one record's shape: right header, right CRC."""
+    """Makes a batch of one record with a valid header and CRC."""
     rest = struct.pack(">hiqqqhii", 0, 0, 0, 1000, -1, -1, -1, 1) + bytes(size_bytes - 61)
     return bytearray(struct.pack(">qiibI", 0, len(rest) + 9, -1, 2, crc32c(rest)) + rest)
 
@@ -34,7 +34,7 @@ def open_engine(durability: str, folder: Path, **kwargs: Any) -> LogEngine:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder on the disk of the working directory: /tmp may be memory."""
+    """Yields a folder on the disk of the working directory, because /tmp may be in memory."""
     path = Path(f".bench-log-{os.getpid()}")
     path.mkdir()
     yield path / "data"
@@ -65,7 +65,7 @@ def test_commit(benchmark: Any, folder: Path, durability: str, batches: int, par
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 @pytest.mark.parametrize("batches", [1, 10, 100])
 def test_commit_baseline_file(benchmark: Any, folder: Path, durability: str, batches: int) -> None:
-    """One write to the end of a file, and fdatasync where the commit has a flush."""
+    """Appends to a file in one write, with fdatasync where the commit flushes."""
     benchmark.group = f"commit of {batches} x {BATCH_BYTES} B: {durability}"
     data = bytes(make_batch())
     folder.parent.mkdir(exist_ok=True)
@@ -82,7 +82,7 @@ def test_commit_baseline_file(benchmark: Any, folder: Path, durability: str, bat
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 @pytest.mark.parametrize("batches", [1, 10, 100])
 def test_commit_baseline_lmdb(benchmark: Any, folder: Path, durability: str, batches: int) -> None:
-    """LMDB alone: begin, put, commit."""
+    """Commits with LMDB alone: begin, put, commit."""
     benchmark.group = f"commit of {batches} x {BATCH_BYTES} B: {durability}"
     folder.mkdir()
     sync = durability == "fsync"
@@ -103,14 +103,14 @@ def test_commit_baseline_lmdb(benchmark: Any, folder: Path, durability: str, bat
 
 
 def rounds(durability: str, batches: int) -> dict[str, int]:
-    """About half a second each."""
+    """Returns numbers of rounds that take about half a second."""
     count = 1500 if durability == "fsync" else max(20_000 // batches, 500)
     return {"rounds": count, "warmup_rounds": 20}
 
 
 @pytest.fixture(params=["memory", "lmdb"])
 def filled(request: pytest.FixtureRequest, folder: Path) -> Iterator[PartitionLog]:
-    """A log of SCAN_BATCHES batches; the LMDB one was opened anew, so that its tail is empty."""
+    """Yields a log of SCAN_BATCHES batches; the LMDB log was reopened, so that its tail is empty."""
     memory = MemoryLogEngine()
     engine: LogEngine = memory if request.param == "memory" else LmdbLogEngine(folder, "os")
     log = engine.open(PartitionKey(TOPIC, 0))

@@ -1,7 +1,7 @@
 """The total memory of a consumer group's member: as in Kafka's row, groups of 10 share a topic of 20 partitions.
 
-`bytes_a_member` is what the node keeps: members, assignments, targets, timers, ids, groups and their dictionaries, with
-the last answers that members got. The log is not in it. Classic members and offsets are in bench/test_groups.py and
+`bytes_a_member` is the node's memory: members, assignments, targets, timers, ids, groups and their dictionaries, with
+the members' last responses. It excludes the log. Classic members and offsets are in bench/test_groups.py and
 bench/test_offsets.py.
 """
 
@@ -26,7 +26,7 @@ KAFKA_BYTES_A_MEMBER = 2227  # Kafka 4.3.1's own classes: the row "memory" in be
 
 
 def settle(context: GroupContext, api: ConsumerGroupHeartbeatApi, group_id: str) -> None:
-    """Members of a new group join and beat until each has its share and has said so."""
+    """Lets members of a new group join and send heartbeats until each has acknowledged its share."""
     ids = [f"{group_id}-{index:016x}-member-000000000" for index in range(MEMBERS)]
     beats = [
         ConsumerGroupHeartbeatRequest(
@@ -67,7 +67,7 @@ def test_bytes_a_consumer_member(benchmark: BenchmarkFixture) -> None:
         context = GroupContext({"group.consumer.assignment.interval.ms": 0}, {"topic-0": PARTITIONS})
         context.auto_commit = False
         api = ConsumerGroupHeartbeatApi(context.shards, context.consumer)
-        settle(context, api, "first")  # what all groups share is made
+        settle(context, api, "first")  # creates the objects that all groups share
         first_offset = context.log().end_offset
         gc.collect()
         tracemalloc.start()

@@ -1,8 +1,9 @@
 """Committed offsets: commits, fetches, loading a shard, and bytes per offset.
 
 A round of a commit row is COMMITS requests and one commit of the log; divide by COMMITS for one request. The rows named
-"decide" leave out the log and the batch: what remains is the state machine alone, decide and replay. A million offsets
-are loaded with KCORE_BENCH_LARGE=1.
+"decide" exclude the log and the batch: they measure only the state machine, decide and replay. KCORE_BENCH_LARGE=1
+loads
+a million offsets.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ CONTEXT = RequestContext(9, "client")
 
 
 class Topics:
-    """One topic."""
+    """The single topic of the benchmarks."""
 
     def by_name(self, name: str) -> TopicInfo | None:
         return TOPIC if name == TOPIC.name else None
@@ -89,7 +90,7 @@ class Node:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder on the disk of the working directory: /tmp may be memory."""
+    """Yields a folder on the disk of the working directory, because /tmp may be in memory."""
     path = Path(f".bench-offsets-{os.getpid()}")
     path.mkdir()
     yield path / "data"
@@ -140,7 +141,7 @@ def test_handle_commit_generic(benchmark: Any, partitions: int) -> None:
 
 
 def handle_commit(benchmark: Any, partitions: int, generic: bool) -> None:
-    """From the decoded request to its records in the shard's open batch and its answer in the pipeline."""
+    """Runs from the decoded request to its records in the shard's open batch and its response in the pipeline."""
     benchmark.group = f"offsets: handle {COMMITS} commits of {partitions} partitions"
     node = Node(MemoryLogEngine())
     node.load()
@@ -180,7 +181,7 @@ def test_fetch(benchmark: Any, partitions: int) -> None:
 
 
 def test_fetch_anew(benchmark: Any) -> None:
-    """Each question is another one than the last of its group, so that no answer is given out again."""
+    """Measures fetches that differ from the last one of their group, so that no cached response applies."""
     benchmark.group = f"offsets: {COMMITS} fetches of 10 partitions"
     node = Node(MemoryLogEngine())
     node.load()
@@ -201,7 +202,7 @@ def test_fetch_anew(benchmark: Any) -> None:
 
 
 def fill(node: Node, count: int, per_group: int) -> None:
-    """A log of `count` offsets in batches of 1,000, `per_group` partitions a group."""
+    """Fills a log with `count` offsets in batches of 1,000, `per_group` partitions per group."""
     batch = None
     for i in range(count):
         if batch is None:
@@ -229,7 +230,9 @@ def test_load(benchmark: Any, count: int) -> None:
 
 @pytest.mark.parametrize("per_group", [10, 100])
 def test_memory_of_an_offset(benchmark: Any, per_group: int) -> None:
-    """Total bytes per offset in `extra_info`: the object, its places in dictionaries, names and groups' shares."""
+    """Records the bytes per offset in `extra_info`: the object, its dictionary entries, and its share of names and
+    groups.
+    """
     benchmark.group = "offsets: bytes per offset"
     count = 20_000
 

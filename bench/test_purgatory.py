@@ -1,7 +1,8 @@
-"""The purgatory beside the plainest one in Python: a dict of lists, a heap of timeouts, purged when it has grown.
+"""The purgatory, compared with a simple one in Python: a dict of lists, a heap of timeouts, purged when it has grown.
 
-Every row does COUNT operations a round; `make bench` tells what one of them costs. BACKGROUND operations wait under the
-same keys all the time, as in a busy purgatory, or none does, so that every key's list is made and dropped again.
+Every row does COUNT operations a round; `make bench` prints the time of one. BACKGROUND operations wait under the same
+keys all the time, as in a busy purgatory, or there are none, so that every key's list is created and dropped
+repeatedly.
 """
 
 import heapq
@@ -15,7 +16,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from kcore_ext.runtime.purgatory import DelayedOperation, Purgatory
 from kcore_ext.runtime.timer_wheel import TimerWheel
 
-pytestmark = pytest.mark.benchmark(timer=time.process_time)  # others use this machine too
+pytestmark = pytest.mark.benchmark(timer=time.process_time)  # processor time, because the machine is shared
 
 COUNT = 1_000
 DEADLINE_MS = 30_000
@@ -63,7 +64,7 @@ class ReferencePurgatory:
 
 
 class ReadyOperation(DelayedOperation):
-    """A subclass in Python with a condition, as the group coordinator's are."""
+    """A subclass in Python with a condition, like those of the group coordinator."""
 
     __slots__ = ("ready",)
 
@@ -107,7 +108,7 @@ def test_watch_and_complete(benchmark: BenchmarkFixture, kind: str, keys: int, b
 
 @pytest.mark.parametrize("keys", [1, 3])
 def test_watch_then_complete_by_condition(benchmark: BenchmarkFixture, keys: int) -> None:
-    """With a Python subclass: two calls of its try_complete, one check of the key."""
+    """Measures a Python subclass: two calls of its try_complete, one check of the key."""
     benchmark.group = f"purgatory: watch, check, complete in Python, {keys} keys"
 
     def setup() -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -41,7 +41,7 @@ def open_node(folder: Path) -> Engine:
 
 
 def write_commits(folder: Path, rounds: int, batch_records: int = GROUP_RECORDS) -> None:
-    """Every group commits all of its offsets `rounds` times, `batch_records` a batch, as requests would have."""
+    """Writes a log in which every group commits all of its offsets `rounds` times, `batch_records` per batch."""
     engine = open_node(folder)
     groups = [f"group-{number}" for number in range(RECORDS // GROUP_RECORDS)]
     topic = engine.topics.by_name(CONSUMER_OFFSETS)
@@ -89,20 +89,20 @@ def measure(benchmark: Callable[..., Any], folder: Path, **info: Any) -> None:
 
 
 def test_offsets_as_requests_wrote_them(benchmark: Callable[..., Any], tmp_path: Path) -> None:
-    """A request that commits a hundred offsets makes a batch of a hundred records."""
+    """Opens a log in which each request committed a hundred offsets in a batch of a hundred records."""
     write_commits(tmp_path / "data", 1)
     measure(benchmark, tmp_path / "data", shape="100 records a batch")
 
 
 def test_offsets_in_batches_of_one(benchmark: Callable[..., Any], tmp_path: Path) -> None:
-    """Consumers that commit one partition at a time, one after the other."""
+    """Opens a log in which consumers committed one partition at a time."""
     write_commits(tmp_path / "data", 1, 1)
     measure(benchmark, tmp_path / "data", shape="1 record a batch")
 
 
 @pytest.mark.parametrize("compacted", [False, True])
 def test_a_long_history(benchmark: Callable[..., Any], tmp_path: Path, compacted: bool) -> None:
-    """Each offset was committed five times: after compaction that does not matter any more."""
+    """Opens a log in which each offset was committed five times: compaction removes the difference."""
     write_commits(tmp_path / "data", 5, 10)
     if compacted:
         compact_all(tmp_path / "data")
@@ -110,7 +110,7 @@ def test_a_long_history(benchmark: Callable[..., Any], tmp_path: Path, compacted
 
 
 def test_many_partitions(benchmark: Callable[..., Any], tmp_path: Path) -> None:
-    """A partition for every hundred offsets, at least a thousand, each with something in it."""
+    """Opens a log with a partition for every hundred offsets, at least a thousand, none of them empty."""
     engine = open_node(tmp_path / "data")
     count = max(1_000, RECORDS // 100)
     batch = BatchBuilder(1000, base_timestamp_ms=WALL_MS)

@@ -1,4 +1,4 @@
-"""Replaying a log of committed offsets, in rows a second of one core; no Spark is involved."""
+"""Replay of a log of committed offsets, in rows per second on one core; Spark is not involved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = 20_000
 
 @pytest.fixture(scope="module")
 def rows() -> list[EventRow]:
-    """Offsets of 100 groups and 20 partitions, as a broker of today writes them."""
+    """Returns offsets of 100 groups and 20 partitions, as current brokers write them."""
     found = []
     for offset in range(ROWS):
         key = OffsetCommitKey(group=f"group-{offset % 100}", topic="orders", partition=offset % 20).encode_key()
@@ -27,7 +27,7 @@ def rows() -> list[EventRow]:
 
 
 def test_replay(benchmark: Any, rows: list[EventRow]) -> None:
-    """State of the partition."""
+    """Rebuilds the state of the partition."""
     benchmark.extra_info["rows"] = ROWS
     result = benchmark(lambda: rebuild("__consumer_offsets", 0, rows))
     assert result.state.records == ROWS

@@ -1,7 +1,9 @@
-"""Exported records as typed columns, in rows a second of one core, for every record type; no Spark is involved.
+"""Decoding of exported records to typed columns, in rows per second on one core, for every record type; without Spark.
 
-Three readers of the same rows: the compiled one (`extension`), its twin (`pure`), and what one would write with the
-engine's codec at hand (`objects`): an object a record, dicts of it, Arrow of these. Processor time, best of several:
+Three readers process the same rows: the compiled one (`extension`), its pure Python counterpart (`pure`), and the
+simple
+one with the engine's codec (`objects`): an object per record, dicts of it, Arrow of these. Processor time, best of
+several:
 
     pytest bench/test_spark_decode.py --benchmark-timer=time.process_time --benchmark-columns=min
 """
@@ -29,7 +31,7 @@ from kcore_ext.batch import BatchBuilder
 
 ROWS = 5_000
 ITEMS = 3
-"""How many elements arrays have."""
+"""The number of elements in arrays."""
 
 _SAMPLES = {
     "bool": True,
@@ -43,7 +45,7 @@ _NAMES = {number: name for name, number in WIRE_KINDS.items()}
 
 
 def sample(cls: type[Struct], number: int) -> Any:
-    """An object of a class with something in every field, like others but not the same."""
+    """Makes an object of a class with a value in every field, different for each `number`."""
     fields: dict[str, Any] = {}
     for spec in cls.FIELDS:
         kind = spec.item if spec.kind == ARRAY else spec.kind
@@ -54,7 +56,7 @@ def sample(cls: type[Struct], number: int) -> Any:
 
 
 def batch_of(name: str) -> Any:
-    """Records of one type, in the newest version that their class has."""
+    """Makes records of one type, in the newest version of their class."""
     cls = record_types()[name]
     version = cls.VALUE.MAX_VERSION
     gone = {spec.name for spec in cls.VALUE.FIELDS if not spec.versions[0] <= version <= spec.versions[1]}
@@ -70,7 +72,7 @@ def batch_of(name: str) -> Any:
 
 
 class Objects:
-    """The baseline: an object a record, dicts of it, Arrow of these."""
+    """The baseline: an object per record, dicts of it, Arrow of these."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         (name,) = names
@@ -94,7 +96,7 @@ def plain(value: Any) -> Any:
 @pytest.mark.parametrize("reader", [CompiledDecoder, PureDecoder, Objects], ids=["extension", "pure", "objects"])
 @pytest.mark.parametrize("name", record_types())
 def test_decode(benchmark: Any, name: str, reader: Any) -> None:
-    """Typed columns of one record type."""
+    """Decodes one record type to typed columns."""
     benchmark.group = name
     batch = batch_of(name)
     using: Decoder = reader((name,))
@@ -104,7 +106,7 @@ def test_decode(benchmark: Any, name: str, reader: Any) -> None:
 
 
 def test_decode_into_columns_of_all_types(benchmark: Any) -> None:
-    """Offsets alone, but with the columns of every type beside theirs."""
+    """Decodes only offsets, with the columns of all types present."""
     batch = batch_of("OffsetCommit")
     names = tuple(record_types())
     using = CompiledDecoder(names)
@@ -114,7 +116,7 @@ def test_decode_into_columns_of_all_types(benchmark: Any) -> None:
 
 @pytest.fixture(scope="module")
 def segments(tmp_path_factory: pytest.TempPathFactory) -> SegmentPartition:
-    """Offsets in batches of four records each, as a coordinator writes them."""
+    """Yields offsets in batches of four records each, as a coordinator writes them."""
     folder = tmp_path_factory.mktemp("logs") / "__consumer_offsets-0"
     folder.mkdir()
     rows = batch_of("OffsetCommit").select(["key", "value"]).to_pylist()
@@ -130,7 +132,7 @@ def segments(tmp_path_factory: pytest.TempPathFactory) -> SegmentPartition:
 
 @pytest.mark.parametrize("reader", [read_batches, lambda part: to_batches(read_rows(part))], ids=["extension", "rows"])
 def test_read_segments(benchmark: Any, segments: SegmentPartition, reader: Any) -> None:
-    """Raw segment files as events in Arrow, checksums included: by the extension, and by way of a tuple a row."""
+    """Reads raw segment files to Arrow, with checksums: by the extension, and by a tuple per row."""
     benchmark.group = "segments"
     found = benchmark(lambda: sum(batch.num_rows for batch in reader(segments)))
     assert found == ROWS

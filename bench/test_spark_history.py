@@ -1,11 +1,12 @@
-"""Timeline and audit with Spark, on a log in which much happens.
+"""Timeline and audit with Spark, on a log with many events.
 
     pytest bench/test_spark_history.py                                  # 100 000 events
     KCORE_BENCH_SPARK_EVENTS=1000000 pytest bench/test_spark_history.py
 
-The log: ten groups, each of which rebalances six times within seconds, commits, runs two transactions, and is silent
-for ten minutes; again and again. So the longer the log, the more rebalances, storms, gaps and transactions each group
-has: what is quadratic in any of them shows.
+The log: ten groups, each of which repeatedly rebalances six times within seconds, commits, runs two transactions, and
+is
+silent for ten minutes. A longer log thus has more rebalances, storms, gaps and transactions per group, and shows any
+quadratic cost in their numbers.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ pytestmark = pytest.mark.timeout(180 + EVENTS // 500)
 
 
 class Busy(Source):
-    """Each group in a partition of its own, its transactional id in one of the same number."""
+    """A source with each group in its own partition, and its transactional id in one of the same number."""
 
     def parts(self) -> list[Part]:
-        """See Source."""
+        """Returns the partitions."""
         return [Part(topic, number) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE) for number in range(GROUPS)]
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """See Source."""
+        """Generates the rows of a partition."""
         part = span.part
         made = of_group if part.topic == CONSUMER_OFFSETS else of_transactional_id
         for offset, row in enumerate(made(part.partition)):
@@ -132,14 +133,14 @@ def committed(group: str, topic: str, partition: int, offset: int, at_ms: int) -
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The log, exported."""
+    """Yields the exported log."""
     out = tmp_path_factory.mktemp("history") / "events"
     export(Busy(), out)
     return out
 
 
 def measured(benchmark: Benchmark, run: Callable[[], Any]) -> Any:
-    """Runs once, for it takes long; Spark is warm, and the log's length is noted."""
+    """Runs once, because it takes long; Spark is warm. Records the log's length."""
     cpu_s: list[float] = []
 
     def timed() -> Any:
@@ -154,13 +155,13 @@ def measured(benchmark: Benchmark, run: Callable[[], Any]) -> Any:
 
 
 def test_timeline(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Path) -> None:  # noqa: F811
-    """Every table and the page."""
+    """Measures every table and the page."""
     totals = measured(benchmark, lambda: timeline(spark, events, tmp_path / "timeline"))["totals"]
     benchmark.extra_info["totals"] = totals  # type: ignore[attr-defined]
     assert totals["groups"] == GROUPS
 
 
 def test_audit(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Path) -> None:  # noqa: F811
-    """All findings: there are none."""
+    """Measures the audit, which has no findings."""
     found = measured(benchmark, lambda: audit(spark, events, tmp_path / "audit"))
     assert found.counts == {}

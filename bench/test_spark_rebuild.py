@@ -1,10 +1,10 @@
-"""Rebuilding the state of coordinators with Spark, end to end, beside the engine's own recovery and pandas.
+"""Rebuild of coordinators' state with Spark, end to end, compared with the engine's own recovery and pandas.
 
     pytest bench/test_spark_rebuild.py                                  # 200 000 events
     KCORE_BENCH_SPARK_EVENTS=10000000 pytest bench/test_spark_rebuild.py
 
-The log: 100,000 offsets of 1,000 groups in eight partitions (all events, if there are fewer), committed again and again
-in batches of ten: the state has the same size for any history, so that what grows with the history shows.
+The log: 100,000 offsets of 1,000 groups in eight partitions (all events, if there are fewer), committed repeatedly in
+batches of ten. The state has the same size for any history, so that costs proportional to the history show.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def events(folder: Path) -> Path:
-    """The same as an export."""
+    """Yields the log as an export."""
     out = folder.parent / "events"
     with FolderSource(folder) as source:
         export(source, out, wanted={CONSUMER_OFFSETS}.__contains__)
@@ -102,7 +102,7 @@ def events(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
-    """A session on two cores, warm."""
+    """Yields a warm session on two cores."""
     if shutil.which("java") is None:
         pytest.skip("Spark needs a Java runtime, and there is no `java` here")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -122,18 +122,18 @@ def spark() -> Iterator[Any]:
 
 
 def tree_cpu_s() -> float:
-    """CPU seconds that this process and all below it have used: the machine is shared, and wall time says little."""
+    """Returns the CPU seconds of this process and its descendants; the machine is shared, so wall time says little."""
     children: dict[int, list[int]] = {}
     ticks: dict[int, int] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
         except OSError:
-            continue  # it has ended
+            continue  # the process has ended
         fields = text.rpartition(")")[2].split()
         pid = int(text.split(" ", 1)[0])
         children.setdefault(int(fields[1]), []).append(pid)
-        ticks[pid] = sum(map(int, fields[11:15]))  # its own, and that of children it waited for
+        ticks[pid] = sum(map(int, fields[11:15]))  # its own time, and that of children it waited for
     found, todo = 0, [os.getpid()]
     while todo:
         pid = todo.pop()
@@ -143,7 +143,7 @@ def tree_cpu_s() -> float:
 
 
 def test_end_to_end(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Path) -> None:
-    """An export becomes tables in Parquet, on two cores: Spark's start is not counted, its jobs are."""
+    """Converts an export to tables in Parquet on two cores: includes Spark's jobs, not its start."""
     cpu_s: list[float] = []
 
     def run() -> dict[str, int]:
@@ -158,7 +158,7 @@ def test_end_to_end(benchmark: Benchmark, spark: Any, events: Path, tmp_path: Pa
 
 
 def test_end_to_end_replay_alone(benchmark: Benchmark, spark: Any, events: Path) -> None:
-    """The same without the tables' files: Spark's jobs read, replay and count the rows."""
+    """Measures the rebuild without the tables' files: Spark's jobs read, replay and count the rows."""
     cpu_s: list[float] = []
 
     def run() -> int:
@@ -176,7 +176,7 @@ def test_end_to_end_replay_alone(benchmark: Benchmark, spark: Any, events: Path)
 
 
 def parts_of(source: ExportSource) -> list[Part]:
-    """Partitions with a million events together, or a little more; all, if there are fewer."""
+    """Selects partitions with about a million events together; all, if there are fewer."""
     found: list[Part] = []
     for part in source.parts():
         if sum(one.end or 0 for one in found) < 1_000_000:
@@ -211,7 +211,7 @@ def count_rows(batches: Iterable[Any]) -> int:
 
 
 def test_split_reading(benchmark: Benchmark, events: Path) -> None:
-    """Parquet to Arrow."""
+    """Measures Parquet to Arrow."""
     source = ExportSource(events)
 
     def run() -> int:
@@ -221,7 +221,7 @@ def test_split_reading(benchmark: Benchmark, events: Path) -> None:
 
 
 def test_split_decode_and_replay(benchmark: Benchmark, batches: dict[tuple[str, int], list[Any]]) -> None:
-    """Arrow to state."""
+    """Measures Arrow to state."""
 
     def run() -> int:
         return sum(rebuild_batches(*place, of_place).state.records for place, of_place in batches.items())
@@ -231,7 +231,7 @@ def test_split_decode_and_replay(benchmark: Benchmark, batches: dict[tuple[str, 
 
 
 def test_split_decode_and_replay_row_by_row(benchmark: Benchmark, batches: dict[tuple[str, int], list[Any]]) -> None:
-    """The same by way of an object a row: what transactions, groups and damage take."""
+    """Measures Arrow to state by an object per row: the path of transactions, groups and damaged records."""
 
     def run() -> int:
         rows = {place: chain.from_iterable(map(from_batch, of_place)) for place, of_place in whole.items()}
@@ -249,13 +249,13 @@ def with_place(batch: Any, topic: str, partition: int) -> Any:
 
 
 def test_split_rows_of_tables(benchmark: Benchmark, states: list[Rebuilt]) -> None:
-    """State to Arrow."""
+    """Measures state to Arrow."""
     found = benchmark(lambda: count_rows(batch for _, batch in all_tables(states)))
     benchmark.extra_info["rows"] = found  # type: ignore[attr-defined]
 
 
 def test_split_files(benchmark: Benchmark, states: list[Rebuilt], tmp_path: Path) -> None:
-    """Tables to Parquet files, durably."""
+    """Measures tables to Parquet files, durably."""
     tables = list(all_tables(states))
     assert benchmark(lambda: sum(one.rows for one in write_tables(tables, tmp_path))) == count_rows(
         b for _, b in tables
@@ -263,7 +263,7 @@ def test_split_files(benchmark: Benchmark, states: list[Rebuilt], tmp_path: Path
 
 
 def test_split_all_of_a_task(benchmark: Benchmark, events: Path, tmp_path: Path) -> None:
-    """Parquet to the tables' Parquet, as a task does it."""
+    """Measures the whole work of a task: Parquet to the tables' Parquet."""
     source = ExportSource(events)
     parts = parts_of(source)
     benchmark.extra_info["events"] = sum(part.end or 0 for part in parts)  # type: ignore[attr-defined]
@@ -271,11 +271,11 @@ def test_split_all_of_a_task(benchmark: Benchmark, events: Path, tmp_path: Path)
     assert sum(one.rows for one in found if one.table == "partitions") == len(parts)
 
 
-# ---- beside it
+# ---- comparisons
 
 
 def test_the_engine_recovers_the_same(benchmark: Benchmark, folder: Path) -> None:
-    """The engine opens the folder: what a restart of the server takes, on one core."""
+    """Measures the engine's open of the folder, like a restart of the server on one core."""
     found: list[int] = []
 
     def run() -> None:
@@ -289,7 +289,7 @@ def test_the_engine_recovers_the_same(benchmark: Benchmark, folder: Path) -> Non
 
 
 def test_pandas_last_of_each_key(benchmark: Benchmark, events: Path) -> None:
-    """The last record of each key by pandas, decoded afterwards. It knows no transactions, nor groups that end."""
+    """Finds the last record of each key with pandas, and decodes it. Ignores transactions and deleted groups."""
 
     def run() -> int:
         files = sorted((events / f"topic={CONSUMER_OFFSETS}").glob("*/*.parquet"))
@@ -306,7 +306,7 @@ def test_pandas_last_of_each_key(benchmark: Benchmark, events: Path) -> None:
 
 
 def test_pandas_replays(benchmark: Benchmark, events: Path) -> None:
-    """Every record decoded and put into a dictionary: what replaying comes to when one writes it oneself."""
+    """Decodes every record and puts it into a dictionary: a simple replay in Python."""
 
     def run() -> int:
         state: dict[tuple[str, str, int], Any] = {}

@@ -1,4 +1,4 @@
-"""From nothing to the first answer: `kcore serve` on a new folder, and an embedded engine."""
+"""The time from the start to the first response: `kcore serve` on a new folder, and an embedded engine."""
 
 from __future__ import annotations
 

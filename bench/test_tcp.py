@@ -1,11 +1,13 @@
-"""Over TCP, one connection with 64 requests under way, against a real `kcore serve` with fsync.
+"""One TCP connection with 64 requests in flight, against a real `kcore serve` with fsync.
 
-The figure is for 64 requests, client included: the client only copies bytes. The baseline is ApiVersions, an answer
-that is never thought about. For requests per second of server CPU see bench/peers/load.
+A figure is for 64 requests and includes the client, which only copies bytes. The baseline is ApiVersions, whose
+response
+is constant. bench/peers/load measures requests per second of server CPU.
 
-The two storms are groups that form at once, a connection for each member; the client's share is in their time, and what
-the server used is listed beside it. Members of the new protocol beat without a pause, and the group does not wait for
-its assignment interval (KIP-1263): with Kafka's default of a second that second is all that there is to see.
+The two storms are groups that form at once, with a connection for each member; their time includes the client's, and
+the
+server's usage is listed separately. Members of the new protocol send heartbeats without a pause, and the group does not
+wait for its assignment interval (KIP-1263): with Kafka's default of a second, that second would dominate.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def joined(server: ServerProcess, group: str) -> tuple[str, int]:
-    """A stable group of one member: its id and generation."""
+    """Creates a stable group of one member; returns its id and generation."""
     with Connection.to(server.bootstrap) as client:
         request = JoinGroupRequest(
             group_id=group,
@@ -101,7 +103,7 @@ def test_heartbeat(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
 
 
 def test_consumer_heartbeat(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
-    """A member at rest says that it lives."""
+    """Measures heartbeats of a member of a stable group."""
     with Connection.to(server.bootstrap) as client:
         request = ConsumerGroupHeartbeatRequest(
             group_id="new-beats",
@@ -129,7 +131,7 @@ def test_fetch_offsets(benchmark: BenchmarkFixture, server: ServerProcess) -> No
 
 
 class Storms:
-    """Groups of one size, one after the other over the same connections."""
+    """Groups of one size, one after another over the same connections."""
 
     def __init__(self, server: ServerProcess, members: int) -> None:
         self.server = server
@@ -139,7 +141,7 @@ class Storms:
         self.cpu_ms: list[float] = []
 
     def run(self, benchmark: BenchmarkFixture, make: Any) -> None:
-        """Measures them; they leave outside of what is measured."""
+        """Measures the groups; members leave outside the measurement."""
 
         def setup() -> tuple[tuple[Any], dict[str, Any]]:
             self.tidy()
@@ -165,7 +167,7 @@ class Storms:
 
 
 def test_consumer_storm(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
-    """50 members of the new protocol share 100 partitions: from the first join to rest."""
+    """Measures 50 members of the new protocol with 100 partitions, from the first join until the group is stable."""
     storms = Storms(server, 50)
     storms.run(benchmark, lambda seats, group: ConsumerStorm(seats, group, "storm", STORM_PARTITIONS))
     assert storms.last.at_rest
@@ -174,7 +176,7 @@ def test_consumer_storm(benchmark: BenchmarkFixture, server: ServerProcess) -> N
 
 
 def test_join_storm(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
-    """100 members of the classic protocol: from the first join to a generation in which all have synced."""
+    """Measures 100 members of the classic protocol, from the first join to a generation in which all have synced."""
     storms = Storms(server, 100)
     storms.run(benchmark, ClassicStorm)
     assert storms.last.at_rest

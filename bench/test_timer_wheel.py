@@ -1,6 +1,6 @@
-"""The timer wheel beside a binary heap with lazy deletion (what `asyncio` and `sched` do), in one run each.
+"""The timer wheel, compared with a binary heap with lazy deletion (as in `asyncio` and `sched`) in the same run.
 
-Every row does COUNT operations a round; `make bench` tells what one of them costs.
+Every row does COUNT operations a round; `make bench` prints the time of one.
 """
 
 import heapq
@@ -14,7 +14,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from kcore_ext.runtime.timer_wheel import TimerWheel
 
-pytestmark = pytest.mark.benchmark(timer=time.process_time)  # others use this machine too
+pytestmark = pytest.mark.benchmark(timer=time.process_time)  # processor time, because the machine is shared
 
 COUNT = 1_000
 SESSIONS = 100_000
@@ -32,7 +32,7 @@ class HeapTimer:
 
 
 class HeapTimers:
-    """The baseline: `heapq` of (deadline, order, timer); a cancelled or moved timer stays until its entry comes up."""
+    """The baseline: `heapq` of (deadline, order, timer); a cancelled or moved timer stays until its entry is due."""
 
     def __init__(self) -> None:
         self.heap: list[tuple[int, int, HeapTimer]] = []
@@ -108,7 +108,7 @@ def test_add_and_fire(benchmark: BenchmarkFixture, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", TIMERS)
 def test_heartbeats_of_100_000_sessions(benchmark: BenchmarkFixture, kind: str) -> None:
-    """COUNT heartbeats a round, in random order over all sessions, with the clock moving along."""
+    """Measures COUNT heartbeats a round, in random order over all sessions, while the clock advances."""
     benchmark.group = "timers: heartbeat of 1 in 100,000 sessions"
     timers = TIMERS[kind]()
     order = list(range(SESSIONS))
@@ -136,7 +136,7 @@ def test_heartbeats_of_100_000_sessions(benchmark: BenchmarkFixture, kind: str) 
         assert len(timers.advance(now_ms)) == 0
         state["next"] = (at + COUNT) % SESSIONS
 
-    # 1,500 rounds = 15 heartbeats of everybody = 75 s, so that old deadlines come up as well
+    # 1,500 rounds = 15 heartbeats of every member = 75 s, so that old deadlines become due as well
     benchmark.extra_info["operations"] = COUNT
     benchmark.pedantic(beat_wheel if kind == "wheel" else beat_heap, rounds=1_500, warmup_rounds=50)
 

@@ -1,4 +1,4 @@
-"""The steps of a transactional id and its record, compiled and plain: what one transaction needs of them."""
+"""The steps of a transactional id and its record, compiled and in the reference implementation, for one transaction."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def plainly() -> None:
 @pytest.mark.parametrize("way", [compiled, plainly])
 @pytest.mark.benchmark(group="steps of a transaction")
 def test_begin_prepare_complete(benchmark: BenchmarkFixture, way: Any) -> None:
-    """Three steps with their checks, and their three records in a batch."""
+    """Measures three steps with their checks, and their three records in a batch."""
     benchmark(way)
 
 

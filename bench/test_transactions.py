@@ -1,8 +1,8 @@
-"""Transactions inside the engine, without a socket: how many a second, what an id weighs, how fast ids come back.
+"""Transactions inside the engine, without a socket: transactions per second, memory per id, and recovery of ids.
 
 A transaction of version 2 is a Produce, with offsets a TxnOffsetCommit too, and an EndTxn; of version 1 it also has an
-AddPartitionsToTxn. Producers do their steps side by side: a round is one step of each of them, and one commit. The
-baseline of a transaction is the same Produce without one.
+AddPartitionsToTxn. Producers run in parallel: a round is one step of each of them, and one commit. The baseline of a
+transaction is the same Produce without a transaction.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ VALUE = b"x" * 100
 
 
 class Node:
-    """An engine, and who produces to it.
+    """An engine and its producers.
 
     Args:
-        log: where it writes.
-        partitions: of the topic.
+        log: the log engine.
+        partitions: the number of the topic's partitions.
     """
 
     def __init__(self, log: Any, partitions: int) -> None:
@@ -68,7 +68,7 @@ class Node:
         self.engine.turn()
 
     def round(self, requests: list[tuple[Any, int]]) -> list[Any]:
-        """One request of each, then the commit; the responses."""
+        """Decides one request of each producer, then commits; returns the responses."""
         engine = self.engine
         engine.now.update()
         answers = [engine.submit(CONTEXTS[version], request) for request, version in requests]
@@ -83,7 +83,7 @@ class Node:
         return [(tid, answer.producer_id, answer.producer_epoch) for tid, answer in zip(ids, answers, strict=True)]
 
     def produce(self, who: tuple[str, int, int], sequence: int, transactional: bool = True) -> ProduceRequest:
-        """A batch to each partition."""
+        """Makes a Produce request with a batch to each partition."""
         tid, producer_id, epoch = who
         data = []
         wall_ms = self.engine.now.wall_ms
@@ -131,7 +131,7 @@ def opened(durability: str, folder: Path) -> Any:
 
 
 def measure(benchmark: BenchmarkFixture, run: Callable[[Any], None], prepare: Callable[[], Any], count: int) -> None:
-    """Rounds of prepared requests; `count` transactions each."""
+    """Measures rounds of prepared requests, with `count` transactions each."""
 
     def setup() -> tuple[tuple[Any], dict[str, Any]]:
         return (prepare(),), {}
@@ -175,7 +175,7 @@ def test_transactions(
     sequence = 0
 
     def prepare() -> list[list[tuple[Any, int]]]:
-        """The rounds of all producers. Version 2 gets a new epoch with each end: what it will be is known."""
+        """Returns the rounds of all producers. In version 2 each end assigns a new epoch, which is predictable."""
         nonlocal identities, sequence
         rounds = []
         for _ in range(turns):
@@ -207,7 +207,7 @@ def test_transactions(
 @pytest.mark.parametrize("durability", ["memory", "fsync"])
 @pytest.mark.benchmark(group="transactions")
 def test_the_same_batches_without_transactions(benchmark: BenchmarkFixture, tmp_path: Path, durability: str) -> None:
-    """The baseline: 50 idempotent producers, a batch each."""
+    """Measures the baseline: 50 idempotent producers with a batch each."""
     node = Node(opened(durability, tmp_path), 1)
     identities = node.init([f"producer-{number}" for number in range(50)])
     sequence = 0
@@ -234,7 +234,7 @@ IDS = 100_000
 
 @pytest.mark.benchmark(group="transactional ids")
 def test_recovery_of_100_000_ids(benchmark: BenchmarkFixture) -> None:
-    """From the log to an active shard; and what an id weighs in memory."""
+    """Measures the load of a log to an active shard, and the memory of an id."""
     log = MemoryLogEngine()
     node = Node(log, 1)
     for first in range(0, IDS, 1000):

@@ -1,4 +1,4 @@
-"""Assignors on their own: an assignment, the moves caused by a join, and a user-defined assignor.
+"""Uses the assignors without a server: an assignment, the moves that a join causes, and a user-defined assignor.
 
 python examples/assignors.py
 """
@@ -11,18 +11,20 @@ from kcore.assignors import GroupAssignment, Member, Topics, arrays, get, load_a
 
 
 class EvenOdd:
-    """An assignor of one's own: one class. Of each topic the first of its readers gets the even partitions, the last
-    one the odd ones."""
+    """A user-defined assignor: the first subscriber of a topic gets its even partitions, the last one its odd
+    partitions.
+    """
 
     name = "even-odd"
 
     def assign(
         self, members: Iterable[Member], topics: Topics, previous: GroupAssignment | None = None
     ) -> dict[str, dict[str | bytes, list[int]]]:
-        """Member id -> topic -> partitions; who is left out gets nothing.
+        """Returns member id -> topic -> partitions; a missing member gets no partitions.
 
-        Members say the names that they subscribe to. In a server's group `topics` has the ids of those that exist, and
-        finds them by name, too; either may stand in the result.
+        Members subscribe by topic name. In a server's group, `topics` has topic ids as keys and finds them by name,
+        too; the
+        result may use either.
         """
         readers: dict[str | bytes, list[str]] = {}
         for member in sorted(members, key=lambda member: member.member_id):
@@ -44,21 +46,22 @@ def main() -> None:
     for member_id, assigned in get("range").assign(members, topics).items():
         print("   ", member_id, dict(assigned))
 
-    # A server-side assignor takes its own result back as `previous`: a join then moves only what it must.
+    # A server-side assignor takes its previous result as `previous`, so that a join moves as few partitions as
+    # possible.
     uniform = get("uniform", "consumer")
     before = uniform.assign(members, topics)
     after = uniform.assign([*members, Member("consumer-3", ["orders", "payments"])], topics, before)
     figures = measure(after, before)
     print(f"uniform: counts {figures.counts}, moved {figures.moved}, changed {after.changed_members(before)}")
 
-    # Two phases of cooperative-sticky: what moves is withheld until its owner has let go (KIP-429).
+    # Two phases of cooperative-sticky: a moving partition is withheld until its owner has revoked it (KIP-429).
     cooperative = get("cooperative-sticky")
     owned = [Member("a", ["orders"], owned={"orders": range(6)}, generation_id=1), Member("b", ["orders"])]
     first = cooperative.assign(owned, topics)
     second = cooperative.assign(owned, topics, first)
     print("cooperative-sticky:", len(first.withheld), "withheld, then", {m: a.size for m, a in second.items()})
 
-    # One line of configuration, as in group.consumer.assignors.
+    # Loads the assignor by one line of configuration, as in group.consumer.assignors.
     found = load_all("uniform,__main__:EvenOdd", "consumer")
     print("own:", found["even-odd"].assign(members, topics).sizes())
 

@@ -1,11 +1,11 @@
-"""Exactly once: copies a topic to another, one transaction a batch, while everything around it is killed.
+"""Copies a topic to another with exactly-once semantics while the server and the copier are killed.
 
-    python examples/exactly_once_copy.py                  the whole demonstration, with a server of its own
-    python examples/exactly_once_copy.py copy HOST:PORT   only the copying, against any Kafka-compatible server
+    python examples/exactly_once_copy.py                  the whole demonstration, with its own server
+    python examples/exactly_once_copy.py copy HOST:PORT   only the copier, against any Kafka-compatible server
 
-The copier consumes records, transforms them, and produces them together with the offsets it has consumed, in one
-transaction (`send_offsets_to_transaction`). The demonstration kills the server and the copier with SIGKILL, again and
-again, at random moments. What a read_committed consumer finds in the end is each record, once, in order.
+The copier consumes records, transforms them, and produces them together with the consumed offsets in one transaction
+per batch (`send_offsets_to_transaction`). The demonstration kills the server and the copier with SIGKILL at random
+moments. At the end, a read_committed consumer must find each record once and in order.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ GROUP = TRANSACTIONAL_ID = "order-checker"
 PARTITIONS = 4
 BATCH = 50
 PATIENCE_S = 60.0
-CALL_S = 4.0  # how long one call of a client may take before everything begins again
+CALL_S = 4.0  # time limit of one client call; afterwards the copier starts over
 
 CLIENT = {
-    # Everything may die at any moment: try again soon.
+    # The server or the copier may be killed at any moment: retry soon.
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
-    # librdkafka 2.16 forgets its brokers when none answers for a moment, and then sometimes waits for ever for one that
-    # it has forgotten. The address does not change here.
+    # librdkafka 2.16 discards broker addresses while no broker responds, and may then wait forever for a discarded one.
+    # The address does not change here.
     "metadata.recovery.strategy": "none",
     "log_level": 0,
 }
@@ -51,7 +51,7 @@ def transform(value: bytes) -> bytes:
 
 def copy(bootstrap: str) -> None:
     """Copies until it is killed; prints the number of records after each commit."""
-    taken: list[object] = []  # partitions that were taken away from the consumer since the last batch
+    taken: list[object] = []  # partitions revoked from the consumer since the last batch
     while True:
         consumer = Consumer(
             CLIENT
@@ -74,7 +74,7 @@ def copy(bootstrap: str) -> None:
             while True:
                 copy_batch(consumer, producer, taken)
         except KafkaException as error:
-            # Fenced, or so long without a server that the transaction is lost: begin again from what is committed.
+            # The producer is fenced, or its transaction timed out: start again from the committed offsets.
             print(f"again: {error}", file=sys.stderr, flush=True)
             consumer.close()
 
@@ -83,7 +83,8 @@ def copy_batch(consumer: Consumer, producer: Producer, taken: list[object]) -> N
     """Copies one batch in one transaction."""
     messages = [message for message in consumer.consume(BATCH, 0.1) if not message.error()]
     if taken:
-        # The group was rebalanced while these came: they, or some, will come again from what is committed.
+        # A rebalance revoked some of these partitions: their records will be delivered again from the committed
+        # offsets.
         taken.clear()
         rewind(consumer)
         return
@@ -129,10 +130,10 @@ def rewind(consumer: Consumer) -> None:
 
 
 class Copier:
-    """A copier in a process of its own.
+    """A copier in its own process.
 
     Attributes:
-        copied: how many records its commits had.
+        copied: the number of records in its commits.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -213,10 +214,10 @@ def all_committed(consumer: Consumer, records: int) -> bool:
 
 
 def demonstrate(records: int, rounds: int, seed: int, data: Path, say: Callable[[str], None] = print) -> None:
-    """Kills the server or the copier `rounds` times while `records` are copied, and checks what came out.
+    """Kills the server or the copier `rounds` times while `records` are copied, and checks the result.
 
     Raises:
-        AssertionError: a record is missing, or there twice, or in the wrong place.
+        AssertionError: a record is missing, duplicated or out of order.
     """
     from kcore.testing import ServerProcess  # noqa: PLC0415 - the copier alone needs no kcore
 

@@ -1,4 +1,4 @@
-"""A test of a session timeout that takes no time: two members join, one stops to beat, the other one gets its work.
+"""Tests a session timeout in virtual time: two members join, one stops its heartbeats, the other gets its partitions.
 
 python examples/manual_clock.py
 """
@@ -15,7 +15,7 @@ SESSION_MS = 45_000
 
 
 def join(engine: kcore.EmbeddedNode, name: str, member_id: str = "") -> Pending:
-    """Begins to join as a client does: first for an id, then with it (KIP-394)."""
+    """Starts a join as a client does: first to get a member id, then with that id (KIP-394)."""
     request = JoinGroupRequest(
         group_id="workers",
         session_timeout_ms=SESSION_MS,
@@ -42,11 +42,11 @@ def main() -> None:
     clock = kcore.ManualClock()
     with kcore.open(clock=clock) as engine:
         joins = [join(engine, "alice"), join(engine, "bob")]
-        engine.advance(6_000)  # group.initial.rebalance.delay.ms, twice: somebody came in the first turn
+        engine.advance(6_000)  # twice group.initial.rebalance.delay.ms, because a member joined in the first period
         alice, bob = (pending.response for pending in joins)
         print(f"generation {alice.generation_id}: {alice.leader.split('-')[0]} leads, both are in")
 
-        for _ in range(4):  # alice beats every 15 s, bob does not
+        for _ in range(4):  # alice sends a heartbeat every 15 s, bob sends none
             engine.advance(15_000)
             print(f"after {clock.monotonic_ms() // 1000:3} s alice hears {beat(engine, alice).name}")
         print(f"bob hears {beat(engine, bob).name}")

@@ -1,4 +1,4 @@
-"""Tests of your own code against a real server, a fresh one for each test, with any Kafka client.
+"""Tests of user code against a real server, a new one for each test, with any Kafka client.
 
 pytest examples/pytest_plugin.py
 """

@@ -1,11 +1,11 @@
-"""Shards of a service, owned like partitions: a virtual topic, ordinary Kafka consumers, and fencing for nothing.
+"""Distributes the shards of a service over its workers, with a virtual topic, Kafka consumers and fencing.
 
-    python examples/virtual_topics.py                       the whole demonstration, with a server of its own
+    python examples/virtual_topics.py                       the whole demonstration, with its own server
     python examples/virtual_topics.py worker HOST:PORT ID   one worker, against any Kafka-compatible server
 
-Twelve shards of accounts are shared by workers that come, go, and freeze. No record is produced anywhere: the topic
-has shards and no data. Each worker counts up the shards it owns, and keeps a shard's count as its committed offset.
-A worker that froze for longer than its session finds its shards taken, and its late write refused.
+Twelve shards of accounts are distributed over workers that join, leave, and freeze. The topic has partitions but no
+data, and no record is produced. Each worker increments the counts of the shards it owns, and stores a shard's count as
+its committed offset. If a worker freezes for longer than its session, its shards move, and its late commit is refused.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ SETTINGS = {
 
 
 def work(bootstrap: str, worker_id: str) -> None:
-    """Counts up the shards it owns until its input ends; says what it owns, and every write that was refused.
+    """Increments the counts of its shards until its input ends; prints the shards it owns and every refused commit.
 
-    A line of input has it freeze in the middle of its work: it knows a shard's count and has not written the next one.
+    A line of input makes it freeze between reading a shard's count and committing the next one.
     """
     with Connection.to(bootstrap) as connection:
         declare_virtual_topic(connection, TOPIC, SHARDS)  # the first worker creates it
@@ -63,7 +63,7 @@ def work(bootstrap: str, worker_id: str) -> None:
     threading.Thread(target=lambda: ([freezing.set() for _ in sys.stdin], ending.set()), daemon=True).start()
     owned: list[int] | None = None
     while not ending.is_set():
-        consumer.poll(0.02)  # only here the client gives lost shards up and joins again: a late write stays late
+        consumer.poll(0.02)  # the client detects lost shards and rejoins only here, so a late write stays late
         mine = consumer.assignment()
         shards = sorted(part.partition for part in mine)
         if shards != owned:
@@ -72,7 +72,7 @@ def work(bootstrap: str, worker_id: str) -> None:
         try:
             for shard in consumer.committed(mine, timeout=10) if mine else []:
                 count = max(shard.offset, 0)
-                time.sleep(WORK_S)  # the work on the shard
+                time.sleep(WORK_S)  # simulates the work on the shard
                 if freezing.is_set():
                     freezing.clear()
                     os.kill(os.getpid(), signal.SIGSTOP)
@@ -91,7 +91,7 @@ def say(**line: object) -> None:
 
 
 class Worker:
-    """A worker process, as the demonstration sees it."""
+    """The demonstration's view of a worker process."""
 
     def __init__(self, bootstrap: str, worker_id: str) -> None:
         self.worker_id = worker_id
@@ -115,7 +115,7 @@ class Worker:
                 self.refused += 1
 
     def freeze(self) -> None:
-        """Has it stop between a read and the write that follows; returns when it stands still."""
+        """Makes the worker stop between a read and the following commit; returns when it has stopped."""
         assert self.process.stdin is not None
         self.process.stdin.write("freeze\n")
         self.process.stdin.flush()
@@ -127,7 +127,7 @@ class Worker:
         os.kill(self.process.pid, number)
 
     def leave(self) -> None:
-        """Ends it as a service is ended: it says goodbye."""
+        """Ends the worker cleanly: it leaves its group."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait(PATIENCE_S)
@@ -143,7 +143,7 @@ def wait(condition: Callable[[], bool], what: str) -> None:
 
 
 def share(workers: Sequence[Worker]) -> None:
-    """Waits until the workers own every shard, each once, and about as many each; shows who has what."""
+    """Waits until each shard has one owner and the workers own about equally many; prints the owners."""
     fewest = SHARDS // len(workers)
 
     def shared() -> bool:
@@ -157,7 +157,7 @@ def share(workers: Sequence[Worker]) -> None:
 
 
 def demonstrate() -> None:
-    """Workers come, one leaves, one freezes, one is killed: every shard always finds one owner."""
+    """Runs the demonstration: workers join, leave, freeze and are killed; every shard always gets one owner."""
     workers: list[Worker] = []
     with ServerProcess(None, SETTINGS) as server:
         try:

@@ -1,7 +1,7 @@
-"""Share out any work without topics: a protocol type of your own, an assignment of your own, Kafka's rebalancing.
+"""Distributes work without topics: a user-defined protocol type and assignment, with Kafka's rebalancing.
 
-Three workers of one process share ten jobs; one leaves, and the other two take over what it had. The group protocol
-carries opaque bytes: what the leader hands out is for the workers to understand.
+Three workers of one process share ten jobs; one leaves, and the other two take over its jobs. The group protocol
+carries opaque bytes: only the workers interpret the leader's assignment.
 
 python examples/work_distribution.py
 """
@@ -25,7 +25,7 @@ GROUP, TYPE, PROTOCOL = "crew", "jobs", "round-robin"
 
 
 class Worker:
-    """One member of the crew; `jobs` contains its current jobs."""
+    """One member of the group; `jobs` contains its current jobs."""
 
     def __init__(self, engine: kcore.EmbeddedNode, name: str) -> None:
         self.engine = engine
@@ -35,19 +35,19 @@ class Worker:
         self.jobs: list[str] = []
 
     def rebalance(self, crew: int) -> None:
-        """Joins, waits for the others and gets its share, until a crew of this size shares the jobs."""
+        """Joins and syncs until `crew` workers share the jobs."""
         while True:
             share = self._share()
             if share is not None and share["crew"] == crew:
                 self.jobs = share["jobs"]
                 return
             while share is not None and not self.must_rebalance():
-                time.sleep(0.01)  # a worker came too late for this generation: its join starts the next one
+                time.sleep(0.01)  # a worker joined too late for this generation: its join starts the next one
 
     def _share(self) -> dict[str, Any] | None:
         """Returns the assignment of one generation; None if the next one has already begun."""
         joined = self._join()
-        while joined.error_code:  # first only an id is given out (KIP-394)
+        while joined.error_code:  # the first response only assigns a member id (KIP-394)
             self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
             joined = self._join()
         self.member_id, self.generation = joined.member_id, joined.generation_id

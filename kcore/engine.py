@@ -28,15 +28,22 @@ from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreErr
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
+from kcore.group.share.services import ShareGroupServices
+from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.process_logging import fields, log_failure
 from kcore.protocol.error_codes import ErrorCode
-from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
+from kcore.share.coordinator import ShareCoordinator, ShareStateTopic
+from kcore.share.local import LocalPersister
+from kcore.share.persister import Persister
+from kcore.share.served_apis import share_state_apis
+from kcore.share.shard import ShareServices, ShareShard
 from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
 from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
 from kcore.transaction.local_markers import LocalMarkers
@@ -105,7 +112,11 @@ class Engine:
         partitions: the partitions of the topics.
         groups: the shards of `__consumer_offsets`.
         consumer_groups: the node's services for consumer groups; `consumer_groups.events` reports their changes.
+        streams_groups: the node's services for streams groups.
+        share_groups: the node's services for share groups.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
+        share: the share coordinator, and the shards of `__share_group_state`.
+        share_persister: the durable state of share partitions, for groups and partition leaders.
         recovery: the statistics of the recovery, as far as shards are loaded.
     """
 
@@ -140,7 +151,7 @@ class Engine:
             slices=self.slices,
             now=self.now,
         )
-        self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid)
+        self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
         self.partitions = Partitions(
             log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
         )
@@ -152,15 +163,20 @@ class Engine:
             raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
         self._finish(CONSUMER_OFFSETS)
         self.consumer_groups = self._consumer_services()
+        self.streams_groups = self._streams_services()
+        self.share_groups = self._share_group_services()
         self.groups: Shards[GroupShard] = self._group_shards()
-        self.topics.listen(GroupTopics(self.groups, self.consumer_groups))
-        self.consumer_groups.metadata.loaded()
-        for index in range(self.groups.partitions):
-            self.groups.load(index, log.node_epoch)
+        self._load_groups()
         self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
-        self._finish("groups and transactions")
+        self.share = ShareCoordinator(self._share_shard, self.pipeline)
+        self.topics.listen(ShareStateTopic(self.share, log.node_epoch))
+        self.share_persister: Persister = LocalPersister(
+            self.share, self.topics, self.control.internal_topics.ensure, self.wheel, self.now
+        )
+        self.share_groups.persister = self.share_persister
+        self._finish("groups, transactions and share state")
         self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
@@ -184,6 +200,34 @@ class Engine:
             settings=self.control.group_configs,
             enabled=lambda: self.topics.feature_level("group.version") > 0,
             pipeline=self.pipeline,
+        )
+
+    def _streams_services(self) -> StreamsServices:
+        return StreamsServices(
+            self.config,
+            self.consumer_groups.metadata,
+            settings=self.control.group_configs,
+            enabled=lambda: self.topics.feature_level("streams.version") > 0,
+            topic_creator=self.control.application_topics,
+        )
+
+    def _load_groups(self) -> None:
+        """Starts to load the group shards, and forwards changes of topics and settings to them."""
+        self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.streams_groups, self.share_groups))
+        self.consumer_groups.metadata.loaded()
+        for index in range(self.groups.partitions):
+            self.groups.load(index, self.log.node_epoch)
+
+    def _share_group_services(self) -> ShareGroupServices:
+        def end_offset(topic: str, index: int) -> int | None:
+            partition = self.partitions.get(topic, index)
+            return None if partition is None else partition.high_watermark
+
+        return ShareGroupServices(
+            self.config,
+            settings=self.control.group_configs,
+            enabled=self.share_groups_enabled,
+            end_offset=end_offset,
         )
 
     @classmethod
@@ -243,8 +287,8 @@ class Engine:
     @property
     def loading(self) -> bool:
         """True while any coordinator is being loaded from its log."""
-        transactions = self.transactions.shards
-        return self.groups.loading or (transactions is not None and transactions.loading)
+        shards = (self.groups, self.transactions.shards, self.share.shards)
+        return any(owned is not None and owned.loading for owned in shards)
 
     def when_loaded(self, callback: Callable[[], None]) -> None:
         """Calls `callback` once the load of every coordinator has succeeded or failed; at once if none is loading."""
@@ -272,7 +316,13 @@ class Engine:
                 index,
                 partition,
                 lambda context: GroupShard(
-                    context, self.config, self.topics, self._new_member_id, consumer=self.consumer_groups
+                    context,
+                    self.config,
+                    self.topics,
+                    self._new_member_id,
+                    consumer=self.consumer_groups,
+                    streams=self.streams_groups,
+                    share=self.share_groups,
                 ),
                 pipeline=self.pipeline,
                 wheel=self.wheel,
@@ -303,6 +353,36 @@ class Engine:
             now=self.now,
             allows_background_commit=False,  # other components read the state of transactions outside its decisions
         )
+
+    def _share_shard(self, index: int) -> Shard[ShareShard]:
+        partition = self.partitions.get(SHARE_GROUP_STATE, index)
+        assert partition is not None, f"{SHARE_GROUP_STATE} was made with partition {index}"
+        services = ShareServices(self.config, self.topics, self.share_groups_enabled, self._prune_share_state)
+        return Shard(
+            SHARE_GROUP_STATE,
+            index,
+            partition,
+            lambda context: ShareShard(context, services),
+            pipeline=self.pipeline,
+            wheel=self.wheel,
+            slices=self.slices,
+            now=self.now,
+        )
+
+    def share_groups_enabled(self) -> bool:
+        """Returns True if the cluster's share.version enables share groups."""
+        return self.topics.feature_level("share.version") > 0
+
+    def _prune_share_state(self, index: int, before_offset: int) -> None:
+        """Deletes the committed records of a partition of `__share_group_state` below an offset."""
+        partition = self.partitions.get(SHARE_GROUP_STATE, index)
+        if partition is not None:
+            partition.delete_before(min(before_offset, partition.high_watermark))
+
+    def _coordinator_shards(self) -> Iterator[Shard[Any]]:
+        """Yields every shard of every coordinator."""
+        for shards in (self.groups, self.transactions.shards, self.share.shards):
+            yield from shards or ()
 
     def _shard_of(self, topic: str, index: int) -> Shard[Any] | None:
         """Returns the shard whose log is this partition of an internal topic, or None."""
@@ -343,7 +423,9 @@ class Engine:
                 internal_topics=INTERNAL_TOPICS,
                 pipeline=self.pipeline,
                 authorizer=self.authorizer,
+                slices=self.slices,
             ),
+            *share_state_apis(self.share, self.topics, self.authorizer),
             *group_apis(
                 self.groups,
                 config=config,
@@ -353,6 +435,8 @@ class Engine:
                 verifier=OffsetsVerifier(self.transactions),
                 authorizer=self.authorizer,
                 consumer=self.consumer_groups,
+                streams=self.streams_groups,
+                share=self.share_groups,
             ),
         ]
         versions = self.control.api_versions()
@@ -366,12 +450,12 @@ class Engine:
 
     def _load_again(self) -> Iterator[None]:
         """Starts to load the shards again whose load failed. Each failure is logged."""
-        for shard in (self.control.shard, *self.groups, *(self.transactions.shards or ())):
+        for shard in (self.control.shard, *self._coordinator_shards()):
             if shard.load_again():
                 yield
 
     def _recovery(self, elapsed_ms: int) -> Recovery:
-        reports = [shard.report for shard in (*self.groups, *(self.transactions.shards or ()))]
+        reports = [shard.report for shard in self._coordinator_shards()]
         return Recovery(
             shards=len(reports),
             records=sum(report.records for report in reports),

@@ -1,4 +1,4 @@
-"""The settings of Hypothesis for all tests."""
+"""Settings of Hypothesis for all tests."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _EVERYWHERE = settings(
 settings.register_profile("test", _EVERYWHERE, derandomize=True)
 """The default: the same examples in every run."""
 settings.register_profile("explore", _EVERYWHERE)
-"""Other examples with each --hypothesis-seed: what `make explore` uses."""
+"""Other examples for each --hypothesis-seed, for `make explore`."""
 settings.load_profile("test")

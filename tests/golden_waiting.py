@@ -1,8 +1,7 @@
-"""Golden scenarios that wait for a part that kcore does not have yet, by the part they wait for."""
+"""Golden scenarios that need a part that kcore does not have yet, by that part."""
 
 ALL_PARTS = {
     "admin/api_versions_list_what_clients_need",
-    "admin/list_groups_of_all_types",
 }
 
 WAITING = ALL_PARTS

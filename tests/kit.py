@@ -1,4 +1,4 @@
-"""Short words for requests that tests send to a whole engine or server, in this process or over a socket."""
+"""Short helpers for requests to a whole engine or server, in this process or over a socket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest
 from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kcore_ext.batch import BatchBuilder, iter_records, split_batches
 
-PRODUCE_VERSION = 9  # the newest versions that speak of topics by name
+PRODUCE_VERSION = 9  # the newest versions that identify topics by name
 FETCH_VERSION = 12
 COMMIT_VERSION = 9
 OFFSETS_VERSION = 9
@@ -43,7 +43,7 @@ class Target(Protocol):
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-    """Waits for what other threads and processes do; the time limit alone depends on the machine."""
+    """Waits for events of other threads and processes; only the time limit depends on the machine."""
     until = time.monotonic() + timeout_s
     while not (value := condition()):
         assert time.monotonic() < until, f"{what} did not happen within {timeout_s} s"
@@ -97,7 +97,7 @@ def fetch(
 
 
 def read_all(target: Target, topic: str, partition: int = 0) -> list[tuple[int, bytes | None]]:
-    """(offset, value) of everything in a partition."""
+    """Reads (offset, value) of all records in a partition."""
     found: list[tuple[int, bytes | None]] = []
     while True:
         offset = found[-1][0] + 1 if found else 0
@@ -136,7 +136,7 @@ def commit(
 
 
 def committed(target: Target, group: str) -> dict[tuple[str, int], int]:
-    """Every committed offset of a group."""
+    """Returns every committed offset of a group."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     (answer,) = target.send(request, OFFSETS_VERSION).groups
     assert answer.error_code == 0, answer
@@ -196,7 +196,7 @@ def leave(group: str, member: str) -> LeaveGroupRequest:
 
 
 def new_member(target: Target, group: str, **options: Any) -> str:
-    """A member id, as a client gets one before it joins (KIP-394)."""
+    """Requests a member id, as a client does before it joins (KIP-394)."""
     response = target.send(join(group, **options))
     assert response.error_code == 79, response  # MEMBER_ID_REQUIRED
     return str(response.member_id)

@@ -1,7 +1,7 @@
-"""The seed of tests that draw at random outside of Hypothesis.
+"""The seed of random tests outside of Hypothesis.
 
-It is the same in every run, so that a run repeats the one before. `make explore` sets KCORE_SEED to other seeds and
-runs the tests that are marked `seeded`.
+It is constant, so that runs are reproducible. `make explore` sets KCORE_SEED to other seeds and runs the tests that are
+marked `seeded`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""APIs are made when they are first asked for; what would have failed at the start fails here."""
+"""APIs are constructed at their first use; errors that would have occurred at the start are found here."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def engine() -> Any:
     made.close()
 
 
-def test_every_api_can_be_made_and_is_what_its_table_says(engine: Engine) -> None:
-    """The versions that clients are told before an API is made are those of its class."""
+def test_every_api_can_be_constructed_and_agrees_with_its_table(engine: Engine) -> None:
+    """The versions in ApiVersions, listed before an API is constructed, are those of its class."""
     told = {key: versions for package in PACKAGES for key, versions in package.VERSIONS.items()}
     assert {ApiKey(key): (api.key, api.versions) for key, api in engine.apis.items()} == {
         key: (key, versions) for key, versions in told.items()
@@ -40,7 +40,7 @@ def test_every_api_can_be_made_and_is_what_its_table_says(engine: Engine) -> Non
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 def test_every_class_of_a_package_is_found_by_its_name(package: ModuleType) -> None:
-    """A file that serves an API of its own is reached through its package, under the name of its class."""
+    """A file with one API is reached through its package, under the name of its class."""
     found = 0
     assert package.__file__ is not None
     for file in Path(package.__file__).parent.glob("*.py"):
@@ -57,12 +57,12 @@ def test_every_class_of_a_package_is_found_by_its_name(package: ModuleType) -> N
 
 
 @pytest.mark.parametrize("name", ["AbsentApi", "absent", "HeartbeatApiApi"])
-def test_a_name_that_is_no_api_is_an_attribute_error(name: str) -> None:
+def test_an_unknown_name_is_an_attribute_error(name: str) -> None:
     with pytest.raises(AttributeError, match=f"module 'kcore.group.apis' has no attribute '{name}'"):
         getattr(kcore.group.apis, name)
 
 
-def test_an_api_is_made_once_and_only_when_it_is_asked_for(engine: Engine) -> None:
+def test_an_api_is_constructed_once_and_at_its_first_use_only(engine: Engine) -> None:
     assert engine.apis.made == {}
     assert ApiKey.HEARTBEAT in engine.apis
     assert 4_711 not in engine.apis
@@ -74,7 +74,7 @@ def test_an_api_is_made_once_and_only_when_it_is_asked_for(engine: Engine) -> No
     assert engine.apis.made == {ApiKey.HEARTBEAT: beat}
 
 
-def test_an_api_that_is_not_what_was_announced_is_a_bug() -> None:
+def test_an_api_of_another_class_than_announced_is_a_bug() -> None:
     api = import_module("kcore.group.apis.leave_group").LeaveGroupApi(None, None)
     for key, versions in ((ApiKey.LEAVE_GROUP, (0, 3)), (ApiKey.JOIN_GROUP, api.versions)):
         with pytest.raises(AssertionError, match="is not"):
@@ -83,7 +83,7 @@ def test_an_api_that_is_not_what_was_announced_is_a_bug() -> None:
 
 
 def test_an_engine_starts_without_its_apis(tmp_path: Path) -> None:
-    """Nothing that a start imports brings the APIs along: that would undo what they are deferred for."""
+    """No import of a start imports the APIs: otherwise deferring them would save nothing."""
     script = f"""
 import sys
 import kcore, kcore.server.server, kcore.cli.serve
@@ -94,8 +94,8 @@ with kcore.open({str(tmp_path / "data")!r}):
     assert done.stdout.split() == ["kcore.broker.apis.api_versions", "kcore.transaction.apis.init_producer_id"]
 
 
-def test_an_api_that_lacks_something_says_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file is there: that one of its own imports is not found must not look like a wrong name."""
+def test_an_api_with_a_missing_import_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file exists: a missing import inside it must not look like an unknown API."""
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "heartbeat.py").write_text("import absent_library\n")
     monkeypatch.syspath_prepend(tmp_path)

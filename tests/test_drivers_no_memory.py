@@ -1,4 +1,6 @@
-"""The event loop's driver where a step of its own finds no memory: no round stays open, and nothing waits for ever."""
+"""The event loop's driver when one of its own steps runs out of memory: no round stays open, no request waits
+forever.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.kit import commit
 
 
 class FailsOnce:
-    """A function whose first calls raise, and that then does what it always did."""
+    """A function whose first calls raise, and which then works as before."""
 
     def __init__(self, function: Any, error: BaseException, times: int = 1) -> None:
         self.function = function
@@ -29,7 +31,7 @@ class FailsOnce:
 
 
 async def codes(node: Node, *groups: str) -> list[int]:
-    """Commits an offset in each group; the error codes."""
+    """Commits an offset in each group; returns the error codes."""
     answers = await asyncio.wait_for(
         asyncio.gather(*(node.send(commit(group, {("t", 0): 5}), 9) for group in groups)), LONG_S
     )
@@ -63,7 +65,7 @@ async def test_a_commit_that_finds_no_memory_before_it_takes_the_round_is_repeat
     node.close()
 
 
-async def test_a_round_that_cannot_be_handed_to_the_thread_is_written_in_place(
+async def test_a_round_that_cannot_be_passed_to_the_thread_is_committed_inline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node = Node()
@@ -127,7 +129,7 @@ class _ClockFailsOnce:
         return getattr(self._now, name)
 
 
-async def test_a_round_that_stays_unsettled_breaks_the_engine_and_tells_its_owner(
+async def test_a_round_that_cannot_be_resolved_breaks_the_engine_and_notifies_its_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node = Node()
@@ -147,7 +149,7 @@ async def test_a_round_that_stays_unsettled_breaks_the_engine_and_tells_its_owne
     node.close()
 
 
-async def test_a_call_from_within_the_loop_s_engine_is_refused() -> None:
+async def test_a_call_from_inside_the_engines_loop_is_refused() -> None:
     node = Node()
     await node.begin()
     raised: list[BaseException] = []

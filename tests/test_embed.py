@@ -1,4 +1,4 @@
-"""The engine in one's own process: both faces, virtual time, threads, several engines, folders that do not open."""
+"""The embedded engine: both APIs, virtual time, threads, several engines, folders that cannot be opened."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SMALL = {**QUICK, "offsets.topic.num.partitions": "3"}
 
 
 def state_of(engine: kcore.EmbeddedNode) -> dict[str, Any]:
-    """Everything that a client can see of the groups, offsets and records."""
+    """Returns all client-visible state of the groups, offsets and records."""
     groups = sorted(group.group_id for group in engine.send(ListGroupsRequest()).groups)
     return {
         "groups": engine.send(DescribeGroupsRequest(groups=groups), 5).groups if groups else [],
@@ -66,7 +66,7 @@ def populate(engine: kcore.EmbeddedNode) -> None:
 # ---- opening and closing
 
 
-def test_an_engine_that_is_opened_again_shows_the_same_state(tmp_path: Path) -> None:
+def test_a_reopened_engine_has_the_same_state(tmp_path: Path) -> None:
     with kcore.open(tmp_path / "data", config=SMALL) as engine:
         populate(engine)
         before = state_of(engine)
@@ -79,14 +79,14 @@ def test_an_engine_that_is_opened_again_shows_the_same_state(tmp_path: Path) -> 
         assert recovery.records >= 3
 
 
-def test_without_a_path_nothing_is_kept() -> None:
+def test_without_a_path_no_state_survives() -> None:
     with kcore.open(config=SMALL) as engine:
         populate(engine)
     with kcore.open(config=SMALL) as engine:
         assert engine.send(ListGroupsRequest()).groups == []
 
 
-async def test_the_same_on_a_loop(tmp_path: Path) -> None:
+async def test_an_engine_on_a_loop_keeps_its_state(tmp_path: Path) -> None:
     async with kcore.open_async(tmp_path / "data", config=SMALL) as engine:
         assert (await engine.send(create("t"))).topics[0].error_code == 0
         answers = await asyncio.gather(*(engine.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(50)))
@@ -96,7 +96,7 @@ async def test_the_same_on_a_loop(tmp_path: Path) -> None:
         assert [committed(again, f"g{n}") for n in range(50)] == [{("t", 0): n} for n in range(50)]
 
 
-async def test_a_cancelled_await_does_not_take_the_request_back() -> None:
+async def test_a_cancelled_await_does_not_cancel_the_request() -> None:
     async with kcore.open_async(config=SMALL) as engine:
         await engine.send(create("t"))
         task = asyncio.ensure_future(engine.send(commit("g", {("t", 0): 5}), 9))
@@ -108,7 +108,7 @@ async def test_a_cancelled_await_does_not_take_the_request_back() -> None:
         assert [group.group_id for group in groups.groups] == ["g"]
 
 
-async def test_a_poll_on_a_loop_is_answered_by_a_produce() -> None:
+async def test_a_produce_completes_a_poll_on_a_loop() -> None:
     async with kcore.open_async(config=SMALL) as engine:
         await engine.send(create("t"))
         poll = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
@@ -118,8 +118,8 @@ async def test_a_poll_on_a_loop_is_answered_by_a_produce() -> None:
         assert (await asyncio.wait_for(poll, 10)).responses[0].partitions[0].high_watermark == 1
 
 
-def test_several_engines_live_in_one_process(tmp_path: Path) -> None:
-    """Also those that were opened with one and the same Config: each has its own folder and settings."""
+def test_several_engines_run_in_one_process(tmp_path: Path) -> None:
+    """Engines opened with the same Config have their own folders and settings, too."""
     config = kcore.Config.of(SMALL)
     first, second = kcore.open(tmp_path / "a", config=config), kcore.open(tmp_path / "b", config=config)
     with first as a, second as b, kcore.open(config=config) as c:
@@ -135,7 +135,7 @@ def test_several_engines_live_in_one_process(tmp_path: Path) -> None:
     assert config.kcore_data_dir == ""
 
 
-def test_what_an_engine_does_not_serve_is_refused_by_name() -> None:
+def test_the_error_for_an_unserved_api_names_it() -> None:
     with kcore.open(config=SMALL) as engine:
         if AddPartitionsToTxnRequest.API_KEY not in engine.engine.apis:
             with pytest.raises(KcoreError, match="AddPartitionsToTxnRequest is not served"):
@@ -143,7 +143,7 @@ def test_what_an_engine_does_not_serve_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 11, 99, -1])
-def test_a_version_that_is_not_served_is_refused(version: int) -> None:
+def test_an_unserved_version_is_refused(version: int) -> None:
     with kcore.open(config=SMALL) as engine:
         for _ in range(2):
             with pytest.raises(
@@ -162,7 +162,7 @@ def test_a_version_that_is_not_served_is_refused(version: int) -> None:
         (MetadataRequest, "the class MetadataRequest"),
     ],
 )
-async def test_what_is_no_request_is_refused(sent: Any, found: str) -> None:
+async def test_objects_other_than_requests_are_refused(sent: Any, found: str) -> None:
     with kcore.open(config=SMALL) as engine:
         for _ in range(2):
             with pytest.raises(TypeError, match=f"^expected a request message, got {found}$"):
@@ -183,7 +183,7 @@ async def test_a_node_is_usable_at_once_and_without_a_with_block() -> None:
     await other.close()
 
 
-def test_embedded_clients_do_not_create_topics_by_asking_unless_allowed() -> None:
+def test_metadata_requests_of_embedded_clients_create_no_topics_unless_allowed() -> None:
     with kcore.open(config={**SMALL, "auto.create.topics.enable": "false"}) as engine:
         answer = engine.send(MetadataRequest(topics=[Asked(name="t")]))
         assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -200,20 +200,20 @@ def test_a_folder_that_is_open_is_refused(tmp_path: Path) -> None:
         assert engine.engine.recovery.topics == 1
 
 
-def test_a_folder_that_is_not_there_is_not_made_if_it_must_not_be(tmp_path: Path) -> None:
+def test_a_missing_folder_is_not_created_if_the_caller_forbids_it(tmp_path: Path) -> None:
     with pytest.raises(DataFolderError, match="no kcore data folder"), kcore.open(tmp_path / "no", create=False):
         pass
     assert not (tmp_path / "no").exists()
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_program_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(DataFolderError, match="not a kcore data folder, and not empty"), kcore.open(tmp_path):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_damaged_folder_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_damaged_folder_is_refused_and_stays_unchanged(tmp_path: Path) -> None:
     with kcore.open(tmp_path / "data", config=SMALL) as engine:
         populate(engine)
     file = tmp_path / "data" / "data.mdb"
@@ -238,7 +238,7 @@ def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_an_engine_that_cannot_be_made_gives_its_folder_back(tmp_path: Path) -> None:
+def test_a_failing_open_closes_the_folder(tmp_path: Path) -> None:
     with kcore.open(tmp_path / "data", config=SMALL):
         pass
     with pytest.raises(ConfigError, match="belongs to cluster"):
@@ -247,7 +247,7 @@ def test_an_engine_that_cannot_be_made_gives_its_folder_back(tmp_path: Path) -> 
         pass
 
 
-def test_settings_are_checked_when_it_is_opened() -> None:
+def test_settings_are_checked_at_the_open() -> None:
     with pytest.raises(ConfigError, match=r"group\.max\.size='0' is out of range; valid: a whole number in 1\.\."):
         kcore.open(config={"group.max.size": "0"})
     with pytest.raises(ConfigError, match=r"did you mean 'group\.max\.size'"):
@@ -264,7 +264,7 @@ def pending(answer: Any) -> Pending:
     return answer
 
 
-def test_two_members_join_beat_and_expire_in_virtual_time() -> None:
+def test_two_members_join_send_heartbeats_and_expire_in_virtual_time() -> None:
     clock = kcore.ManualClock()
     settings = {"group.initial.rebalance.delay.ms": "3000", "offsets.topic.num.partitions": "1"}
     with kcore.open(config=settings, clock=clock) as engine:
@@ -285,7 +285,7 @@ def test_two_members_join_beat_and_expire_in_virtual_time() -> None:
             assert engine.send(heartbeat("g", ids[0], 1)).error_code == ErrorCode.NONE
             engine.advance(4_000)
         assert engine.send(heartbeat("g", ids[0], 1)).error_code == ErrorCode.NONE
-        engine.advance(2_000)  # ten seconds after the second one's last beat, and two after the first one's
+        engine.advance(2_000)  # ten seconds after the second one's last heartbeat, and two after the first one's
         assert engine.send(heartbeat("g", ids[0], 1)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
         assert engine.send(heartbeat("g", ids[1], 1)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         alone = engine.send(join("g", ids[0]))
@@ -296,7 +296,7 @@ def test_two_members_join_beat_and_expire_in_virtual_time() -> None:
         assert clock.monotonic_ms() == 6_000 + 12_000 + 2_000 + 10_000
 
 
-async def test_virtual_time_on_a_loop() -> None:
+async def test_virtual_time_works_on_a_loop() -> None:
     clock = kcore.ManualClock()
     async with kcore.open_async(config={"offsets.topic.num.partitions": "1"}, clock=clock) as engine:
         member = (await engine.send(join("g"))).member_id
@@ -306,7 +306,7 @@ async def test_virtual_time_on_a_loop() -> None:
         assert (await joined).generation_id == 1
 
 
-def test_offsets_expire_after_a_week_at_once() -> None:
+def test_a_jump_of_a_week_expires_offsets_at_once() -> None:
     clock = kcore.ManualClock()
     with kcore.open(config=SMALL, clock=clock) as engine:
         make_topic(engine, "t")
@@ -317,7 +317,7 @@ def test_offsets_expire_after_a_week_at_once() -> None:
         assert committed(engine, "g") == {}
 
 
-def test_only_a_manual_clock_can_be_moved() -> None:
+def test_only_a_manual_clock_can_be_advanced() -> None:
     with kcore.open(config=SMALL) as engine, pytest.raises(TypeError, match="ManualClock"):
         engine.advance(1)
     with pytest.raises(ValueError, match="cannot go back"):
@@ -327,8 +327,8 @@ def test_only_a_manual_clock_can_be_moved() -> None:
 # ---- threads
 
 
-def test_threads_share_a_group_and_answer_each_other() -> None:
-    """Every join is parked until the last one came, every sync until the leader's."""
+def test_requests_of_threads_complete_each_other() -> None:
+    """Every join is parked until the last one, every sync until the leader's."""
     count, failures, assigned = 8, [], {}
     with kcore.open(config={**SMALL, "group.initial.rebalance.delay.ms": "100"}) as engine:
 
@@ -349,13 +349,13 @@ def test_threads_share_a_group_and_answer_each_other() -> None:
             thread.join(60)
         assert failures == []
         assert len(assigned) == count
-        # A member that came too late for the first generation is told to rebalance; nobody is told another's share.
+        # A member that is too late for the first generation must rebalance; no member gets another one's share.
         for member, (code, share) in assigned.items():
             assert (code, share) == (0, member.encode()) or code in (22, 27), (code, share)
         assert any(code == 0 for code, _ in assigned.values())
 
 
-def test_threads_that_only_write_do_not_disturb_each_other() -> None:
+def test_writing_threads_do_not_affect_each_other() -> None:
     with kcore.open(config=SMALL) as engine:
         make_topic(engine, "t")
 
@@ -371,8 +371,8 @@ def test_threads_that_only_write_do_not_disturb_each_other() -> None:
         assert [committed(engine, f"g{n}") for n in range(6)] == [{("t", 0): 99}] * 6
 
 
-def test_a_timeout_of_the_caller_leaves_the_operation_alone() -> None:
-    """The join goes on: its member is in the group when the rebalance ends."""
+def test_a_timeout_of_the_caller_does_not_end_the_operation() -> None:
+    """The join continues: its member is in the group when the rebalance ends."""
     with kcore.open(config=SMALL) as engine:
         first, _ = stable_alone(engine, "g", rebalance_ms=60_000, session_ms=60_000)
         second = new_member(engine, "g", session_ms=60_000)
@@ -383,7 +383,7 @@ def test_a_timeout_of_the_caller_leaves_the_operation_alone() -> None:
         assert sorted(member.member_id for member in joined.members) == sorted([first, second])
 
 
-def test_a_parked_join_is_answered_when_the_other_member_leaves() -> None:
+def test_a_leaving_member_completes_a_parked_join() -> None:
     with kcore.open(config=SMALL) as engine:
         first, _ = stable_alone(engine, "g", session_ms=60_000)
         second = new_member(engine, "g", session_ms=60_000)

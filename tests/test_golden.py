@@ -1,4 +1,4 @@
-"""A real `kcore serve` answers and writes what Apache Kafka 4.3.1 answered and wrote, request by request."""
+"""A real `kcore serve` sends and writes the same as Apache Kafka 4.3.1, request by request."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.golden_waiting import WAITING
 
 GOLDEN = Path(__file__).parent / "golden"
 
-AREAS = {  # area -> the settings that its server needs: server-NAME.properties
+AREAS = {  # area -> its server settings: server-NAME.properties
     "admin": "",
     "admin_edge": "edge",
     "classic": "",
@@ -25,6 +25,7 @@ AREAS = {  # area -> the settings that its server needs: server-NAME.properties
     "migration": "",
     "offsets": "",
     "offsets_expiry": "expiry",
+    "streams": "",
     "transactions": "",
     "transactions_timers": "timers",
     "wire": "",
@@ -32,8 +33,9 @@ AREAS = {  # area -> the settings that its server needs: server-NAME.properties
 
 
 SCRIPTED_PRODUCER_IDS = range(10)
-"""Ids that scripts name without having got them. Several scripts run at a time, so any may be given out in any of them:
-these are given out before, or an answer would seem to repeat what a script made up."""
+"""Ids that scripts use without having got them. Several scripts run concurrently, so any of these could be allocated
+in any of them. They are allocated first, so that a response never seems to repeat an invented id.
+"""
 
 
 def use_up_scripted_ids(bootstrap: str) -> None:
@@ -44,13 +46,13 @@ def use_up_scripted_ids(bootstrap: str) -> None:
 
 
 RETRIES = 2
-"""How often a scenario is tried alone. Sessions of a second run out on a machine with more to do than six scenarios."""
+"""The number of repetitions of a scenario alone. Sessions of one second expire on a machine with other load."""
 
 
 def check(
     bootstrap: str, settings: str, jobs: int, *scenarios: str
 ) -> tuple[subprocess.CompletedProcess[str], set[str], set[str]]:
-    """Runs areas or single scenarios; returns the process, and the names of those that passed and that failed."""
+    """Runs areas or single scenarios; returns the process, and the names of the passed and failed ones."""
     command = [sys.executable, str(GOLDEN / "golden.py"), "check", "--bootstrap", bootstrap, "--settings", settings]
     run = subprocess.run([*command, "--jobs", str(jobs), *scenarios], capture_output=True, text=True, check=False)
     lines = [line.split() for line in run.stdout.splitlines() if line.startswith(("ok ", "FAIL "))]
@@ -59,9 +61,10 @@ def check(
 
 @pytest.mark.parametrize("area", sorted(AREAS))
 @pytest.mark.timeout(600)
-def test_area_is_answered_as_kafka_does(area: str, tmp_path: Path) -> None:
-    """Every scenario of the area, several at a time (most of them only wait), but for those that wait for a part
-    that kcore does not have yet; these must still fail, or they belong off the list."""
+def test_responses_of_an_area_equal_kafkas(area: str, tmp_path: Path) -> None:
+    """Runs every scenario of the area, several concurrently (most of them only wait). Those that need a part that kcore
+    does not have yet must still fail, or else leave the list.
+    """
     settings = AREAS[area]
     properties = GOLDEN / f"server{'-' if settings else ''}{settings}.properties"
     with ServerProcess(tmp_path / "data", config_file=properties, stderr=tmp_path / "server.log") as server:

@@ -2,7 +2,7 @@
 
     python -m tools.explore --seconds 600                       every file with property tests, in turn
     python -m tools.explore --seconds 60 tests/log tests/group  only these
-    python -m tools.explore --seconds 60 --seed 7               the seeds that seed 7 leads to
+    python -m tools.explore --seconds 60 --seed 7               the runs derived from seed 7
 
 `make test` runs the same tests with the same examples each time. Here each run of a file has a seed of its own, for
 Hypothesis and for the tests marked `seeded`. A failure is printed with the smallest example that Hypothesis found and
@@ -26,9 +26,9 @@ PROPERTY_TEST = re.compile(
     r"^from hypothesis\b|^import hypothesis\b|strategies import .*\bexamples\b|mark\.seeded\b", re.M
 )
 SELECTED = "(hypothesis or seeded) and not spark"
-NO_TESTS = 5  # pytest's exit status if nothing was selected
-GRACE_S = 60.0  # how long the last run may go on when the time is over
-SHOWN_LINES = 120  # of a failure; pytest prints the examples at the end
+NO_TESTS = 5  # pytest's exit status if no test was selected
+GRACE_S = 60.0  # extra time for the last run when the time is over
+SHOWN_LINES = 120  # lines of a failure; pytest prints the examples at the end
 
 
 def property_tests(paths: list[Path]) -> list[Path]:
@@ -51,7 +51,7 @@ def run(file: Path, seed: int, timeout_s: float) -> tuple[int | None, str]:
     """Runs one file with one seed.
 
     Returns:
-        (exit status of pytest, its output). The status is None if the time was over first: that is no failure.
+        (exit status of pytest, its output). The status is None if the time ran out first, which is no failure.
     """
     environment = {**os.environ, "KCORE_SEED": str(seed)}
     try:
@@ -108,7 +108,7 @@ def explore(files: list[Path], seconds: float, seed: int) -> int:
 
 
 def main() -> int:
-    """Explores; 1 if any run failed, 2 if there is nothing to run."""
+    """Explores; returns 1 if any run failed, 2 if there is no test to run."""
     parser = argparse.ArgumentParser(description="Runs the property tests with random seeds until the time is over.")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

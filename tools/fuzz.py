@@ -2,10 +2,10 @@
 
     python -m tools.fuzz --seconds 30                      every target in turn, from a new seed
     python -m tools.fuzz --count 500 --seed 7              500 inputs per target; a seed always gives the same ones
-    python -m tools.fuzz --replay tests/fuzz/corpus/x.hex  one input (the file's name says for which target)
+    python -m tools.fuzz --replay tests/fuzz/corpus/x.hex  one input (the file's name contains its target)
 
-Inputs run in a process of their own, one after the other. One that raises, crashes the process, takes too long or too
-much memory is made as small as possible, printed as hex together with the seed, and written to a file.
+Inputs run one after another in a child process. If an input raises, crashes the process, or takes too much time or
+memory, the tool minimises it, prints it as hex with the seed, and writes it to a file.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tools.fuzzing.targets import TARGETS, Target
 from tools.fuzzing.values import mutated
 
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "fuzz" / "corpus"
-SANITIZED = bool(os.environ.get("KCORE_SANITIZE"))  # the build has sanitizers: slower, with more memory beside its own
-INPUT_S = 50.0 if SANITIZED else 5.0  # how long one input may take
-MEMORY_BYTES = (512 if SANITIZED else 64) << 20  # how much more memory than ever before one input may take
+SANITIZED = bool(os.environ.get("KCORE_SANITIZE"))  # a sanitizer build: slower, and it uses additional memory
+INPUT_S = 50.0 if SANITIZED else 5.0  # time limit of one input
+MEMORY_BYTES = (512 if SANITIZED else 64) << 20  # limit by which one input may raise the peak memory
 MAX_INPUT_BYTES = 1 << 20
 SHRINK_TRIES = 400
-KEPT = 64  # inputs of a target that others are mixed with
+KEPT = 64  # inputs of a target kept for mixing with others
 
 
 class TooLongError(Exception):
@@ -45,8 +45,10 @@ def _alarm(*_: object) -> None:
 
 
 def _forget_peak() -> None:
-    """Takes the peak of this process's memory back to what it has now, where the system can: a peak of long ago, or of
-    the process that this one was forked from, would hide what an input takes."""
+    """Resets the process's peak memory to its present memory, on systems that support it.
+
+    An older peak, or one inherited by the fork, would hide the memory that an input takes.
+    """
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
@@ -109,7 +111,7 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
         status = 1
         try:
             signal.signal(signal.SIGALRM, _alarm)
-            if not SANITIZED:  # AddressSanitizer reserves terabytes of addresses
+            if not SANITIZED:  # AddressSanitizer reserves terabytes of address space
                 limit = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 + (4 << 30)
                 resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
             work(shared)
@@ -125,7 +127,7 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
             break
         if shared.number != last:
             last, since = shared.number, time.monotonic()
-        elif time.monotonic() - since > 4 * INPUT_S:  # not even the alarm got through
+        elif time.monotonic() - since > 4 * INPUT_S:  # the alarm was not delivered either
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return shared, "Hang"
@@ -184,7 +186,7 @@ def smallest(name: str, data: bytes, wrong: str) -> bytes:
         return found is not None and found.partition(":")[0] == kind
 
     if not still(data):
-        return data  # it depends on what came before it
+        return data  # the failure depends on earlier inputs
     size = len(data) // 2
     while size and tries < SHRINK_TRIES:
         at = 0

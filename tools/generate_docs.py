@@ -1,7 +1,7 @@
-"""Writes the documents that follow from the code, or checks that they are up to date.
+"""Writes the documents derived from the code, or checks that they are up to date.
 
-python tools/generate_docs.py            writes those of docs/*.md that `DOCUMENTS` names
-python tools/generate_docs.py --check    says which are stale, and fails if any is
+python tools/generate_docs.py            writes the files of docs/ listed in `DOCUMENTS`
+python tools/generate_docs.py --check    prints the stale ones, and fails if there are any
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from kcore.config.node import Config
 from kcore.engine import Engine
 from kcore.group.classic.states import STATES
 from kcore.group.consumer.states import RECONCILIATION
+from kcore.group.share.states import PHASES
+from kcore.group.share.states import TRANSITIONS as SHARE_TRANSITIONS
 from kcore.protocol.api_keys import ApiKey, response_class
 from kcore.runtime.shard import TRANSITIONS
 from kcore.server.observe import METRICS
@@ -28,7 +30,7 @@ from kcore.spark.audit.kinds import KINDS
 from kcore.transaction.states import EMPTY, NAMES, PREVIOUS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-HELP_PYTHON = (3, 11)  # argparse words its help a little differently in each Python
+HELP_PYTHON = (3, 11)  # the wording of argparse's help differs between Python versions
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
 
 
@@ -49,7 +51,7 @@ def apis() -> str:
         try:
             known = response_class(key)
         except KeyError:
-            continue  # for brokers and controllers among themselves
+            continue  # APIs between brokers and controllers
         kafka = f"{known.MIN_VERSION}–{known.MAX_VERSION}"
         if api is None:
             lines.append(f"| {int(key)} | {name} | – | {kafka} | not served yet |")
@@ -111,7 +113,10 @@ def states() -> str:
     for situation, step in RECONCILIATION.items():
         told = ["yes" if fact else "no" for fact in situation[1:]]
         lines.append(f"| {situation.state.name} | {' | '.join(told)} | {step.value} |")
-    lines += ["", *_diagram("Transactions", NAMES[EMPTY], transactions), *_diagram("Shards", "initial", shards)]
+    share = [(state.value, target.value) for state, targets in SHARE_TRANSITIONS.items() for target in targets]
+    phases = [(phase.value, target.value) for phase, targets in PHASES.items() for target in targets]
+    lines += ["", *_diagram("Share groups", "Empty", share), *_diagram("State of a share partition", "absent", phases)]
+    lines += [*_diagram("Transactions", NAMES[EMPTY], transactions), *_diagram("Shards", "initial", shards)]
     lines += _members("Members of classic groups: the client side", CLASSIC, ClassicState.UNJOINED)
     lines += _members("Members of consumer groups: the client side", CONSUMER, ConsumerState.UNSUBSCRIBED)
     return "\n".join(lines).rstrip() + "\n"
@@ -196,5 +201,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os.environ["COLUMNS"] = "100"  # argparse folds help at the terminal's width
+    os.environ["COLUMNS"] = "100"  # argparse wraps help at the terminal's width
     sys.exit(main())

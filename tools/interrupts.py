@@ -1,15 +1,18 @@
 """Interrupts an embedded engine with real signals: `python -m tools.interrupts --count 10000`.
 
-A timer raises `KeyboardInterrupt` in the main thread at random moments of `send`, `open` and `close`. After each one
-the workload goes on: the engine works, or refuses everything until it is opened again. Every acknowledged write must be
-there, in memory and in the reopened folder. Prints a table of outcomes; exits with 1 if anything is wrong.
+A timer raises `KeyboardInterrupt` in the main thread at random moments of `send`, `open` and `close`. Afterwards the
+engine must either work, or refuse all requests until it is reopened. Every acknowledged write must be present, in
+memory and in the reopened folder. Prints a table of outcomes; exits with 1 if a check fails. A new
+folder begins every few hundred interrupts, because a longer log only makes each opening slower.
 """
 
 from __future__ import annotations
 
 import argparse
 import faulthandler
+import logging
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -22,9 +25,12 @@ import kcore
 from kcore.errors import EngineInterruptedError
 from tools.interrupting.ledger import SETTINGS, Ledger, RefusedError
 
-CHECK_EVERY = 200
+CHECK_EVERY = 100
+FOLDER_EVERY = 200
+WATCH_EVERY = 10
+"""Actions after which the watch for hangs starts anew, which takes several milliseconds."""
 LONGEST_S = {"send": 0.0015, "open": 0.03, "close": 0.003}
-"""The timer fires within this after an action has begun: some interrupts come behind it, and do not count."""
+"""The timer fires at most this long after an action began. Interrupts after the end of the action do not count."""
 HANG_S = 60
 
 
@@ -44,7 +50,7 @@ class Interrupter:
             raise KeyboardInterrupt
 
     def during(self, action: Any, within_s: float) -> str:
-        """Runs `action` with an interrupt at a random moment; returns what came of it."""
+        """Runs `action` with an interrupt at a random moment; returns the outcome."""
         self.came = False
         outcome = "done"
         try:
@@ -65,7 +71,7 @@ class Interrupter:
 
 
 def interrupt_open(ledger: Ledger, interrupter: Interrupter) -> str:
-    """Interrupts an open, and opens the folder again at once."""
+    """Interrupts an open, then opens the folder again."""
     ledger.close()
     opened: list[Any] = []
 
@@ -89,18 +95,40 @@ def interrupt_close(ledger: Ledger, interrupter: Interrupter) -> str:
 
 
 def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str, str, str]]:
-    """Interrupts until `count` interrupts came, or the time is over; returns (action, outcome, afterwards) counted.
+    """Interrupts until `count` interrupts were delivered or the time is over; counts (action, outcome, afterwards).
+
+    Args:
+        path: a folder for the data folders, one for each `FOLDER_EVERY` interrupts.
+        count: the number of interrupts.
+        seed: of the random moments.
+        until_s: the monotonic time at which it ends in any case.
 
     Raises:
         AssertionError: an acknowledged write is lost.
     """
-    ledger = Ledger(path)
     interrupter = Interrupter(seed)
     outcomes: Counter[tuple[str, str, str]] = Counter()
+    folder = 0
+    while outcomes.total() < count and time.monotonic() < until_s:
+        folder += 1
+        left = min(FOLDER_EVERY, count - outcomes.total())
+        interrupt_folder(path / str(folder), left, interrupter, until_s, outcomes)
+        shutil.rmtree(path / str(folder))
+        print(f"{outcomes.total()} interrupts", file=sys.stderr, flush=True)
+    return outcomes
+
+
+def interrupt_folder(
+    path: Path, count: int, interrupter: Interrupter, until_s: float, outcomes: Counter[tuple[str, str, str]]
+) -> None:
+    """Interrupts the work on one data folder; adds to `outcomes`."""
+    ledger = Ledger(path)
     names = list(ledger.steps)
-    done = 0
+    done = actions = 0
     while done < count and time.monotonic() < until_s:
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        if actions % WATCH_EVERY == 0:
+            faulthandler.dump_traceback_later(HANG_S, exit=True)
+        actions += 1
         what = interrupter.random.choices(["send", "open", "close"], [20, 1, 1])[0]
         before = ledger.reopened
         name = interrupter.random.choice(names)
@@ -123,18 +151,20 @@ def run(path: Path, count: int, seed: int, until_s: float) -> Counter[tuple[str,
     ledger.check()
     ledger.check_folder()
     ledger.close()
-    return outcomes
 
 
 def main() -> int:
-    """Parses the command line and runs."""
+    """Parses the command line and runs the workload."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10_000, help="how many interrupts")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3_600, help="the time after which it ends in any case")
+    parser.add_argument("--log", action="store_true", help="show the engine's log: a traceback for each failed round")
     options = parser.parse_args()
+    if not options.log:
+        logging.getLogger("kcore").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
-        outcomes = run(Path(folder) / "data", options.count, options.seed, time.monotonic() + options.seconds)
+        outcomes = run(Path(folder), options.count, options.seed, time.monotonic() + options.seconds)
     for (what, outcome, afterwards), number in sorted(outcomes.items()):
         print(f"{what:6} {outcome:32} {afterwards:14} {number:6}")
     print(f"{sum(outcomes.values())} interrupts: every acknowledged write is there")

@@ -1,9 +1,9 @@
 """Runs the tests of compiled code, and the fuzzer, on a build with AddressSanitizer and UndefinedBehaviorSanitizer.
 
-    python -m tools.sanitize --seconds 30        the build, the tests, and so long of fuzzing
+    python -m tools.sanitize --seconds 30        the build, the tests, and 30 s of fuzzing
 
-The sources are copied to `build/sanitize/tree` and built there, so that the build in place stays as it is; a second run
-builds only what has changed. Every report fails the run, also one of a process that a test has started.
+The sources are copied to `build/sanitize/tree` and built there, so that the build in place stays unchanged; a second
+run builds only changed modules. Every report fails the run, including those of child processes of tests.
 Needs gcc with libasan and libubsan.
 """
 
@@ -38,7 +38,7 @@ TESTS: Final = (
     "tests/assignors/test_properties.py",
 )
 TEST_TIMEOUT_S: Final = 1800
-"""How long one test may take: several times as long as on an ordinary build."""
+"""The time limit of one test: several times that of an ordinary build."""
 
 
 class SanitizeError(Exception):
@@ -46,7 +46,7 @@ class SanitizeError(Exception):
 
 
 def runtime_libraries() -> str:
-    """Returns the sanitizers' libraries as `LD_PRELOAD` takes them: the interpreter itself is built without them."""
+    """Returns the sanitizers' libraries for `LD_PRELOAD`, because the interpreter is built without sanitizers."""
     found = []
     for name in RUNTIMES:
         run = subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True)
@@ -71,7 +71,7 @@ def sanitized_environment() -> dict[str, str]:
 
 
 def copy_sources() -> None:
-    """Brings the tree up to date; files that did not change keep their times, so that they are not built again."""
+    """Copies the changed files to the tree. Unchanged files keep their times, so that they are not built again."""
     TREE.mkdir(parents=True, exist_ok=True)
     for name in COPIED:
         source = ROOT / name
@@ -102,7 +102,7 @@ def reports() -> list[Path]:
 
 
 def run(arguments: list[str]) -> bool:
-    """Runs a Python program on the build; returns whether it succeeded and nothing was reported."""
+    """Runs a Python program on the build; returns True if it succeeded without a report."""
     sys.stdout.write(f"sanitize: python {' '.join(arguments)}\n")
     sys.stdout.flush()
     status = subprocess.run([sys.executable, *arguments], cwd=TREE, env=sanitized_environment(), check=False).returncode
@@ -110,7 +110,7 @@ def run(arguments: list[str]) -> bool:
 
 
 def main() -> int:
-    """Builds, tests and fuzzes; 1 if anything failed or was reported."""
+    """Builds, tests and fuzzes; returns 1 if a step failed or wrote a report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=30.0, help="how long to fuzz")
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""All partition assignors of Kafka, with identical results wherever Kafka's are deterministic, and one of kcore's own.
+"""All partition assignors of Kafka, with identical results wherever Kafka's are deterministic, and kcore's own.
 
     from kcore.assignors import Member, Topics, get
 

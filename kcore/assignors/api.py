@@ -2,7 +2,7 @@
 
 Names are Kafka's. A client's `partition.assignment.strategy` names assignors of the group type "classic", a server's
 `group.consumer.assignors` those of "consumer"; "share" and "streams" groups have one each. `kcore.balanced` serves
-classic and consumer groups. Anything of the form "package.module:Class" is imported.
+classic and consumer groups. A name of the form "package.module:Class" is imported.
 """
 
 import importlib
@@ -68,7 +68,7 @@ class Assignor(Protocol):
 
         Args:
             members: the members, in any order.
-            topics: the topics that exist, with partition counts and perhaps racks.
+            topics: the topics that exist, with partition counts and optionally racks.
             previous: the previous assignment. None: the partitions that the members report as owned.
 
         Returns:

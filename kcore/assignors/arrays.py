@@ -159,12 +159,12 @@ def streams_sticky(
     active: Ints | None = None,
     standby: tuple[Ints, Ints] | None = None,
 ) -> tuple[Ints, tuple[Ints, Ints]]:
-    """Streams groups' sticky task assignor (KIP-1071). Its topics are subtopologies, their partitions tasks.
+    """Streams groups' sticky task assignor (KIP-1071). Topics stand for subtopologies, partitions for tasks.
 
     Args:
         group: number of tasks of every subtopology, and the members.
-        process_of: the process of every member, numbers that ascend as the process ids do, shape (members,).
-        stateful: whether a subtopology has state, shape (subtopologies,).
+        process_of: the process of every member, as numbers in the order of the process ids, shape (members,).
+        stateful: True for each subtopology that has state, shape (subtopologies,).
         num_standby_replicas: copies of each stateful task.
         active: the previous member of every task, -1 for none, shape (tasks,). None: a first assignment.
         standby: (first, rows) of the previous standby tasks: member m has rows[first[m]:first[m + 1]]. None: none.

@@ -8,11 +8,13 @@ class BalancedAssignor:
     """kcore's own assignor: a minimum cost flow, optimal for equal and unequal subscriptions.
 
     It minimises, in this order: the sum of squared loads (and thereby the largest load and the sum of differences); the
-    number of partitions that leave a member which may keep them; the number of partitions off their member's rack.
+    number of partitions that leave a member although it may keep them; the number of partitions off their member's
+    rack.
     Member ids break ties. `Member.owned` or `previous` define the current owners; if two members claim a partition,
     the newer generation keeps it, then the lower member id.
 
-    It is eager: a partition moves to its new member immediately. Server-side groups hand over safely regardless; a
+    It is eager: a partition moves to its new member immediately. Server-side groups still hand partitions over safely;
+    a
     classic group must use it with eager rebalancing.
     """
 

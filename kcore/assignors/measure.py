@@ -14,7 +14,7 @@ class Measures(NamedTuple):
         spread: largest minus smallest count.
         topic_spread: the largest such difference within one topic, over the members that subscribe to it (without
             `members`: over those that own some of it).
-        imbalance: sum of the squared counts, what `kcore.balanced` minimises.
+        imbalance: the sum of the squared counts, which `kcore.balanced` minimises.
         moved: partitions that a member owned, could keep and lost (0 without a previous assignment).
         gained: partitions that a member owns and did not own before.
         rack_matches: partitions of members with a rack that have a replica on it.

@@ -1,4 +1,4 @@
-"""`range` of classic groups: contiguous partitions a topic, co-partitioned, rack aware (KIP-881)."""
+"""`range` of classic groups: contiguous partitions of each topic, co-partitioned, rack aware (KIP-881)."""
 
 from kcore.assignors.api import EAGER, GroupAssignment, Members, TopicLike
 from kcore_ext.assign import ranges

@@ -68,8 +68,8 @@ def _read_owned(data: bytes) -> tuple[dict[str, tuple[int, ...]], int]:
 class StickyAssignor:
     """Balances the load while keeping as many partitions as possible in place.
 
-    It reads owned partitions only from the members' user data (`Member.user_data`: bytes, or a StickyAssignorUserData),
-    with their generation: of two claims the larger generation wins; two claims of one generation are both void.
+    It reads owned partitions only from the members' user data (`Member.user_data`: bytes, or a StickyAssignorUserData).
+    If two members claim a partition, the larger generation wins; two claims of one generation are both void.
 
     With equal subscriptions, no two members differ by more than one partition and, without racks, no equally balanced
     assignment moves less. With unequal ones, no single move improves the balance. Where Kafka 4.3 would loop forever,

@@ -8,12 +8,14 @@ from typing import Any, Final
 from kcore.cli import output, target
 from kcore.group.classic.states import GroupState as ClassicState
 from kcore.group.consumer.states import GroupState as ConsumerState
+from kcore.group.share.states import GroupState as ShareState
 from kcore.inspect import Target, list_groups, owned_partitions
 from kcore.inspect.consumer_groups import CLASSIC_MEMBER, consumer_groups, parts_of, progress, shown
+from kcore.inspect.share_groups import share_groups
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
-STATES: Final[list[str]] = sorted({state.value for kind in (ClassicState, ConsumerState) for state in kind})
+STATES: Final[list[str]] = sorted({state.value for kind in (ClassicState, ConsumerState, ShareState) for state in kind})
 """The states of every kind of group."""
 
 
@@ -77,21 +79,26 @@ COLUMNS = (
 def describe(server: Target, group_ids: list[str], form: str) -> int:
     """Prints one row per member, and one for each group without members. Returns 1 if a group does not exist.
 
-    Only consumer groups (KIP-848) have epochs, targets and pending steps; classic groups have none.
+    Consumer groups (KIP-848) have epochs, targets and pending steps; share groups (KIP-932) have epochs, classic groups
+    none of these.
     """
     rows: list[dict[str, Any]] = []
     modern = consumer_groups(server, group_ids)
-    classic = [group_id for group_id in group_ids if group_id not in modern]
+    shared = share_groups(server, [group_id for group_id in group_ids if group_id not in modern])
+    classic = [group_id for group_id in group_ids if group_id not in modern and group_id not in shared]
     response = server.send(DescribeGroupsRequest(groups=classic)) if classic else None
     described = {group.group_id: group for group in response.groups} if response is not None else {}
     missing = False
     for group_id in group_ids:
-        group = modern.get(group_id) or described[group_id]
+        group = modern.get(group_id) or shared.get(group_id) or described[group_id]
         if group.error_code:
             missing = True
             rows.append({"group": group_id, "state": code_name(group.error_code)})
             continue
-        rows += _consumer_rows(group) if group_id in modern else _classic_rows(group)
+        if group_id in shared:
+            rows += _share_rows(group)
+        else:
+            rows += _consumer_rows(group) if group_id in modern else _classic_rows(group)
     output.print_rows(COLUMNS, [tuple(row.get(column) for column in COLUMNS) for row in rows], form)
     return 1 if missing else 0
 
@@ -138,6 +145,33 @@ def _consumer_rows(group: Any) -> list[dict[str, Any]]:
                 "assignment": shown(parts_of(member.assignment)),
                 "target": shown(parts_of(member.target_assignment)),
                 "waits_for": waits_for,
+            }
+        )
+    return rows or [of_group]
+
+
+def _share_rows(group: Any) -> list[dict[str, Any]]:
+    of_group = {
+        "group": group.group_id,
+        "type": "share",
+        "state": group.group_state,
+        "protocol": group.assignor_name,
+        "epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+    }
+    rows = []
+    for member in group.members:
+        is_behind = member.member_epoch < group.group_epoch
+        rows.append(
+            {
+                **of_group,
+                "member": member.member_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "member_epoch": member.member_epoch,
+                "member_state": "Behind" if is_behind else "Stable",
+                "assignment": shown(parts_of(member.assignment)),
+                "waits_for": "its next heartbeat" if is_behind else None,
             }
         )
     return rows or [of_group]

@@ -110,11 +110,11 @@ def _topic_names(log: PartitionLog | None) -> dict[bytes, str]:
     try:
         for _, batch in log.batches() if log is not None else ():
             for _, _, _, value in iter_entries(batch):
-                fact = None if value is None else decode_metadata_record(value)
-                if isinstance(fact, TopicRecord):
-                    names[fact.topic_id] = fact.name
-                elif isinstance(fact, RemoveTopicRecord):
-                    names.setdefault(fact.topic_id, fact.topic_id.hex())
+                metadata = None if value is None else decode_metadata_record(value)
+                if isinstance(metadata, TopicRecord):
+                    names[metadata.topic_id] = metadata.name
+                elif isinstance(metadata, RemoveTopicRecord):
+                    names.setdefault(metadata.topic_id, metadata.topic_id.hex())
     except (KcoreError, CorruptBatchError, DecodeError, ValueError):
         pass  # the findings of that log report the cause
     return names

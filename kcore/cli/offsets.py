@@ -1,17 +1,17 @@
-"""`kcore offsets`: lists committed offsets and lag, and applies restore plans."""
+"""`kcore offsets`: lists committed offsets, start offsets of share groups and lag, and applies restore plans."""
 
 from __future__ import annotations
 
 import argparse
 
 from kcore.cli import offsets_apply, output, target
-from kcore.inspect import list_groups, offset_rows
+from kcore.inspect.share_groups import all_offset_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="committed offset, log end and lag of each partition")
+    listing = actions.add_parser("list", help="committed offset (of a share group: start offset), log end and lag")
     target.add_arguments(listing)
     output.add_arguments(listing)
     listing.add_argument("--group", action="append", default=[], help="a group (may be repeated); default: all")
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     with target.open_target(options) as server:
-        rows = offset_rows(server, options.group or [group.group_id for group in list_groups(server)])
+        rows = all_offset_rows(server, options.group)
     columns = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "metadata")
     output.print_rows(columns, rows, options.format)
     return 0

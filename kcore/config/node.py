@@ -48,8 +48,8 @@ class Config(SecuritySettings):
     group_max_size: int = setting(INT_MAX, "Maximum number of members of a classic group.", low=1)
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),
-        "The served kinds of groups. Share and streams groups are never served, independent of this setting: their "
-        "APIs are not advertised. The default is Kafka's.",
+        "The served kinds of groups. Share groups are served if the feature share.version is on, independent of this "
+        "setting. The default is Kafka's.",
         choices=("classic", "consumer", "share", "streams"),
     )
 
@@ -87,6 +87,10 @@ class Config(SecuritySettings):
     group_share_min_heartbeat_interval_ms: int = setting(5_000, "Minimum of a group's own setting.", low=1)
     group_share_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=1)
     group_share_max_size: int = setting(200, "Maximum number of members of a share group.", low=1, high=1_000)
+    group_share_assignors: tuple[str, ...] = setting(("simple",), "The assignor of share groups; exactly one.")
+    group_share_initialize_retry_interval_ms: int = setting(
+        30_000, "Time after which an unconfirmed initialization of a share partition is requested again.", low=1
+    )
     group_share_assignment_interval_ms: int = setting(1_000, "Minimum time between two target assignments.", low=0)
     group_share_min_assignment_interval_ms: int = setting(0, "Minimum of a group's own setting.", low=0)
     group_share_max_assignment_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=0)
@@ -288,7 +292,11 @@ class Config(SecuritySettings):
     )
 
     # ---- connections
-    socket_request_max_bytes: int = setting(104_857_600, "Maximum size of a request.", low=1)
+    socket_request_max_bytes: int = setting(
+        104_857_600,
+        "Maximum size of a request. Requests other than Produce have the lower limit kcore.max.request.bytes too.",
+        low=1,
+    )
     connections_max_idle_ms: int = setting(
         600_000, "Time after which an idle connection is closed; -1: never.", kind=LONG
     )
@@ -332,6 +340,19 @@ class Config(SecuritySettings):
     )
     kcore_connection_buffer_bytes: int = setting(
         1_048_576, "Bytes of unread responses at which a connection's requests wait.", low=1_024
+    )
+    kcore_max_request_bytes: int = setting(
+        8_388_608,
+        "Maximum size of a request other than Produce. A client that sends a longer one is disconnected, as soon as "
+        "the length and the API key have arrived.",
+        low=65_536,
+    )
+    kcore_max_request_elements: int = setting(
+        25_000,
+        "Maximum number of array elements in a request, those of nested arrays included: topics, partitions, groups, "
+        "members. It bounds the time for which one request can block the event loop. A client that sends more is "
+        "disconnected.",
+        low=1_000,
     )
     kcore_max_response_memory_bytes: int = setting(
         268_435_456,

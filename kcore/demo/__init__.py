@@ -1,1 +1,1 @@
-"""The demonstration: a real server, real clients, real kills. `kcore demo`, or `make demo`."""
+"""The demonstration: a real server and real clients, some of which are killed. `kcore demo`, or `make demo`."""

@@ -1,4 +1,4 @@
-"""An actor of the Spark demonstration, in a process of its own: a consumer, or a transactional pipeline.
+"""An actor of the Spark demonstration in its own process: a consumer, or a transactional pipeline.
 
     python -m kcore.demo.actor PROTOCOL BOOTSTRAP GROUP TOPIC CLIENT_ID
     python -m kcore.demo.actor transactional BOOTSTRAP GROUP TOPIC CLIENT_ID OUT SEED
@@ -24,7 +24,7 @@ PROTOCOLS = {
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},
     "consumer": {"group.protocol": "consumer"},
 }
-ABORTED, FORGOTTEN = 0.2, 0.05  # shares of transactions
+ABORTED, FORGOTTEN = 0.2, 0.05  # the shares of aborted and of unfinished transactions
 
 
 def _consumer(protocol: str, bootstrap: str, group: str, client_id: str) -> Any:
@@ -55,7 +55,7 @@ def consume(protocol: str, bootstrap: str, group: str, topic: str, client_id: st
             try:
                 consumer.commit(asynchronous=False)
             except KafkaException:
-                continue  # a rebalance came between: the records come again
+                continue  # a rebalance came first: the records will be delivered again
     consumer.close()
 
 
@@ -95,7 +95,7 @@ def pipe(bootstrap: str, group: str, topic: str, client_id: str, out: str, seed:
             else:
                 producer.commit_transaction(10)
         except KafkaException:
-            producer = None  # fenced, timed out, or a rebalance came between: a new producer begins anew
+            producer = None  # fenced, timed out or rebalanced: start again with a new producer
     consumer.close()
 
 

@@ -39,7 +39,7 @@ class Worker:
             try:
                 event = json.loads(line)
             except ValueError:
-                continue  # the line that a SIGKILL cut
+                continue  # a line truncated by SIGKILL
             self._events.put((self.library, event))
         self._events.put((self.library, {"event": "ended"}))
 

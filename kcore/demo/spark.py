@@ -26,7 +26,7 @@ SPARK_SETTINGS: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""A small log on a small machine: few partitions, no web page, no log, and a Java machine that compiles quickly."""
+"""Settings for a small log on a small machine: few partitions, no web page, no log, and a JVM that compiles quickly."""
 
 STORM: Final = ("--storm-count", "4", "--storm-window-ms", "8000", "--gap-ms", "3000")
 MASTER: Final = "local[2]"
@@ -96,7 +96,7 @@ class SparkStory:
         self.statuses.append(("export verify", len(findings)))
 
     def _job(self, job: str, *arguments: str) -> None:
-        """Runs `kcore spark JOB` in this process: all jobs share one Java machine, with one session after the other."""
+        """Runs `kcore spark JOB` in this process: all jobs share one JVM, each with its own session."""
         command = [job, *arguments, "--master", MASTER]
         self.show.command(["kcore", "spark", *command])
         self.statuses.append((f"spark {job}", submit.main(command)))
@@ -113,7 +113,7 @@ class SparkStory:
 
 
 def _use_spark_settings() -> None:
-    """For the Java machine that the first job starts, and the workers that it starts."""
+    """Sets the environment of the JVM, which the first job starts, and of its Python workers."""
     prepare_local_workers()
     if "PYSPARK_SUBMIT_ARGS" not in os.environ:
         arguments: list[str] = []

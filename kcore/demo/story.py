@@ -1,4 +1,6 @@
-"""The demonstration: three client libraries share a group, one consumer and the server are killed, nothing is lost."""
+"""The demonstration: three client libraries share a group; one consumer and the server are killed, and no count is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ from kcore.inspect import Selection, folder_events
 from kcore.testing import ServerProcess
 
 TOPIC, GROUP, PARTITIONS = "lines", "word-count", 6
-WORK_S = 18.0  # what the counting is stretched to, so that there is something to see
+WORK_S = 18.0  # the planned duration of the count, so that rebalances are visible
 VICTIM = "kafka-python"
-KILL_CONSUMER_AT, KILL_SERVER_AT = 0.25, 0.6  # shares of the work
+KILL_CONSUMER_AT, KILL_SERVER_AT = 0.25, 0.6  # as shares of the work
 PATIENCE_S = 120.0
 SETTINGS = {"group.initial.rebalance.delay.ms": "1000", "group.min.session.timeout.ms": "1000"}
 TAIL_EVENTS = 12
@@ -45,7 +47,7 @@ class Story:
         self.data = self.folder / "data"
         self.server = ServerProcess(self.data, SETTINGS)
         self.workers: dict[str, Worker] = {}
-        self.counted: dict[tuple[int, int], dict[str, int]] = {}  # (partition, offset) -> words: twice is once
+        self.counted: dict[tuple[int, int], dict[str, int]] = {}  # (partition, offset) -> words
         self.repeated = 0
         self.owners: Owners | None = None
         self._events: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
@@ -156,7 +158,7 @@ class Story:
         events = [event for event in found if event.concerns(GROUP)]
         self.show.events(events[-TAIL_EVENTS:])
 
-    # ---- what goes on meanwhile
+    # ---- events during the scenes
 
     def _share(self) -> float:
         return len(self.counted) / max(len(self.lines), 1)

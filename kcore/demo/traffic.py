@@ -133,7 +133,7 @@ class Traffic:
     def _act(self, act: Act) -> None:
         if act.what == "join":
             self._join(act.group)
-        elif len(self._actors[act.group]) > 1:  # somebody always stays
+        elif len(self._actors[act.group]) > 1:  # at least one member always stays
             name, process = self._actors[act.group].pop(0)
             if act.what == "crash":
                 process.kill()

@@ -2,8 +2,8 @@
 
     python -m kcore.demo.worker LIBRARY BOOTSTRAP GROUP TOPIC PAUSE_S
 
-It prints a record before it commits its offset. A reader of the lines therefore gets each record at least once and,
-keyed by partition and offset, exactly once.
+It prints a record before it commits the record's offset. A reader of the lines therefore gets each record at least
+once. Keyed by partition and offset, each counts exactly once.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ LIBRARIES = {
 def main() -> None:
     """Consumes until SIGTERM."""
     library, bootstrap, group, topic, pause_s = sys.argv[1:]
-    logging.disable(logging.CRITICAL)  # connections that break are part of the show, and shown by it
+    logging.disable(logging.CRITICAL)  # lost connections are part of the demonstration, which prints them itself
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     LIBRARIES[library](bootstrap, group, topic, float(pause_s), stop)

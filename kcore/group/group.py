@@ -62,6 +62,13 @@ class Group(ABC):
     def state_name(self) -> str:
         """Returns the state as DescribeGroups and ListGroups show it ("Stable")."""
 
+    def state_filter_name(self) -> str:
+        """Returns the name of the state that a filter of ListGroups matches, in lower case."""
+        return self.state_name().lower()
+
+    def topic_changed(self) -> None:  # noqa: B027  # only some kinds of groups depend on topics
+        """Handles a created, grown or deleted topic that the group depends on."""
+
     @abstractmethod
     def is_empty(self) -> bool:
         """Returns True if the group has no members. Member ids that are assigned but not yet used do not count."""

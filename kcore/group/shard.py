@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.replay import REPLAY as CLASSIC_REPLAY
-from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.replay import REPLAY as CONSUMER_REPLAY
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.offsets.expiry import schedule_expiration
@@ -20,7 +19,11 @@ from kcore.group.offsets.loading import replay_run
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
 from kcore.group.offsets.replay import replay_marker, replay_pending_block
 from kcore.group.offsets.store import OffsetStore
+from kcore.group.share.replay import REPLAY as SHARE_REPLAY
+from kcore.group.share.services import ShareGroupServices
 from kcore.group.side_effects import LiveValue
+from kcore.group.streams.replay import REPLAY as STREAMS_REPLAY
+from kcore.group.streams.services import StreamsServices
 from kcore.group.table import GroupTable
 from kcore.protocol.records import CONSUMER_OFFSETS, UnknownRecord, decode_key, decode_value
 from kcore_ext.group.offset_commit import replay_block
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.config.node import Config
     from kcore.group.group import Group
+    from kcore.group.streams.timers import InitialDelay
     from kcore.runtime.machine import ShardContext
     from kcore.runtime.topics import TopicImage
     from kcore_ext.batch.run import Run
@@ -39,7 +43,13 @@ TOPIC_NAME = CONSUMER_OFFSETS
 ReplayFunction = Callable[["GroupShard", int, int, Any, Any], None]
 """Applies one record: (shard, offset, producer id or -1, typed key, typed value or None for a tombstone)."""
 
-REPLAY: dict[type, ReplayFunction] = {**CLASSIC_REPLAY, **CONSUMER_REPLAY, **OFFSETS_REPLAY}
+REPLAY: dict[type, ReplayFunction] = {
+    **CLASSIC_REPLAY,
+    **CONSUMER_REPLAY,
+    **SHARE_REPLAY,
+    **STREAMS_REPLAY,
+    **OFFSETS_REPLAY,
+}
 """Every record type that group shards handle, by the class of its key."""
 
 
@@ -54,6 +64,8 @@ class GroupShard:
         max_record_bytes: the maximum that one decision may write, in bytes of one record batch.
         consumer: the services that consumer groups need; None: built from `config` and `topics`, for this shard
             alone.
+        streams: the services that streams groups need; None: built likewise.
+        share: the services that share groups need; None: built from `config`, for this shard alone.
 
     Attributes:
         groups: every group by id, counted by state.
@@ -61,6 +73,10 @@ class GroupShard:
         now: the time of the current round.
         completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
         consumer_rebalances: new group epochs of consumer groups since the load.
+        deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
+        streams_rebalances: new group epochs of streams groups since the load.
+        initial_delays: the initial rebalance delays of streams groups, by group id.
+        share_rebalances: new group epochs of share groups since the load.
     """
 
     __slots__ = (
@@ -70,14 +86,20 @@ class GroupShard:
         "consumer",
         "consumer_rebalances",
         "context",
+        "deleted_topics",
         "groups",
         "ids",
+        "initial_delays",
         "live",
         "max_record_bytes",
         "now",
         "offset_tables",
         "offsets",
         "regex_jobs",
+        "share",
+        "share_rebalances",
+        "streams",
+        "streams_rebalances",
         "topics",
     )
 
@@ -89,6 +111,8 @@ class GroupShard:
         ids: Callable[[], str],
         max_record_bytes: int = 1_048_588,
         consumer: ConsumerServices | None = None,
+        streams: StreamsServices | None = None,
+        share: ShareGroupServices | None = None,
     ) -> None:
         self.context = context
         self.config = config
@@ -101,10 +125,16 @@ class GroupShard:
         self.offset_tables = self.offsets.tables(self.groups)
         self.completed_rebalances = 0
         self.consumer_rebalances = 0
+        self.deleted_topics: list[tuple[str, bytes]] = []
+        self.share_rebalances = 0
+        self.streams_rebalances = 0
         self.consumer = ConsumerServices(config, topics) if consumer is None else consumer
+        self.share = ShareGroupServices(config) if share is None else share
+        self.streams = StreamsServices(config, self.consumer.metadata) if streams is None else streams
+        self.initial_delays: dict[str, InitialDelay] = {}
         self.live = False
         self.regex_jobs: set[str] = set()
-        self._readers: dict[str, dict[str, None]] = {}  # topic name -> consumer groups that subscribe to it
+        self._readers: dict[str, dict[str, None]] = {}  # topic name -> groups that read it
 
     def get_or_create_group(self, group_id: str) -> Group:
         """Returns the group of that id; creates a *simple group* if there is none: classic, Empty, no protocol type.
@@ -118,7 +148,7 @@ class GroupShard:
         return group
 
     def topic_subscribed(self, group_id: str, topic: str, subscribed: bool) -> None:
-        """Registers that a consumer group subscribes to a topic, or no longer does."""
+        """Registers that a group of a new protocol depends on a topic, or no longer does."""
         if subscribed:
             self._readers.setdefault(topic, {})[group_id] = None
             return
@@ -128,12 +158,11 @@ class GroupShard:
             self._readers.pop(topic, None)
 
     def on_topic_changed(self, topic: str) -> None:
-        """Makes the consumer groups that subscribe to a created, grown or deleted topic check it at their next
-        heartbeat."""
+        """Makes the groups that depend on a created, grown or deleted topic check it at their next heartbeat."""
         for group_id in self._readers.get(topic, ()):
             group = self.groups.get(group_id)
-            if isinstance(group, ConsumerGroup):
-                group.refresh_at_ms = 0
+            if group is not None:
+                group.topic_changed()
 
     # ---- StateMachine
 
@@ -177,3 +206,5 @@ class GroupShard:
         self.live = False
         for group in self.groups.values():
             group.on_unloaded()
+        for delay in list(self.initial_delays.values()):
+            delay.cancel()

@@ -105,9 +105,9 @@ def _decode(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, An
 
 def _decode_known(topic: str, key: bytes | None, value: bytes | None) -> tuple[str, Any, Any]:
     if topic == CLUSTER_METADATA and value is not None:
-        fact = decode_metadata_record(value)
-        if isinstance(fact, Struct):
-            return type(fact).__name__.removesuffix("Record"), None, to_builtins(fact)
+        metadata = decode_metadata_record(value)
+        if isinstance(metadata, Struct):
+            return type(metadata).__name__.removesuffix("Record"), None, to_builtins(metadata)
         return "unknown", None, readable(value)
     if topic in INTERNAL_TOPICS and key is not None:
         typed = decode_key(topic, key)

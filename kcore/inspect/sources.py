@@ -78,11 +78,11 @@ def topic_names(engine: LmdbLogEngine) -> dict[bytes, str]:
     log = engine.get(PartitionKey(METADATA_TOPIC_ID, 0))
     for _, batch in log.batches() if log is not None else ():
         for record in iter_records(batch):
-            fact = None if record.value is None else decode_metadata_record(record.value)
-            if isinstance(fact, TopicRecord):
-                names[fact.topic_id] = fact.name
-            elif isinstance(fact, RemoveTopicRecord):
-                names.pop(fact.topic_id, None)
+            metadata = None if record.value is None else decode_metadata_record(record.value)
+            if isinstance(metadata, TopicRecord):
+                names[metadata.topic_id] = metadata.name
+            elif isinstance(metadata, RemoveTopicRecord):
+                names.pop(metadata.topic_id, None)
     return names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import os
@@ -10,7 +11,7 @@ from typing import Final
 
 from kcore.log.data_lock import DataFileLock
 from kcore.log.errors import DataFolderError
-from kcore.log.lmdb_pages import MAX_LEAVES_AT_OPEN, check_file
+from kcore.log.lmdb_pages import MAX_MS_AFTER_CLEAN_CLOSE, check_file
 
 LOCK_NAME: Final = "kcore.lock"
 DATA_NAME: Final = "data.mdb"
@@ -18,6 +19,8 @@ LMDB_LOCK_NAME: Final = "lock.mdb"
 COMPACT_NAME: Final = "data.mdb.compact"
 REPAIR_NAME: Final = "data.mdb.repair"
 FOLDER_MODE: Final = 0o700
+LMDB_LOCK_BYTES: Final = 64 << 10
+"""More than LMDB needs for the readers of its lock file."""
 FILE_MODE: Final = 0o600
 """The log contains the users' SCRAM keys and every record: only its owner may read it."""
 OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
@@ -31,8 +34,8 @@ class DataFolder:
     The lock is flock(2) on `kcore.lock`. The kernel releases it when the process ends in any way, so the lock file of a
     killed process locks nothing. While the folder is open, the file has the owner's process id, for people. After a
     clean close it has the size and the modification time of the data file. If these still match, the next opening
-    checks only the branches of LMDB's trees. Otherwise it also reads the leaves, because the file may be damaged or
-    replaced. The data file is locked too, in case `kcore.lock` is removed (see `DataFileLock`).
+    limits the time for which it checks the leaves of LMDB's trees. Otherwise it has no such limit, because the file may
+    be damaged or replaced. The data file is locked too, in case `kcore.lock` is removed (see `DataFileLock`).
 
     With `create` a missing folder is created, with its missing parents. Without it, a folder without a log is refused.
     With `check` False the data file is not checked; a repair uses this.
@@ -72,7 +75,7 @@ class DataFolder:
             if created:
                 self.sync_folder(os.path.dirname(self.path))
         elif check:
-            check_file(self.path, DATA_NAME, 0 if self._closed_cleanly else MAX_LEAVES_AT_OPEN)
+            check_file(self.path, DATA_NAME, max_ms=MAX_MS_AFTER_CLEAN_CLOSE if self._closed_cleanly else 0)
         self._remove_leftovers()
 
     def _where(self, error: OSError) -> str:
@@ -187,6 +190,28 @@ class DataFolder:
         if self._data_lock is not None:
             self._data_lock.abandon()
         self._close_lock()
+
+
+def reserve_lock_file(folder: str) -> None:
+    """Allocates the space of LMDB's lock file. This process must not have LMDB open on the folder.
+
+    LMDB writes to the mapped file without allocating it, and a full disk would then kill the process with SIGBUS.
+
+    Raises:
+        OSError: the disk is full, or the file cannot be created.
+    """
+    path = os.path.join(folder, LMDB_LOCK_NAME)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    size = os.fstat(fd).st_size
+    try:
+        # An existing file keeps its size: LMDB takes the number of readers from it.
+        os.posix_fallocate(fd, 0, size or LMDB_LOCK_BYTES)
+    except OSError as error:
+        os.ftruncate(fd, size)
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # not every file system can allocate
+            raise OSError(error.errno, error.strerror, path) from error
+    finally:
+        os.close(fd)
 
 
 def open_private(path: str, flags: int) -> int:

@@ -36,8 +36,9 @@ class StagedLogEngine(EngineCore, LogEngine):
     Any line may raise: memory is short, or the keyboard interrupts. A change of several steps therefore sets a bit of
     `_torn` before its first step and clears it after the last. `seal`, `finish`, `fail` and `commit` handle an
     exception themselves: they reset memory to the contents of the storage, which include the write set if
-    `WriteSet.is_durable`. If a second exception interrupts the handler, the bit stays set. Then every `commit` and
-    `seal` first recovers and then fails like a failed write, until a recovery succeeds.
+    `WriteSet.is_durable`. The storage determines that before memory changes (`Storage.settle`). If a second exception
+    interrupts the handler, the bit stays set. Then every `commit` and `seal` first recovers and then fails like a
+    failed write, until a recovery succeeds.
     """
 
     __slots__ = (
@@ -224,10 +225,12 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     def fail(self, write_set: WriteSet, error: BaseException) -> None:
         """See LogEngine."""
-        if self._torn or write_set.is_durable or self._in_flight is not write_set:
+        torn = self._torn
+        self._torn = torn | COMMITTING
+        self._storage.settle()
+        if torn or write_set.is_durable or self._in_flight is not write_set:
             self._recover()
             return
-        self._torn = COMMITTING
         try:
             for sealed in write_set.partitions:
                 sealed.log._sealed = None
@@ -259,6 +262,11 @@ class StagedLogEngine(EngineCore, LogEngine):
             raise
         self._torn = 0
 
+    @property
+    def uncertain(self) -> bool:
+        """See LogEngine."""
+        return self._closed is None and bool(self._torn & COMMITTING)
+
     def recover(self) -> None:
         """See LogEngine."""
         self._require_open()
@@ -275,6 +283,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._in_flight = None
             return
         self._torn |= COMMITTING
+        self._storage.settle()
         write_set = self._in_flight
         self._restore(self._drops)
         if write_set is not None:

@@ -64,6 +64,11 @@ class FaultInjectingEngine(LogEngine):
         self.inner.close()
         raise SimulatedCrashError(f"commit {self.commit_count}, {'after' if crash else 'before'} it was durable")
 
+    @property
+    def uncertain(self) -> bool:
+        """See LogEngine."""
+        return self.inner.uncertain
+
     def recover(self) -> None:
         """See LogEngine."""
         self.inner.recover()

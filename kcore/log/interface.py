@@ -301,7 +301,8 @@ class LogEngine(ABC):
     def write(self, write_set: WriteSet) -> None:
         """Makes a sealed write set durable, in one transaction. Accesses only the write set and the storage.
 
-        May run on another thread, in parallel with appends and reads. If it raises LogError, nothing is stored.
+        May run on another thread, in parallel with appends and reads. If it raises, `fail` determines whether the write
+        set is stored.
         """
 
     @abstractmethod
@@ -323,6 +324,14 @@ class LogEngine(ABC):
     @abstractmethod
     def commit(self) -> None:
         """Runs seal, write and finish; after an error runs fail and raises the error. Does nothing if not dirty."""
+
+    @property
+    def uncertain(self) -> bool:
+        """True if an exception interrupted a commit and the recovery from it: memory may differ from the file.
+
+        Reads return a state from before the commit. `recover` determines the result; `commit` and `seal` try it too.
+        """
+        return False
 
     def recover(self) -> None:
         """Resets memory to the stored state, after an exception interrupted the steps of a commit.

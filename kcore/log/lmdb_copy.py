@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
+import sys
 from typing import Final
 
 import lmdb
 
-from kcore.log.data_folder import DATA_NAME, DataFolder, open_private
+from kcore.log.data_folder import DATA_NAME, LMDB_LOCK_NAME, DataFolder, open_private, reserve_lock_file
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.lmdb_environment import MAX_READERS, log_error
 from kcore.log.lmdb_layout import LOG_DB, META_DB, SNAP_DB
@@ -16,6 +19,7 @@ from kcore.log.lmdb_pages import check_snapshot
 ATTEMPTS: Final = 20
 PARTIAL_NAME: Final = "data.mdb.partial"
 ROOM_TO_GROW_BYTES: Final = 1 << 30
+_FLOCK: Final = struct.Struct("hhqqi4x")  # Linux's struct flock on 64-bit machines: type, whence, start, length, pid
 
 
 def copy_folder(path: str, destination: str) -> int:
@@ -88,12 +92,53 @@ def _copy_into(source: str, target: str) -> int:
 def _copy_once(source: str, target: str, partial: str) -> None:
     # This process is a reader in LMDB's lock file, so the server keeps the pages of the copied state.
     size = os.path.getsize(os.path.join(source, DATA_NAME)) * 2 + ROOM_TO_GROW_BYTES
+    _require_common_lock_file(source)
+    reserve_lock_file(source)
     with lmdb.open(source, readonly=True, max_dbs=8, map_size=size, max_readers=MAX_READERS, create=False) as env:
         _check(env, source)
         _require_room(env, target)
         with open(partial, "wb", opener=open_private) as file:
             env.copyfd(file.fileno(), compact=True)
             os.fsync(file.fileno())
+
+
+def _require_common_lock_file(source: str) -> None:
+    """Raises LogError if a server has the folder open, but not the lock file in it.
+
+    The server would then not know that this process reads, and would reuse the pages that are being copied. The copy
+    would find pages of a newer state and report a damaged file.
+    """
+    if sys.platform == "linux" and not _lmdb_lock_is_held(source) and _is_open(source):
+        raise LogError(
+            f"{source}: a server has this folder open, but its {LMDB_LOCK_NAME} was removed or replaced, so it cannot "
+            "be copied while the server runs: restart the server first; if it is just starting, try again",
+            FailureReason.MISUSE,
+        )
+
+
+def _lmdb_lock_is_held(source: str) -> bool:
+    """Returns whether another process has LMDB open with the lock file in the folder, without locking anything."""
+    try:
+        fd = os.open(os.path.join(source, LMDB_LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        found = fcntl.fcntl(fd, fcntl.F_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    finally:
+        os.close(fd)
+    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+
+def _is_open(source: str) -> bool:
+    """Returns whether a process has the folder open, as its lock on the data file shows."""
+    fd = os.open(os.path.join(source, DATA_NAME), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def _check(env: lmdb.Environment, source: str) -> None:

@@ -99,7 +99,7 @@ def check_folder(path: str | os.PathLike[str]) -> None:
     folder = DataFolder(path, create=False)
     try:
         check_pages(folder.path, DATA_NAME)
-        folder.mark_closed()  # the next opening need not read the leaves again
+        folder.mark_closed()  # the next opening need not read all leaves again
     finally:
         folder.release()
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import lmdb
 
-from kcore.log.data_folder import FILE_MODE
+from kcore.log.data_folder import FILE_MODE, reserve_lock_file
 from kcore.log.errors import FailureReason, LogError
 from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, META_DB, SNAP_DB
 
@@ -73,6 +73,7 @@ class LmdbEnvironment:
         "_max_size_bytes",
         "_path",
         "_sync",
+        "_usable",
         "gate",
         "journal_db",
         "log_db",
@@ -88,13 +89,14 @@ class LmdbEnvironment:
         self.gate = threading.Lock()
         self._env: lmdb.Environment | None = None
         self._closed = False
+        self._usable = False  # False while `_env` is missing, or perhaps opened or closed only in part
         self.log_db: Any = None
         self.journal_db: Any = None
         self.meta_db: Any = None
         self.snap_db: Any = None
 
     def open(self, create: bool) -> None:
-        """Opens the environment; with `create` the databases may be missing. Raises lmdb.Error."""
+        """Opens the environment; with `create` the databases may be missing. Raises lmdb.Error or OSError."""
         size = self._map_size_bytes
         data = os.path.join(self._path, "data.mdb")
         # LMDB would create a missing file: an empty log in place of one that is temporarily unreachable.
@@ -102,7 +104,9 @@ class LmdbEnvironment:
         while size < file_size:
             size *= 2
         self._map_size_bytes = size
-        env = lmdb.open(
+        reserve_lock_file(self._path)
+        # Assigned first: LMDB refuses to open a file twice while a handle that an exception has lost keeps it open.
+        env = self._env = lmdb.open(
             self._path,
             map_size=size,
             max_dbs=8,
@@ -119,9 +123,9 @@ class LmdbEnvironment:
             with env.begin(write=True) as txn:
                 self._open_databases(env, txn, create)
         except BaseException:
-            env.close()
+            self._close()
             raise
-        self._env = env
+        self._usable = True
 
     def _open_databases(self, env: lmdb.Environment, txn: Any, create: bool) -> None:
         self.log_db = env.open_db(LOG_DB, txn=txn, create=create)
@@ -132,23 +136,23 @@ class LmdbEnvironment:
     @property
     def env(self) -> lmdb.Environment:
         """The open environment, opened again if a failure has closed it. The caller holds the gate."""
-        env = self._env
-        if env is None:
+        if not self._usable:
             if self._closed:
                 raise LogError("the log is closed", FailureReason.MISUSE)
             try:
+                self._close()
                 self.open(create=False)
             except (lmdb.Error, OSError) as error:
                 raise LogError(f"the log cannot be opened again after a failure: {error}") from error
-            env = self._env
-            assert env is not None
+        env = self._env
+        assert env is not None, "a usable environment is open"
         return env
 
     @property
     def env_for_write(self) -> lmdb.Environment:
         """The open environment, as `env`, for a caller that holds the write lock but not the gate."""
         env = self._env
-        if env is None:
+        if env is None or not self._usable:
             with self.gate:
                 env = self.env
         return env
@@ -218,10 +222,10 @@ class LmdbEnvironment:
             return os.path.getsize(os.path.join(self._path, "data.mdb")), used
 
     def _close(self) -> None:
+        self._usable = False
         env = self._env
         if env is not None:
-            # Closed before `_env` is cleared: LMDB refuses to open a file twice while a lost handle keeps it open.
-            env.close()
+            env.close()  # before `_env` is cleared, as in `open`
             self._env = None
 
     def close(self) -> None:

@@ -26,6 +26,10 @@ Since 2: logs may be compacted, up to an offset in the partition's metadata. Sin
 journal.
 """
 
+FIRST_VERSION: Final = 1
+DAMAGED_VERSION: Final = 1_000
+"""From here on a version is a damaged one, not one of a newer kcore."""
+
 LOG_DB: Final = b"log"
 JOURNAL_DB: Final = b"journal"
 META_DB: Final = b"meta"
@@ -60,7 +64,7 @@ def _add_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
 
 
 MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction, 2: _add_journal}
-"""The migrations by the version from which each starts. Version 1 is the first."""
+"""The migrations by the version from which each starts."""
 
 
 class FormatError(Exception):

@@ -24,6 +24,11 @@ NO_PAGE: Final = (1 << 64) - 1
 PAGE_HEADER_SIZE: Final = 16
 MAX_LEAVES_AT_OPEN: Final = 1 << 18
 """Maximum number of leaf pages that an opening reads: 1 GiB, about a second if the file is in the page cache."""
+MAX_MS_AFTER_CLEAN_CLOSE: Final = 1_000
+"""Time after which an opening reads no more leaves if the file was closed cleanly and has not changed since.
+
+Such a file is damaged only if the disk has lost data. A coordinator's log is usually checked within this time. The
+limit is for large files on slow disks."""
 REMEDY: Final = "; `kcore log repair` keeps what can be read"
 
 PAGE: Final = struct.Struct("=QHHHH")
@@ -76,7 +81,7 @@ def read_meta(path: str, name: str, file: BinaryIO, page: int, page_size: int) -
     return meta
 
 
-def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep: bool = False) -> int:
+def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep: bool = False, max_ms: int = 0) -> int:
     """Checks that LMDB can use the file `name` in folder `path`, which no process may write during the check.
 
     Args:
@@ -84,6 +89,7 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
         name: the file.
         max_leaves: the maximum number of leaf pages to read; branches and page numbers are always checked.
         deep: also checks the values that have pages of their own.
+        max_ms: the time after which no more leaves are read; 0: no limit.
 
     Returns:
         The number of pages in use; negative if some leaves were not read.
@@ -100,7 +106,15 @@ def check_file(path: str, name: str, max_leaves: int = MAX_LEAVES_AT_OPEN, deep:
         size = os.fstat(file.fileno()).st_size
         try:
             return check_trees(
-                file.fileno(), newest.page_size, newest.last_page, newest.free, newest.main, size, max_leaves, deep
+                file.fileno(),
+                newest.page_size,
+                newest.last_page,
+                newest.free,
+                newest.main,
+                size,
+                max_leaves,
+                deep,
+                max_ms,
             )
         except ValueError as damage:
             raise DataFolderError(path, f"damaged: {damage} (the file has {size} bytes){REMEDY}", name) from None

@@ -88,6 +88,7 @@ class Salvage:
         meta: versions of each key of the metadata, as (tier, value), best tier first.
         chunks: the position, size and tier of each snapshot chunk by (number, offset, index).
         problems: descriptions of damage that belongs to no partition.
+        missing: the databases that the file should have and does not list.
         scanned: True if every page was read.
         doubts_all: True if batches of any partition may be missing.
     """
@@ -98,6 +99,7 @@ class Salvage:
         self._size = os.fstat(self._fd).st_size
         self.damage: str | None = None
         self.problems: list[str] = []
+        self.missing: set[bytes] = {LOG_DB, META_DB, SNAP_DB}
         self.log: dict[int, Batches] = {}
         self.meta: dict[bytes, list[tuple[Tier, bytes]]] = {}
         self.chunks: dict[tuple[int, int, int], tuple[int, int, Tier]] = {}
@@ -148,7 +150,12 @@ class Salvage:
         if meta is not None:
             self._read_free_list(meta)
             for name, record in self._named_databases(meta):
+                self.missing.discard(name)
                 self._read_database(name, record)
+        for name in sorted(self.missing & {LOG_DB, META_DB}):
+            self.problems.append(f"database {name.decode()} is missing")
+        if LOG_DB in self.missing:
+            self._doubt_all()
         if self.damage is not None and (meta is None or not self._doubts):
             self._doubt_all()
         self.scanned = scan or self.damage is not None

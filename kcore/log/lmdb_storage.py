@@ -55,10 +55,11 @@ class LmdbStorage(Storage):
     With `sync` a commit writes and flushes the pages, then writes the meta page through (two flushes). Without it, both
     go to the page cache only; `LmdbLogEngine` describes the consequences.
 
-    `_unsettled` is set while a transaction runs, and cleared once memory and file are known to match. If a failure or
-    an interrupt leaves it set, the next writer first opens the file again and reads the journal back. If the file then
-    has a write set that was reported as failed, or the reverse, memory is unreliable. `_doubt` is then the reason for
-    which every write is refused until the folder is opened again.
+    `_unsettled` is set while a transaction runs, and cleared once memory and file are known to match. After a failure
+    or an interrupt, `settle` opens the file again, reads the journal back and compares the last transaction id. If that
+    is interrupted too, `_unsettled` stays set, and `settle` or the next writer repeats it. `_doubt` is set if file and
+    memory contradict each other. It is then the reason for which every write is refused until the folder is opened
+    again.
     """
 
     __slots__ = (
@@ -110,6 +111,10 @@ class LmdbStorage(Storage):
         except (lmdb.Error, LogError) as error:
             self._abandon()
             raise DataFolderError(self.path, str(error), DATA_NAME) from error
+        except OSError as error:
+            self._abandon()
+            name = os.path.basename(error.filename or DATA_NAME)
+            raise DataFolderError(self.path, error.strerror or str(error), name) from error
         except BaseException:
             self._abandon()
             raise
@@ -256,18 +261,26 @@ class LmdbStorage(Storage):
                     self._unsettled = False
                     self._environment.adopt_size()
                 except lmdb.Error as error:
-                    self._settle(write_set, error)
-                    return
+                    self._determine_result()
+                    if write_set.is_durable:
+                        return
+                    data = os.path.join(self.path, DATA_NAME)
+                    raise log_error(error, "commit failed", data, write_set.size_bytes()) from error
                 except LogError as error:
                     self._aborted(error)
                     raise
                 except BaseException:
-                    # An interrupt before or after the commit: the file shows which. `_unsettled` stays set, as the
-                    # transaction may still be open.
-                    if not write_set.is_durable and 0 < self._txn_id <= self._last_txn_id():
-                        write_set.is_durable = True
-                    self._read_journal()
+                    # An interrupt before or after the commit, with the transaction perhaps still open. If this is
+                    # interrupted too, the engine calls `settle` before it relies on `is_durable`.
+                    self._determine_result()
                     raise
+
+    def settle(self) -> None:
+        """See Storage."""
+        if self._unsettled:
+            with self._write_lock:
+                if self._unsettled:
+                    self._determine_result()
 
     def _require_settled(self) -> None:
         """Determines the result of the last transaction if it is unknown. The caller holds the write lock.
@@ -275,17 +288,44 @@ class LmdbStorage(Storage):
         Raises:
             LogError: memory does not match the file, or the file cannot be read; nothing may be written.
         """
-        if self._doubt is None and self._unsettled:
-            last_txn_id = self._reopen()
-            write_set = self._write_set
-            stored = 0 < self._txn_id <= last_txn_id
-            if write_set is None or write_set.is_durable == stored:
-                self._unsettled = False
-                self._write_set = None
-                return
-            self._refuse_writes(f"a commit that {'failed is' if stored else 'succeeded is not'} in the file")
+        if self._unsettled:
+            self._determine_result()
         if self._doubt is not None:
             raise LogError(self._doubt)
+
+    def _determine_result(self) -> None:
+        """Opens the file again, and marks the unsettled write set as durable if the file has its transaction.
+
+        If a commit fails while it writes the meta page, the transaction may have happened or not. If the file has it,
+        its pages were flushed before that meta page was written. One more commit, through the other meta page, then
+        makes it certain, and the write set has succeeded. In any other case it has failed, and the file never shows it.
+
+        If this raises, the storage stays unsettled, and the next call repeats it. The caller holds the write lock.
+
+        Raises:
+            LogError: the file cannot be read or written, or it lacks a write set that was reported as durable.
+        """
+        last_txn_id = self._reopen()
+        write_set = self._write_set
+        if write_set is not None:
+            stored = 0 < self._txn_id <= last_txn_id
+            if write_set.is_durable and not stored:
+                doubt = self._refuse_writes("a commit that succeeded is not in the file")
+                self._unsettled = False
+                raise LogError(doubt)
+            if stored and not write_set.is_durable:
+                self._confirm_commit()
+                write_set.is_durable = True
+        self._unsettled = False
+        self._write_set = None
+
+    def _confirm_commit(self) -> None:
+        """Commits once more, so that both meta pages follow the transaction whose result was unknown."""
+        try:
+            with self._environment.env_for_write.begin(write=True) as txn:
+                require_put(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
+        except lmdb.Error as error:
+            raise log_error(error, "a commit failed, and its result is not known yet") from error
 
     def _refuse_writes(self, reason: str) -> str:
         """Refuses every write from now on, because memory and file disagree, or may; returns the error's text."""
@@ -327,33 +367,6 @@ class LmdbStorage(Storage):
             put_metas(txn, environment, write_set)
         return moved
 
-    def _settle(self, write_set: WriteSet, error: lmdb.Error) -> None:
-        """Opens LMDB again after it failed, and determines the result of the write set.
-
-        If a commit fails while it writes the meta page, the transaction may have happened or not. If the file has it,
-        its pages were flushed before that meta page was written. One more commit, through the other meta page, then
-        makes it certain, and the write set has succeeded. In any other case it has failed, and the file never shows it.
-        """
-        last_txn_id = self._reopen()
-        if not 0 < self._txn_id <= last_txn_id:
-            self._unsettled = False
-            self._write_set = None
-            data = os.path.join(self.path, DATA_NAME)
-            raise log_error(error, "commit failed", data, write_set.size_bytes()) from error
-        try:
-            with self._environment.env_for_write.begin(write=True) as txn:
-                require_put(txn.put(NODE_EPOCH_KEY, U64.pack(self.node_epoch), db=self._environment.meta_db))
-        except (lmdb.Error, LogError) as again:
-            # Two failures in a row: only opening the file again shows its state.
-            doubt = self._refuse_writes(f"a commit failed and its result is unknown: {again}")
-            raise LogError(doubt) from error
-        write_set.is_durable = True
-        self._unsettled = False
-        self._write_set = None
-
-    def _last_txn_id(self) -> int:
-        return int(self._environment.env_for_write.info()["last_txnid"])
-
     def _transact(self, work: Callable[[Any], Any], doing: str, after_commit: Callable[[], None] = lambda: None) -> Any:
         """Runs `work(txn)` in a write transaction of its own, growing the map if needed; raises LogError.
 
@@ -377,7 +390,7 @@ class LmdbStorage(Storage):
                     self._unsettled = False
                     self._environment.adopt_size()
                 except lmdb.Error as error:
-                    self._require_settled()
+                    self._determine_result()
                     raise log_error(error, doing) from error
                 except LogError as error:
                     self._aborted(error)

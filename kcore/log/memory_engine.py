@@ -93,6 +93,9 @@ class MemoryStorage(Storage):
                 self._unfinished = None
                 raise
 
+    def settle(self) -> None:
+        """See Storage. It does nothing, since an interrupted `write` is completed at once."""
+
     def _check(self, write_set: WriteSet) -> None:
         """Refuses invalid appends before the first change."""
         for sealed in write_set.partitions:

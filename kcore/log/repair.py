@@ -9,11 +9,20 @@ from typing import Any, Final, NamedTuple
 
 import lmdb
 
-from kcore.log.data_folder import DATA_NAME, FILE_MODE, LMDB_LOCK_NAME, REPAIR_NAME, DataFolder, open_private
+from kcore.log.data_folder import (
+    DATA_NAME,
+    FILE_MODE,
+    LMDB_LOCK_NAME,
+    REPAIR_NAME,
+    DataFolder,
+    open_private,
+    reserve_lock_file,
+)
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.interface import Finding
 from kcore.log.lmdb_environment import MAX_MAP_SIZE_BYTES, log_error
 from kcore.log.lmdb_layout import (
+    DAMAGED_VERSION,
     FORMAT_KEY,
     FORMAT_VERSION,
     JOURNAL_DB,
@@ -131,7 +140,8 @@ def _require_known_version(path: str, salvage: Salvage) -> None:
     found = salvage.meta.get(FORMAT_KEY)
     if found is None and not salvage.log and not salvage.meta:
         raise DataFolderError(path, "nothing of a kcore log can be read", DATA_NAME)
-    if found is not None and len(found[0][1]) == U32.size and U32.unpack(found[0][1])[0] > FORMAT_VERSION:
+    version = b"" if found is None else found[0][1]
+    if len(version) == U32.size and FORMAT_VERSION < U32.unpack(version)[0] < DAMAGED_VERSION:
         raise DataFolderError(path, "a newer format version than this version of kcore knows", DATA_NAME)
 
 
@@ -194,6 +204,7 @@ def _build(path: str, salvage: Salvage, plan: Plan) -> None:
     staging = os.path.join(path, REPAIR_NAME)
     os.mkdir(staging, 0o700)
     size = 2 * os.path.getsize(os.path.join(path, DATA_NAME)) + (64 << 20)
+    reserve_lock_file(staging)
     try:
         with lmdb.open(staging, map_size=min(size, MAX_MAP_SIZE_BYTES), max_dbs=8, sync=False, mode=FILE_MODE) as env:
             log, meta, snap = (env.open_db(name) for name in (LOG_DB, META_DB, SNAP_DB))

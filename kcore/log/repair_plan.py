@@ -18,6 +18,7 @@ from kcore.log.batch_header import HEADER_SIZE, damage, last_offset, leader_epoc
 from kcore.log.interface import EpochEntry, PartitionKey, SnapshotInfo
 from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
+    FIRST_VERSION,
     FORMAT_KEY,
     FORMAT_VERSION,
     NEXT_NUMBER_KEY,
@@ -179,7 +180,21 @@ def make_plan(salvage: Salvage, reader: Reader) -> Plan:
         for number in sorted(unknown)
         if DROPPED_PREFIX + U32.pack(number) not in dropped
     )
-    return Plan(partitions, _other_meta(meta, metas, partitions), chunks, losses, changed or len(losses) > 0)
+    other = _other_meta(meta, metas, partitions)
+    changed = changed or len(losses) > 0 or bool(salvage.missing) or _is_damaged(meta, other)
+    return Plan(partitions, other, chunks, losses, changed)
+
+
+def _is_damaged(meta: dict[bytes, bytes], repaired: dict[bytes, bytes]) -> bool:
+    """Returns whether an opening would refuse the versions and counters in `meta`, which `repaired` replaces."""
+    number = meta.get(NEXT_NUMBER_KEY, U32.pack(0))
+    return (
+        meta.get(FORMAT_KEY) != repaired[FORMAT_KEY]
+        or len(meta.get(NODE_EPOCH_KEY, b"")) != U64.size
+        or len(number) != U32.size
+        or number < repaired[NEXT_NUMBER_KEY]
+        or any(len(key) != len(DROPPED_PREFIX) + U32.size for key in meta if key.startswith(DROPPED_PREFIX))
+    )
 
 
 def _partition_metas(salvage: Salvage, losses: list[Loss]) -> dict[int, tuple[PartitionKey, list[PartitionMeta]]]:
@@ -259,7 +274,8 @@ def _other_meta(
     """
     kept = {key: value for key, value in meta.items() if key.startswith(b"user:")}
     version = meta.get(FORMAT_KEY, b"")
-    kept[FORMAT_KEY] = version if len(version) == 4 else U32.pack(FORMAT_VERSION)
+    known = len(version) == U32.size and FIRST_VERSION <= U32.unpack(version)[0] <= FORMAT_VERSION
+    kept[FORMAT_KEY] = version if known else U32.pack(FORMAT_VERSION)
     counted = meta.get(NEXT_NUMBER_KEY, b"")
     dropped = [U32.unpack(key[-4:])[0] for key in meta if key.startswith(DROPPED_PREFIX) and len(key) == 12]
     highest = max([*metas, *dropped, -1]) + 1

@@ -39,7 +39,17 @@ class Storage(ABC):
 
     @abstractmethod
     def write(self, write_set: WriteSet) -> None:
-        """Makes the write set durable and sets `write_set.is_durable`. If it raises LogError, nothing is stored."""
+        """Makes the write set durable and sets `write_set.is_durable`. If it raises, `settle` determines the result."""
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Determines the result of a `write` that an exception interrupted, and sets `WriteSet.is_durable`.
+
+        It does nothing if no result is unknown.
+
+        Raises:
+            LogError: the result cannot be determined now; the next call tries again.
+        """
 
     @abstractmethod
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:

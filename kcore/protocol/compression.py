@@ -59,6 +59,10 @@ class CompressionError(ValueError):
         return f"{self.codec}: {self.reason}"
 
 
+class OutputTooLargeError(CompressionError):
+    """Bytes whose decompressed size is above the limit."""
+
+
 _BY_NAME: Final = {codec.name.lower(): codec for codec in CompressionType} | {"uncompressed": CompressionType.NONE}
 
 _GZIP_WBITS: Final = 31  # a gzip header and trailer around a window of 32 KiB
@@ -108,7 +112,8 @@ def decompress(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
         The decompressed bytes; with codec 0 the unchanged bytes.
 
     Raises:
-        CompressionError: unknown codec, corrupt, truncated or trailing data, or more output than allowed.
+        OutputTooLargeError: more output than allowed.
+        CompressionError: unknown codec, or corrupt, truncated or trailing data.
     """
     unpack = _DECOMPRESSORS.get(codec)
     if unpack is None:
@@ -122,7 +127,7 @@ def decompress(codec: int, data: Buffer, max_size_bytes: int) -> bytes:
 
 def too_large(codec: str, max_size_bytes: int) -> CompressionError:
     """Returns the error for an output above the limit."""
-    return CompressionError(codec, f"more than the {max_size_bytes} bytes allowed")
+    return OutputTooLargeError(codec, f"more than the {max_size_bytes} bytes allowed")
 
 
 def _decompress_none(data: Buffer, max_size_bytes: int) -> bytes:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
 from kcore.process_logging import log_failure
-from kcore_ext.runtime.shard import PipelineCore
+from kcore_ext.runtime.shard import PipelineCore, ShardCore
 
 if TYPE_CHECKING:
     from kcore.log.interface import LogEngine
@@ -131,6 +131,10 @@ class CommitPipeline(PipelineCore):
     interrupts the settling leaves `settling` set. Memory may then not match the log, so the pipeline refuses every
     later commit.
 
+    If the log does not know the result of a failed commit (`LogEngine.uncertain`), the responses get an error at once,
+    and the participants keep their memory. A reload would read the log without a round that may be in the file. Each
+    later commit asks the log again, fails, and resets the participants as soon as the log knows the result.
+
     Args:
         log: the engine that makes either all staged records durable or none.
 
@@ -139,12 +143,13 @@ class CommitPipeline(PipelineCore):
         failures: the number of commits that failed.
     """
 
-    __slots__ = ("_abort_error", "_background_commit", "_log", "failures", "rounds")
+    __slots__ = ("_abort_error", "_background_commit", "_log", "_undecided", "failures", "rounds")
 
     def __init__(self, log: LogEngine) -> None:
         self._log = log
         self._abort_error: BaseException | None = None
         self._background_commit: BackgroundCommit | None = None
+        self._undecided: dict[Participant, None] | None = None  # participants of rounds whose result is not known
         self.rounds = 0
         self.failures = 0
 
@@ -172,6 +177,9 @@ class CommitPipeline(PipelineCore):
             raise EngineInterruptedError
         if self._background_commit is not None and not self.finish_background(self._background_commit):
             return False
+        if self._undecided is not None:
+            self._decide_late()
+            return False
         if not self._participants and not self._answers:
             return True
         self._seal()
@@ -193,7 +201,7 @@ class CommitPipeline(PipelineCore):
         except BaseException as error:
             # The round may be durable, not written, or still staged: an interrupt may come before the first line of
             # the log's `commit`. Staged records are dropped, and memory is read from the log again.
-            with contextlib.suppress(LogError):
+            with contextlib.suppress(Exception):
                 self._log.rollback()
             self._fail(participants, answers, error)
             if not isinstance(error, Exception):
@@ -217,6 +225,7 @@ class CommitPipeline(PipelineCore):
         """
         if (
             self.settling
+            or self._undecided is not None
             or self._background_commit is not None
             or not self.allows_background_commit
             or not self._participants
@@ -257,7 +266,7 @@ class CommitPipeline(PipelineCore):
             raise EngineInterruptedError
         background_commit.wait()
         self.settling = True
-        self._background_commit = self._background_answers = None
+        self._background_commit = self._background_responses = None
         error = background_commit.error
         # an error after the write: the round is durable all the same
         if error is None or background_commit.write_set.is_durable:
@@ -271,12 +280,28 @@ class CommitPipeline(PipelineCore):
                 self._release(background_commit.participants, background_commit.answers)
                 self.settling = False
                 return True
-        self._log.fail(background_commit.write_set, error)
+        with contextlib.suppress(Exception):  # `_fail` then finds the log uncertain
+            self._log.fail(background_commit.write_set, error)
         participants, answers = self._take_round()
         self._abort_error = None
         self.changing = 0
         self._fail(background_commit.participants | participants, background_commit.answers + answers, error)
         return False
+
+    def _decide_late(self) -> None:
+        """Asks the log for the result of an earlier round, and fails this round with it."""
+        participants, answers = self._take_round()
+        self._abort_error = None
+        self.changing = 0
+        try:
+            self._log.recover()
+        except BaseException as error:
+            self._fail(participants, answers, error)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            logger.warning("commit: the log has determined what its file contains; the shards of failed rounds reload")
+            self._fail(participants, answers, _BROKEN_OFF)
 
     def abandon(self) -> None:
         """Waits until no background commit is being written, so that the log may be closed. Settles no round."""
@@ -295,15 +320,23 @@ class CommitPipeline(PipelineCore):
     ) -> None:
         """Settles a failed round: resets every participant to the log, and completes every response with an error.
 
-        If a participant cannot be reset, `settling` stays set and the pipeline refuses every later commit.
+        If a participant cannot be reset, `settling` stays set and the pipeline refuses every later commit. While the
+        log is uncertain, no participant is reset.
         """
         self.failures += 1
         if not isinstance(error, LogError):
             log_failure(logger, error, "commit: unexpected error; the round is not written, and its requests fail")
             error = _as_log_error(error)
+        if self._undecided is not None:
+            self._undecided.update(participants)
+            participants = self._undecided
         restored = True
-        for participant in participants:
-            restored = self._restore(participant, error) and restored
+        if self._log.uncertain:
+            self._keep_undecided(participants, error)
+        else:
+            for participant in participants:
+                restored = self._restore(participant, error) and restored
+            self._undecided = None
         for pending, _ in answers:
             try:
                 if not pending.done:
@@ -312,6 +345,21 @@ class CommitPipeline(PipelineCore):
                 self._unanswered(pending, failure)
         if restored:
             self.settling = False
+
+    def _keep_undecided(self, participants: dict[Participant, None], error: LogError) -> None:
+        """Keeps shards dirty, so that their responses wait for the next commit, which asks the log again."""
+        known = self._undecided is not None
+        self._undecided = participants
+        for participant in participants:
+            if isinstance(participant, ShardCore):
+                participant.dirty, participant.committing = True, False
+        if not known:
+            log_failure(
+                logger,
+                error,
+                "commit: the log cannot determine whether its file has the round; "
+                "the requests fail, and so does every write until it can",
+            )
 
     def _restore(self, participant: Participant, error: LogError) -> bool:
         """Resets a participant to the log; returns whether it succeeded. Tries twice, as memory may be short."""

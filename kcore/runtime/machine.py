@@ -171,9 +171,9 @@ class ShardContext:
         self.shard = shard
         self.now = now
 
-    def answer(self, pending: Pending, response: Any) -> None:
+    def respond(self, pending: Pending, response: Any) -> None:
         """Completes a parked request, once everything that this shard decided up to now is durable."""
-        self.shard.answer(pending, response)
+        self.shard.respond(pending, response)
 
     def schedule(self, deadline_ms: int, timer: ShardTimer) -> Timer:
         """Arms `timer` for `deadline_ms` (monotonic). Its `fire` is a decision like any request."""

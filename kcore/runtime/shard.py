@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
-from kcore.log.errors import LogError
+from kcore.log.errors import CorruptLogError, LogError
 from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=StateMachine)
+
+RELOAD_DELAY_MS = 1_000  # after a load that failed for lack of memory, or because the log could not be read
 
 
 class ShardState(Enum):
@@ -168,7 +171,7 @@ class Shard(ShardCore, Generic[M]):
         """Returns the error response to a request whose decision raised."""
         if isinstance(error, KafkaError):
             return api.error(context, request, error.code, error.message)
-        self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
+        self._refuse_pending(ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(error, MemoryError):
             self.start_over(error)  # the decision may have changed a part of the soft state
         log_failure(
@@ -194,7 +197,7 @@ class Shard(ShardCore, Generic[M]):
             outcome = action()
         except Exception as error:
             refused = ErrorCode.UNKNOWN_SERVER_ERROR
-            self._refuse_answers(refused)
+            self._refuse_pending(refused)
             outcome = None
             if isinstance(error, MemoryError):
                 self.start_over(error)
@@ -211,7 +214,7 @@ class Shard(ShardCore, Generic[M]):
 
     def _unwritten(self, action: object, refused: ErrorCode) -> None:
         logger.error("shard %s-%d: the records of %r were refused: %s", self.topic, self.index, action, refused.name)
-        self._refuse_answers(refused)
+        self._refuse_pending(refused)
 
     def _release(self) -> None:
         """Completes the responses in the outbox, or attaches them to the commit that they depend on.
@@ -222,9 +225,9 @@ class Shard(ShardCore, Generic[M]):
         done = 0
         try:
             if self.dirty or self.committing:
-                answer = self._pipeline.answer_later if self.dirty else self._pipeline.answer_after_background
+                respond = self._pipeline.respond_after_commit if self.dirty else self._pipeline.respond_after_background
                 for pending, response in outbox:
-                    answer(pending, response)
+                    respond(pending, response)
                     done += 1
             else:
                 for pending, response in outbox:
@@ -240,12 +243,12 @@ class Shard(ShardCore, Generic[M]):
             code = api.storage_error
         if isinstance(reply, Pending) and not reply.done:
             reply.abandon()
-        self._refuse_answers(code)
+        self._refuse_pending(code)
         if self._outbox:
             self._release()
         return api.error(context, request, code)
 
-    def _refuse_answers(self, code: ErrorCode) -> None:
+    def _refuse_pending(self, code: ErrorCode) -> None:
         """Replaces the responses in the outbox by errors: they depend on records that were not written."""
         self._outbox = [
             (pending, pending.api.error(pending.context, pending.request, code)) for pending, _ in self._outbox
@@ -402,18 +405,23 @@ class Shard(ShardCore, Generic[M]):
             report.elapsed_ms = self._now.update() - started_ms
         except Exception as error:
             self._transition(ShardState.FAILED, "load failed")
-            log_failure(
-                logger,
-                error,
-                "shard %s-%d cannot be loaded and refuses every request; "
-                "stop the server and run `kcore log repair` to skip the unreadable records",
-                self.topic,
-                self.index,
-            )
+            self._report_failed_load(error)
             return
         self.machine, self.report = machine, report
         self._transition(ShardState.ACTIVE, "loaded")
         self.perform(self._loaded)
+
+    def _report_failed_load(self, error: Exception) -> None:
+        """Logs a failed load; repeats it soon if the log was not readable, which damage does not explain."""
+        if isinstance(error, CorruptLogError) or not isinstance(error, (LogError, MemoryError)):
+            hint = "stop the server and run `kcore log repair` to skip the unreadable records"
+        else:
+            hint = f"the load is repeated in {RELOAD_DELAY_MS} ms"
+            with contextlib.suppress(MemoryError):  # the engine loads failed shards again in any case, but later
+                self._wheel.add(self._now.now_ms + RELOAD_DELAY_MS, self.load_again)
+        log_failure(
+            logger, error, "shard %s-%d cannot be loaded and refuses every request; %s", self.topic, self.index, hint
+        )
 
     def _loaded(self) -> None:
         self.machine.on_loaded()

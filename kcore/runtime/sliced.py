@@ -57,6 +57,8 @@ class SlicedRequests:
         request: Any,
         work: Work,
         finish: Callable[[Any], Any] | None = None,
+        *,
+        eager: bool = False,
     ) -> Any:
         """Runs `work`, at once if it is short.
 
@@ -66,6 +68,8 @@ class SlicedRequests:
             request: the request.
             work: decides the request in steps.
             finish: called with the result of `work` in the same slice; returns the response, or a `Pending` of it.
+            eager: run the first slice at once even if other long requests are running: for requests whose length is
+                not known before.
 
         Returns:
             The response, or a parked `Pending` of it.
@@ -73,7 +77,7 @@ class SlicedRequests:
         Raises:
             KafkaError: the first slice refuses the request.
         """
-        if not self.enabled or not self._running:
+        if eager or not self.enabled or not self._running:
             limit = SLICE_COST if self.enabled else -1
             done, result = step(work, limit)
             if done:

@@ -21,8 +21,8 @@ class Mechanism(ABC):
 
     Attributes:
         name: the mechanism's name in SASL's registry.
-        blocking: True if `evaluate` may take long (key derivation, user code); a server then calls it on another
-            thread.
+        threads: number of threads on which a server calls `evaluate`, if that may take long (key derivation, user
+            code); 0: it is fast.
         complete: True once the exchange has ended with the peer authenticated.
         user: the authenticated name, once complete.
         expires_at_ms: the wall-clock time in ms since 1970 at which the authentication expires; None: never.
@@ -31,7 +31,7 @@ class Mechanism(ABC):
     __slots__ = ("complete", "expires_at_ms", "user")
 
     name: ClassVar[str]
-    blocking: ClassVar[bool] = False
+    threads: ClassVar[int] = 0
 
     def __init__(self) -> None:
         self.complete = False

@@ -53,7 +53,7 @@ class OAuthBearer(Mechanism):
     __slots__ = ("_refused", "_validator", "_wall_ms")
 
     name: ClassVar[str] = "OAUTHBEARER"
-    blocking: ClassVar[bool] = True  # a validator may fetch keys from its issuer
+    threads: ClassVar[int] = 8  # a validator may wait for its issuer's keys
 
     def __init__(self, validator: Validator, wall_ms: Callable[[], int]) -> None:
         super().__init__()

@@ -5,6 +5,7 @@ It uses the SCRAM users: a password is checked against the stored SCRAM credenti
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar
 
 from kcore.security.mechanism import AuthenticationError, Mechanism
@@ -22,7 +23,8 @@ class Plain(Mechanism):
     __slots__ = ("_credentials", "_decoys")
 
     name: ClassVar[str] = "PLAIN"
-    blocking: ClassVar[bool] = True  # key derivation takes a millisecond or more
+    # Key derivation takes a millisecond or more of a processor: half of them remain for the event loop and commits.
+    threads: ClassVar[int] = max(1, (os.cpu_count() or 1) // 2)
 
     def __init__(self, credentials: Credentials, decoys: Decoys) -> None:
         super().__init__()

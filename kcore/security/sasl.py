@@ -98,9 +98,9 @@ class SaslExchange:
         return self.state is SaslState.COMPLETE
 
     @property
-    def blocking(self) -> bool:
-        """True if the next token should be evaluated on another thread."""
-        return self._mechanism is not None and self._mechanism.blocking
+    def threads(self) -> int:
+        """The number of threads on which tokens of the mechanism should be evaluated; 0: on the caller's."""
+        return 0 if self._mechanism is None else self._mechanism.threads
 
     @property
     def mechanism_name(self) -> str:

@@ -1,4 +1,4 @@
-"""Accepts connections: connection limits, TLS handshakes, and exhausted file descriptors.
+"""Accepts connections: connection limits and exhausted file descriptors.
 
 A connection counts from its accept on, as in Kafka, so a client that never finishes its TLS handshake also uses a slot.
 The servers of the event loops report a connection only after the handshake; kcore therefore accepts connections itself.
@@ -12,15 +12,16 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
-from kcore.process_logging import fields
+from kcore.server.log_limits import QuietLog
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable
 
     from kcore.config.node import Config
     from kcore.server.authentication import ListenerSecurity
     from kcore.server.connection import Connection
+    from kcore.server.handshake import Handshakes
+    from kcore.server.log_limits import ClientLog
 
 logger = logging.getLogger(__name__)
 
@@ -33,51 +34,12 @@ ACCEPTS_PER_TURN: Final = 128
 RETRY_S: Final = 0.5
 """Pause of a listener that has no free file descriptor; also the longest pause while no slot is free."""
 
-HANDSHAKE_TIMEOUT_S: Final = 10.0
-"""Time limit of a client's TLS handshake."""
-
-MAX_HANDSHAKES: Final = 256
-"""Concurrent TLS handshakes per listener; each takes up to 100 KB of memory."""
-
-HANDSHAKE_GRACE_S: Final = 3.0
-"""Age from which a handshake may be aborted if `MAX_HANDSHAKES` are running and another client waits."""
-
-QUIET_S: Final = 10.0
-"""Minimum time between two log lines of the same kind, so that clients cannot fill the disk with them."""
-
 FREE_PORT_ATTEMPTS: Final = 5
 """Attempts to find a free port if the port is 0."""
 
 _NO_FAMILY: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 _NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _PEER_GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR))
-
-
-class QuietLog:
-    """Logs a warning at most once every `QUIET_S`, with the number of suppressed warnings.
-
-    Args:
-        clock: returns the time in seconds.
-    """
-
-    __slots__ = ("_clock", "_omitted", "_since_s")
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._since_s = -QUIET_S
-        self._omitted = 0
-
-    def warn(self, message: str, *arguments: object, **about: object) -> None:
-        """Logs a warning, or counts it as suppressed."""
-        now_s = self._clock()
-        if now_s - self._since_s < QUIET_S:
-            self._omitted += 1
-            return
-        if self._omitted:
-            message += " (%d similar warnings suppressed)"
-            arguments = (*arguments, self._omitted)
-        self._since_s, self._omitted = now_s, 0
-        logger.warning(message, *arguments, extra=fields(**about))
 
 
 class ConnectionQuota:
@@ -91,10 +53,11 @@ class ConnectionQuota:
         by_host: client address -> number of its connections.
     """
 
-    __slots__ = ("_config", "_waiting", "by_host", "total")
+    __slots__ = ("_config", "_handshakes", "_waiting", "by_host", "total")
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._handshakes: list[Handshakes] = []
         self._waiting: dict[Acceptor, None] = {}
         self.by_host: dict[str, int] = {}
         self.total = 0
@@ -103,6 +66,14 @@ class ConnectionQuota:
     def full(self) -> bool:
         """True while no further connection may be accepted."""
         return self.total >= self._config.max_connections
+
+    def add_handshakes(self, handshakes: Handshakes) -> None:
+        """Adds TLS handshakes of which silent ones may be closed to make room."""
+        self._handshakes.append(handshakes)
+
+    def make_room(self) -> bool:
+        """Closes a client that does not begin its TLS handshake. Returns False if there is none."""
+        return any(handshakes.make_room() for handshakes in self._handshakes)
 
     def take(self, host: str) -> bool:
         """Counts a new connection. Returns False, without counting it, if its address has too many connections."""
@@ -136,22 +107,21 @@ class Acceptor:
 
     - At `max.connections` connections it stops accepting until one ends; clients wait in the backlog.
     - A connection beyond `max.connections.per.ip` is closed immediately.
-    - A TLS handshake may take `HANDSHAKE_TIMEOUT_S`. While `MAX_HANDSHAKES` are running it accepts no more, and aborts
-      the oldest after `HANDSHAKE_GRACE_S`. Clients that do not finish their handshakes therefore use a bounded amount
-      of memory and cannot lock out other clients.
     - Without a free file descriptor it retries every `RETRY_S`.
+    - In both cases it first closes TLS clients that have sent no first message for some time.
+    - With TLS, `Handshakes` takes over an accepted socket.
 
     Args:
         listening: the listening socket; the acceptor closes it.
         security: the listener's security.
         quota: counts the connections of all listeners.
         make: creates the connection for a client address.
+        log: logs failed TLS handshakes.
         loop: the event loop.
 
     Attributes:
         refused: number of connections closed because their address had too many.
-        failed_handshakes: number of TLS handshakes that failed or were aborted.
-        handshakes: running TLS handshakes, oldest first -> start time on the loop's clock.
+        handshakes: the TLS handshakes; None without TLS.
     """
 
     def __init__(
@@ -160,6 +130,7 @@ class Acceptor:
         security: ListenerSecurity,
         quota: ConnectionQuota,
         make: Callable[[str], Connection],
+        log: ClientLog,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._socket = listening
@@ -176,8 +147,12 @@ class Acceptor:
         self._short_log = QuietLog(loop.time)
         self._refused_log = QuietLog(loop.time)
         self.refused = 0
-        self.failed_handshakes = 0
-        self.handshakes: dict[asyncio.Task[None], float] = {}
+        self.handshakes: Handshakes | None = None
+        if security.tls is not None:
+            from kcore.server.handshake import Handshakes  # noqa: PLC0415  # needed only by nodes with TLS
+
+            self.handshakes = Handshakes(security.tls, security.name, make, quota.release, log, loop)
+            quota.add_handshakes(self.handshakes)
 
     # ---- accepting
 
@@ -200,13 +175,10 @@ class Acceptor:
     def _accept(self) -> None:
         # A failed accept costs as much as a successful one: try as many as there were connections last time.
         for _ in range(self._burst):
-            if self._quota.full:
+            if self._quota.full and not self._quota.make_room():
                 self._warn("%d connections are open (max.connections)", self._quota.total)
                 self._quota.wait(self)
                 self._pause()
-                return
-            if len(self.handshakes) >= MAX_HANDSHAKES:
-                self._pause(self._make_room())
                 return
             try:
                 client, address = self._socket.accept()
@@ -225,6 +197,8 @@ class Acceptor:
         """Handles a failed accept. Returns True if the next accept may be tried immediately."""
         if error.errno in _PEER_GONE:
             return True
+        if error.errno in _NO_DESCRIPTORS and self._quota.make_room():
+            return True
         if error.errno not in _NO_DESCRIPTORS:
             logger.error("listener %s: accept failed: %s", self._security.name, error)
         else:
@@ -238,15 +212,6 @@ class Acceptor:
             self._short = True
             self._short_log.warn(f"new connections wait: {why}", *arguments, listener=self._security.name)
 
-    def _make_room(self) -> float:
-        """Aborts the oldest handshake if it is old enough. Returns the number of seconds until the next check."""
-        oldest, began_s = next(iter(self.handshakes.items()))
-        age_s = self._loop.time() - began_s
-        if age_s >= HANDSHAKE_GRACE_S:
-            oldest.cancel()
-            return RETRY_S  # the end of the handshake resumes the acceptor earlier
-        return HANDSHAKE_GRACE_S - age_s
-
     def _accepted(self, client: socket.socket, host: str) -> None:
         if not self._quota.take(host):
             self.refused += 1
@@ -258,68 +223,34 @@ class Acceptor:
             )
             client.close()
             return
+        client.setblocking(False)
+        if self.handshakes is not None:
+            self.handshakes.add(client, host)
+            return
         try:
-            client.setblocking(False)
             connection = self._make(host)
         except BaseException:  # e.g. MemoryError
             self._quota.release(host)
             client.close()
             raise
-        if self._security.tls is None:
-            task = self._loop.create_task(self._open(client, connection))
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
-        else:
-            task = self._loop.create_task(self._shake_hands(client, connection, self._security.tls))
-            self.handshakes[task] = self._loop.time()
-            task.add_done_callback(self._handshake_ended)
+        task = self._loop.create_task(self._open(client, connection))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
 
     async def _open(self, client: socket.socket, connection: Connection) -> None:
         """Hands the socket to the event loop."""
         try:
             await self._loop.connect_accepted_socket(lambda: connection, client)
         except Exception as error:
-            self._not_opened(connection, error)
-
-    async def _shake_hands(self, client: socket.socket, connection: Connection, tls: ssl.SSLContext) -> None:
-        """Hands the socket to the event loop; returns when the handshake has ended."""
-        host = connection.client_host
-        try:
-            await self._loop.connect_accepted_socket(
-                lambda: connection, client, ssl=tls, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
-            )
-        except asyncio.CancelledError as error:
-            self.failed_handshakes += 1
-            self._not_opened(connection, error)
-            if not self._closed:
-                logger.info("connection from %s closed: its TLS handshake was aborted because other clients wait", host)
-        except Exception as error:
-            self.failed_handshakes += 1
-            self._not_opened(connection, error)
-            if isinstance(error, ConnectionAbortedError):
-                logger.info(
-                    "connection from %s closed: its TLS handshake took longer than %g s", host, HANDSHAKE_TIMEOUT_S
-                )
-
-    def _not_opened(self, connection: Connection, error: BaseException) -> None:
-        """Uncounts a connection that was not made; one that was uncounts itself.
-
-        `kcore.server.handshake` logs TLS errors.
-        """
-        if connection.transport is None:
-            self._quota.release(connection.client_host)
-        if not isinstance(error, OSError | asyncio.CancelledError):
-            logger.error("listener %s: cannot open a connection", self._security.name, exc_info=error)
-
-    def _handshake_ended(self, task: asyncio.Task[None]) -> None:
-        del self.handshakes[task]
-        if not self._quota.full:
-            self.resume()
+            if connection.transport is None:  # a connection that was made reports its own end
+                self._quota.release(connection.client_host)
+            if not isinstance(error, OSError):
+                logger.error("listener %s: cannot open a connection", self._security.name, exc_info=error)
 
     # ---- shutdown
 
     def close(self) -> None:
-        """Stops accepting and aborts running handshakes."""
+        """Stops accepting and aborts TLS handshakes."""
         self._closed = True
         if self._retry is not None:
             self._retry.cancel()
@@ -327,12 +258,12 @@ class Acceptor:
             self._accepting = False
             self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
-        for task in self.handshakes:
-            task.cancel()
+        if self.handshakes is not None:
+            self.handshakes.close()
 
     async def wait_closed(self) -> None:
         """Waits until every accepted socket is an open connection or closed."""
-        tasks = [*self._opening, *self.handshakes]
+        tasks = [*self._opening, *(() if self.handshakes is None else self.handshakes.running)]
         if tasks:
             await asyncio.wait(tasks)
 

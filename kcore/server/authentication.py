@@ -47,11 +47,9 @@ class ListenerSecurity:
         self._new_exchange: Callable[[], SaslExchange] | None = None
         if listener.protocol.has_tls:
             from kcore.security.tls import server_context  # noqa: PLC0415
-            from kcore.server.handshake import tell_failures  # noqa: PLC0415
             from kcore.server.secure import SecureConnection  # noqa: PLC0415
 
             self.tls = server_context(self.settings, listener.name)
-            tell_failures(self.tls, listener.name)
             self.connection = SecureConnection
         if listener.protocol.has_sasl:
             from kcore.server.mechanisms import exchange_maker  # noqa: PLC0415

@@ -14,6 +14,7 @@ from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameError
 from kcore.server.memory import NoRoomError
+from kcore_ext.codec.plan import TooManyElementsError
 from kcore_ext.server.request_queue import RequestQueue
 
 if TYPE_CHECKING:
@@ -207,6 +208,9 @@ class Connection(asyncio.Protocol):
                 self._continue_later()
         except (FrameError, RefusedError, CloseConnectionError) as error:
             self._refuse(str(error))
+        except TooManyElementsError:
+            limit = self.server.config.kcore_max_request_elements
+            self._refuse(f"a request has more than {limit} array elements (kcore.max.request.elements)")
         except DecodeError as error:
             self._refuse(f"cannot decode the request: {error}")
         except Exception:
@@ -264,7 +268,7 @@ class Connection(asyncio.Protocol):
         """Schedules a completed response to be sent at the end of the round."""
         self.server.wants_flush(self)
 
-    def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
+    def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
         """Handles a response that cannot be encoded: closes the connection after the responses in front of it."""
         self._queue.cut(failed)
         if isinstance(error, CloseConnectionError):
@@ -376,9 +380,10 @@ class Connection(asyncio.Protocol):
 
     def _refuse(self, why: str) -> None:
         """Sends the responses in front, then closes the connection: the protocol has no frame for errors."""
-        logger.warning(
-            "connection from %s closed: %s", self.client_host, why, extra=fields(connection=self.connection_id)
-        )
+        self.server.client_log.log(
+            logging.WARNING, self.client_host, "connection from %s closed: %s", self.client_host, why,
+            connection=self.connection_id,
+        )  # fmt: skip
         self.server.refused_requests += 1
         self._refused = self._eof = self._queue.stopped = True
         self._queue.clear()
@@ -419,7 +424,10 @@ class Connection(asyncio.Protocol):
             self._last_byte_s = now_s  # the peer reads, even if slowly
         left_s = self._last_byte_s + limit_ms / 1000 - now_s
         if left_s <= 0:
-            logger.info("connection from %s closed: no traffic for %d ms", self.client_host, limit_ms)
+            self.server.client_log.log(
+                logging.INFO, self.client_host, "connection from %s closed: no traffic for %d ms", self.client_host,
+                limit_ms,
+            )  # fmt: skip
             self.abort()
             return
         self._idle = self.server.loop.call_later(max(left_s, SHORTEST_WATCH_S), self._watch_idle)

@@ -35,12 +35,20 @@ class Served(ApiEntry):
         api: the API.
         limit_bytes: as in `ApiEntry`.
         note: as in `ApiEntry`.
+        max_request_bytes: as in `ApiEntry`.
+        max_request_elements: as in `ApiEntry`.
     """
 
     __slots__ = ()
 
     def __init__(
-        self, api: Api[Any, Any], limit_bytes: int = LONGEST_FRAME, note: Callable[[int], None] | None = None
+        self,
+        api: Api[Any, Any],
+        limit_bytes: int = LONGEST_FRAME,
+        note: Callable[[int], None] | None = None,
+        *,
+        max_request_bytes: int = LONGEST_FRAME,
+        max_request_elements: int = LONGEST_FRAME,
     ) -> None:
         # Some ranges are advertised wider than they are served (Produce, KAFKA-18659): versions that cannot be decoded
         # are not.
@@ -53,6 +61,8 @@ class Served(ApiEntry):
             shorten=shorten_messages,
             limit_bytes=limit_bytes,
             note=note,
+            max_request_bytes=max_request_bytes,
+            max_request_elements=max_request_elements,
         )
 
 
@@ -97,7 +107,15 @@ class Dispatch:
         served = self._served.get(api_key)
         if served is None and api_key in self.engine.apis:
             fetches = api_key == ApiKey.FETCH
-            served = Served(self.engine.apis[api_key], self._limit_bytes(fetches), note=None if fetches else self._note)
+            config = self.engine.config
+            served = Served(
+                self.engine.apis[api_key],
+                self._limit_bytes(fetches),
+                note=None if fetches else self._note,
+                # Only Produce carries data; `socket.request.max.bytes` limits it.
+                max_request_bytes=LONGEST_FRAME if api_key == ApiKey.PRODUCE else config.kcore_max_request_bytes,
+                max_request_elements=config.kcore_max_request_elements,
+            )
             if self._counts_errors:
                 served.walk = error_walk(served.api.response_type)
             self._served[api_key] = self.routes[api_key] = served

@@ -1,39 +1,366 @@
-"""Logs failed TLS handshakes, which event loops drop silently."""
+"""TLS handshakes: limits, fairness between client addresses, timeouts and log lines.
+
+A handshake costs a signature and up to 100 KB of memory, so a listener runs a bounded number of them at a time. A
+client takes part in that only once it has sent a complete first message: until then it is a bare socket.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import socket
 import ssl
+from typing import TYPE_CHECKING, Final
 
-from kcore.process_logging import fields
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-logger = logging.getLogger(__name__)
+    from kcore.server.connection import Connection
+    from kcore.server.log_limits import ClientLog
+
+HANDSHAKE_TIMEOUT_S: Final = 10.0
+"""Time limit of a client's first message, and again of the handshake that follows."""
+
+MAX_HANDSHAKES: Final = 256
+"""Concurrent TLS handshakes per listener; each takes up to 100 KB of memory."""
+
+HANDSHAKE_GRACE_S: Final = 3.0
+"""Age from which a handshake may be aborted if `MAX_HANDSHAKES` are running and another client waits."""
+
+UNFAIR_GRACE_S: Final = 0.5
+"""The same age if the handshake's address has more handshakes than the address of the waiting client."""
+
+STARTS_PER_TURN: Final = 4
+"""Handshakes that begin in one turn of the event loop: each takes about a millisecond for its signature."""
+
+MAX_SILENT: Final = 1_024
+"""Clients without a complete first message per listener; further ones replace the oldest of the busiest address."""
+
+SILENT_GRACE_S: Final = 1.0
+"""Age from which such a client may be closed if the server has no connection or file descriptor left."""
+
+HEADER_BYTES: Final = 5  # of a TLS record: its type, version, and length
+HANDSHAKE_RECORD: Final = 22
+MAX_RECORD_BYTES: Final = 16_384
 
 # As alerts of a client these are its own errors; raised by OpenSSL they mostly mean that the client sent no TLS at all.
-NO_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE"}
+NO_TLS: Final = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE"}
 
 
-def tell_failures(context: ssl.SSLContext, listener: str) -> None:
-    """Logs a warning for every handshake that fails with `context`.
+def _record_bytes(head: bytes) -> int:
+    """Returns the length of the TLS record that begins with `head`.
 
-    Neither the connection's protocol nor the loop's exception handler learns of a client without a completed handshake.
-    Only the SSL object does; it does not know the client's address.
+    That is the length of a header if `head` is shorter, and 0 if it is no handshake record.
+    """
+    if len(head) < HEADER_BYTES:
+        return HEADER_BYTES
+    if head[0] != HANDSHAKE_RECORD:
+        return 0
+    return HEADER_BYTES + min(int.from_bytes(head[3:], "big"), MAX_RECORD_BYTES)
 
-    Args:
-        context: the listener's TLS context.
-        listener: the listener's name.
+
+class _Client:
+    """A client that has not finished its handshake.
+
+    Attributes:
+        socket: its socket.
+        host: its address.
+        since_s: the time on the loop's clock at which it was accepted, or at which its handshake began.
+        needed_bytes: number of bytes after which the loop reports the socket as readable; 0 while it does not watch it.
     """
 
-    class LoggingSSLObject(ssl.SSLObject):
-        def do_handshake(self) -> None:
-            try:
-                super().do_handshake()
-            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                raise
-            except ssl.SSLError as error:
-                reason = error.reason or str(error)
-                hint = "; the client may not use TLS" if reason in NO_TLS else ""
-                logger.warning("TLS handshake failed: %s%s", reason, hint, extra=fields(listener=listener))
-                raise
+    __slots__ = ("host", "needed_bytes", "since_s", "socket")
 
-    context.sslobject_class = LoggingSSLObject
+    def __init__(self, client: socket.socket, host: str, since_s: float) -> None:
+        self.socket = client
+        self.host = host
+        self.since_s = since_s
+        self.needed_bytes = 0
+
+
+class Handshakes:
+    """The TLS handshakes of one listening socket.
+
+    - *silent* clients have not sent a complete first message. They take no slot, and the oldest is closed if they are
+      too many.
+    - *ready* clients wait for a slot, in turns by address. Of one address, the client that has waited longest and the
+      newest one begin in turns: a crowd is served in order, and a new client gets past many that stall.
+    - *running* handshakes have a slot. While all slots are taken and a client waits, the oldest handshake of the
+      address with the most is aborted once it is old enough.
+
+    So clients that never finish their handshakes use a bounded amount of memory, and delay others by
+    `UNFAIR_GRACE_S`, or by `HANDSHAKE_GRACE_S` if they share an address.
+
+    Args:
+        tls: the listener's TLS context.
+        listener: the listener's name.
+        make: creates the connection for a client address.
+        failed: is called with the client's address if its handshake has ended without a connection.
+        log: logs failures.
+        loop: the event loop.
+
+    Attributes:
+        failed: number of handshakes that failed, timed out or were aborted.
+        running: running handshakes, oldest first.
+    """
+
+    def __init__(
+        self,
+        tls: ssl.SSLContext,
+        listener: str,
+        make: Callable[[str], Connection],
+        failed: Callable[[str], None],
+        log: ClientLog,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._tls = tls
+        self._listener = listener
+        self._make = make
+        self._report_failure = failed
+        self._log = log
+        self._loop = loop
+        self._silent: dict[_Client, None] = {}  # oldest first
+        self._silent_by_host: dict[str, dict[_Client, None]] = {}
+        self._ready: dict[str, dict[_Client, None]] = {}  # by address, the one whose turn it is first
+        self._running_by_host: dict[str, dict[asyncio.Task[None], _Client]] = {}
+        self._timeout: asyncio.TimerHandle | None = None  # of the oldest silent client
+        self._start: asyncio.Handle | None = None
+        self._start_waits = False  # `_start` is a timer, because all slots are taken
+        self._newest_first = False
+        self._closed = False
+        self.failed = 0
+        self.running: dict[asyncio.Task[None], _Client] = {}
+
+    def __len__(self) -> int:
+        """Returns the number of clients that have not finished their handshakes."""
+        return len(self._silent) + sum(map(len, self._ready.values())) + len(self.running)
+
+    def add(self, client: socket.socket, host: str) -> None:
+        """Takes over an accepted, non-blocking socket."""
+        added = _Client(client, host, self._loop.time())
+        self._silent[added] = None
+        self._silent_by_host.setdefault(host, {})[added] = None
+        try:
+            self._look(added)
+            if len(self._silent) > MAX_SILENT:
+                self._drop(self._oldest_of_busiest(), "other clients wait")
+            if self._silent and self._timeout is None:
+                self._timeout = self._loop.call_later(HANDSHAKE_TIMEOUT_S, self._check_timeout)
+        except BaseException:  # e.g. MemoryError
+            if added in self._silent:
+                self._drop(added, "")
+            raise
+
+    # ---- silent clients
+
+    def _look(self, client: _Client) -> None:
+        """Moves a client to the ready ones if its first record is complete or cannot become so."""
+        try:
+            head = client.socket.recv(HEADER_BYTES, socket.MSG_PEEK)
+            if not head:  # it closed without a byte, as probes of load balancers do
+                self._drop(client, "")
+                return
+            needed_bytes = _record_bytes(head)
+            if needed_bytes > client.needed_bytes:
+                head = client.socket.recv(needed_bytes, socket.MSG_PEEK)
+                if len(head) < needed_bytes:
+                    self._watch(client, needed_bytes)
+                    return
+            # Complete, or no TLS, or the stream has ended, because the socket was readable without the missing bytes.
+            self._become_ready(client)
+        except (BlockingIOError, InterruptedError):
+            if not client.needed_bytes:
+                self._watch(client, HEADER_BYTES)
+        except OSError:
+            self._drop(client, "")
+
+    def _watch(self, client: _Client, needed_bytes: int) -> None:
+        """Looks at the client again when it has sent `needed_bytes`, or has ended its stream."""
+        # Without this option, an incomplete record would make the socket readable in every turn of the loop.
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, needed_bytes)
+        if not client.needed_bytes:
+            self._loop.add_reader(client.socket.fileno(), self._look, client)
+        client.needed_bytes = needed_bytes
+
+    def _leave_silent(self, client: _Client) -> None:
+        if client.needed_bytes:
+            self._loop.remove_reader(client.socket.fileno())
+        del self._silent[client]
+        own = self._silent_by_host[client.host]
+        del own[client]
+        if not own:
+            del self._silent_by_host[client.host]
+
+    def _drop(self, client: _Client, reason: str) -> None:
+        """Closes a silent client; logs the reason unless the client itself has closed."""
+        self._leave_silent(client)
+        client.socket.close()
+        if reason:
+            self._log_abort(client.host, reason)
+        self._fail(client.host)
+
+    def _oldest_of_busiest(self) -> _Client:
+        busiest: dict[_Client, None] = max(self._silent_by_host.values(), key=len)
+        return next(iter(busiest))
+
+    def make_room(self) -> bool:
+        """Closes a silent client that has had enough time. Returns False if there is none."""
+        if not self._silent or self._loop.time() - next(iter(self._silent)).since_s < SILENT_GRACE_S:
+            return False
+        oldest = self._oldest_of_busiest()
+        if self._loop.time() - oldest.since_s < SILENT_GRACE_S:
+            oldest = next(iter(self._silent))
+        self._drop(oldest, "the server has too many connections")
+        return True
+
+    def _check_timeout(self) -> None:
+        """Closes the silent clients whose time is over."""
+        self._timeout = None
+        while self._silent:
+            oldest = next(iter(self._silent))
+            left_s = oldest.since_s + HANDSHAKE_TIMEOUT_S - self._loop.time()
+            if left_s > 0:
+                self._timeout = self._loop.call_later(left_s, self._check_timeout)
+                return
+            self._drop(oldest, f"it took longer than {HANDSHAKE_TIMEOUT_S:g} s")
+
+    # ---- ready clients
+
+    def _become_ready(self, client: _Client) -> None:
+        self._leave_silent(client)
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
+        if client.host not in self._ready:
+            self._stop_waiting()  # the time was that of other addresses
+        self._ready.setdefault(client.host, {})[client] = None
+        self._start_soon()
+
+    def _start_soon(self) -> None:
+        if self._start is None and self._ready and not self._closed:
+            self._start = self._loop.call_soon(self._start_ready)
+            self._start_waits = False
+
+    def _stop_waiting(self) -> None:
+        if self._start is not None and self._start_waits:
+            self._start.cancel()
+            self._start = None
+
+    def _start_ready(self) -> None:
+        """Starts handshakes, one address after the other."""
+        self._start = None
+        try:
+            for _ in range(STARTS_PER_TURN):
+                if not self._ready:
+                    return
+                if len(self.running) >= MAX_HANDSHAKES:
+                    self._start = self._loop.call_later(self._abort_oldest(), self._start_ready)
+                    self._start_waits = True
+                    return
+                host = next(iter(self._ready))
+                own = self._ready.pop(host)
+                self._newest_first = not self._newest_first
+                client = next(reversed(own) if self._newest_first else iter(own))
+                del own[client]
+                if own:
+                    self._ready[host] = own
+                self._begin(client)
+        finally:
+            self._start_soon()
+
+    def _abort_oldest(self) -> float:
+        """Aborts the oldest handshake of the busiest address if it is old enough.
+
+        Returns:
+            The number of seconds until the next check.
+        """
+        busiest = max(self._running_by_host.values(), key=len)
+        task, oldest = next(iter(busiest.items()))
+        unfair = any(len(self._running_by_host.get(host, ())) + 1 < len(busiest) for host in self._ready)
+        grace_s = UNFAIR_GRACE_S if unfair else HANDSHAKE_GRACE_S
+        age_s = self._loop.time() - oldest.since_s
+        if age_s < grace_s:
+            return grace_s - age_s
+        task.cancel()
+        return grace_s  # the end of the handshake starts the next one earlier
+
+    # ---- running handshakes
+
+    def _begin(self, client: _Client) -> None:
+        try:
+            connection = self._make(client.host)
+        except BaseException:  # e.g. MemoryError
+            client.socket.close()
+            self._fail(client.host)
+            raise
+        client.since_s = self._loop.time()
+        task = self._loop.create_task(self._shake_hands(client, connection))
+        self.running[task] = client
+        self._running_by_host.setdefault(client.host, {})[task] = client
+        task.add_done_callback(self._handshake_ended)
+
+    async def _shake_hands(self, client: _Client, connection: Connection) -> None:
+        """Hands the socket to the event loop; returns when the handshake has ended."""
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: connection, client.socket, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+            )
+        except asyncio.CancelledError:
+            if not self._closed:
+                self._log_abort(client.host, "other clients wait")
+        except Exception as error:
+            self._log_failure(client.host, error)
+        if connection.transport is None:  # a connection that was made reports its own end
+            self._fail(client.host)
+
+    def _handshake_ended(self, task: asyncio.Task[None]) -> None:
+        host = self.running.pop(task).host
+        own = self._running_by_host[host]
+        del own[task]
+        if not own:
+            del self._running_by_host[host]
+        self._stop_waiting()
+        self._start_soon()
+
+    def _fail(self, host: str) -> None:
+        self.failed += 1
+        self._report_failure(host)
+
+    # ---- log lines
+
+    def _log_abort(self, host: str, reason: str) -> None:
+        self._log.log(
+            logging.INFO, host, "connection from %s closed before its TLS handshake ended: %s", host, reason,
+            listener=self._listener,
+        )  # fmt: skip
+
+    def _log_failure(self, host: str, error: Exception) -> None:
+        if isinstance(error, ConnectionAbortedError):
+            self._log_abort(host, f"it took longer than {HANDSHAKE_TIMEOUT_S:g} s")
+        elif isinstance(error, ssl.SSLError):
+            reason = error.reason or str(error)
+            hint = "; the client may not use TLS" if reason in NO_TLS else ""
+            self._log.log(
+                logging.WARNING, host, "TLS handshake with %s failed: %s%s", host, reason, hint,
+                listener=self._listener,
+            )  # fmt: skip
+        elif not isinstance(error, OSError):
+            self._log.log(
+                logging.ERROR, host, "TLS handshake with %s failed: %s", host, repr(error), listener=self._listener
+            )
+
+    # ---- shutdown
+
+    def close(self) -> None:
+        """Closes every client and aborts running handshakes."""
+        self._closed = True
+        for handle in (self._timeout, self._start):
+            if handle is not None:
+                handle.cancel()
+        for client in list(self._silent):
+            self._drop(client, "")
+        for own in self._ready.values():
+            for client in own:
+                client.socket.close()
+                self._fail(client.host)
+        self._ready.clear()
+        for task in self.running:
+            task.cancel()

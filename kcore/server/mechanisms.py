@@ -66,7 +66,7 @@ def _decoy_secret(engine: Engine) -> bytes:
 
 def _mechanisms(settings: SecuritySettings, engine: Engine) -> Makers:
     users = ScramUsers(engine.topics)
-    decoys = Decoys(_decoy_secret(engine), users.usual_form)
+    decoys = Decoys(_decoy_secret(engine), users.forms)
     nonce = partial(secrets.token_urlsafe, NONCE_BYTES)
     makers: dict[str, Callable[[], Mechanism]] = {}
     for name in settings.sasl_enabled_mechanisms:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kcore.group.classic.states import GroupState as ClassicState
 from kcore.group.consumer.states import GroupState as ConsumerState
 from kcore.group.group import GroupType
+from kcore.group.share.states import GroupState as ShareState
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kcore.drivers.event_loop import AsyncDriver
     from kcore.engine import Engine
     from kcore.runtime import Shard
+    from kcore.server.handshake import Handshakes
     from kcore.server.server import Server
 
 PROBE_S: Final = 1.0  # interval at which the delay of the event loop is measured
@@ -31,6 +33,7 @@ COUNTER, GAUGE, HISTOGRAM = MetricKind
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
     GroupType.CONSUMER: tuple(state.value for state in ConsumerState),
+    GroupType.SHARE: tuple(state.value for state in ShareState),
 }
 """The states of each kind of group; a state without groups is exported as 0."""
 
@@ -41,7 +44,7 @@ SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 class ShardTotals:
     """Counters of shards over all their loads: a reloaded shard restarts at 0, but a metric must not."""
 
-    __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances")
+    __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances", "share_rebalances")
 
     def __init__(self) -> None:
         self.commits = 0
@@ -49,6 +52,7 @@ class ShardTotals:
         self.deletions = 0
         self.rebalances = 0
         self.consumer_rebalances = 0
+        self.share_rebalances = 0
 
     def add(self, machine: Any) -> None:
         """Adds the counters of one load of a shard."""
@@ -57,6 +61,7 @@ class ShardTotals:
         self.deletions += machine.offsets.deletions
         self.rebalances += machine.completed_rebalances
         self.consumer_rebalances += machine.consumer_rebalances
+        self.share_rebalances += machine.share_rebalances
 
 
 class Observer:
@@ -135,6 +140,7 @@ class Observer:
         """Iterates over every coordinator partition of this node."""
         yield from self.engine.groups
         yield from self.engine.transactions.shards or ()
+        yield from self.engine.share.shards or ()
 
     def machines(self) -> Iterator[Any]:
         """Iterates over the state machines of the loaded group shards."""
@@ -178,6 +184,12 @@ class Observer:
     def groups_by_state(self, kind: GroupType) -> Iterable[Sample]:
         """Yields the number of groups of a kind in each state."""
         return (((state,), count) for (of, state), count in self.group_counts().items() if of == kind.value)
+
+    def handshakes(self) -> Iterator[Handshakes]:
+        """Iterates over the TLS handshakes of the listeners that have TLS."""
+        for acceptor in self.server.acceptors:
+            if acceptor.handshakes is not None:
+                yield acceptor.handshakes
 
     def requests(self) -> Iterator[Sample]:
         """Yields the number of requests by API."""
@@ -237,6 +249,14 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "kcore_consumer_group_rebalances_total", COUNTER, "New epochs of consumer groups.",
         lambda o: _one(o.totals().consumer_rebalances), (), GROUP + "consumer-group-rebalance-count",
+    ),
+    Metric(
+        "kcore_share_group_count", GAUGE, "Share groups (KIP-932).",
+        lambda o: o.groups_by_state(GroupType.SHARE), ("state",), GROUP + "share-group-count",
+    ),
+    Metric(
+        "kcore_share_group_rebalances_total", COUNTER, "New epochs of share groups.",
+        lambda o: _one(o.totals().share_rebalances), (), GROUP + "share-group-rebalance-count",
     ),
     # ---- offsets
     Metric(
@@ -320,12 +340,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(sum(acceptor.refused for acceptor in o.server.acceptors)),
     ),
     Metric(
-        "kcore_tls_handshakes", GAUGE, "Running TLS handshakes.",
-        lambda o: _one(sum(len(acceptor.handshakes) for acceptor in o.server.acceptors)),
+        "kcore_tls_handshakes", GAUGE, "Clients that have not finished their TLS handshake.",
+        lambda o: _one(sum(map(len, o.handshakes()))),
     ),
     Metric(
         "kcore_failed_tls_handshakes_total", COUNTER, "TLS handshakes that failed, timed out or were aborted.",
-        lambda o: _one(sum(acceptor.failed_handshakes for acceptor in o.server.acceptors)),
+        lambda o: _one(sum(handshakes.failed for handshakes in o.handshakes())),
     ),
     Metric(
         "kcore_requests_total", COUNTER, "Requests.",

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from kcore_ext.server.request_queue import ApiEntry, Owner
 
 
+KEY_BYTES = 2
+CHECKED_BYTES = 65_536
+"""Frames of more bytes are compared with the limit of their API."""
 NOTED_BYTES = 16_384
 """Longer responses count as memory as soon as they are encoded."""
 
@@ -38,11 +41,18 @@ class FrameCutter:
     Args:
         max_frame_bytes: the largest accepted length (`socket.request.max.bytes`).
         error: creates the exception for an invalid length.
+        check: called with the API key and the length of a long frame; raises if it is too long for the API.
     """
 
-    __slots__ = ("_buffer", "_error", "_max_frame_bytes", "_position")
+    __slots__ = ("_buffer", "_check", "_error", "_max_frame_bytes", "_position")
 
-    def __init__(self, max_frame_bytes: int, error: Callable[[str], Exception] = FrameError) -> None:
+    def __init__(
+        self,
+        max_frame_bytes: int,
+        error: Callable[[str], Exception] = FrameError,
+        check: Callable[[int, int], None] = lambda api_key, size: None,
+    ) -> None:
+        self._check = check
         self._max_frame_bytes = max_frame_bytes
         self._error = error
         self._buffer: bytes | bytearray = b""
@@ -100,6 +110,9 @@ class FrameCutter:
         size = self._size()
         if size < 0 or size > self._max_frame_bytes:
             raise self._error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
+        if size > CHECKED_BYTES and len(buffer) - position >= LENGTH_BYTES + KEY_BYTES:
+            at = position + LENGTH_BYTES
+            self._check(int.from_bytes(buffer[at : at + KEY_BYTES], "big", signed=True), size)
         end = position + LENGTH_BYTES + size
         if len(buffer) < end:
             return None
@@ -133,7 +146,7 @@ class ReferenceResponseSlot:
         try:
             frame = b"" if response is None else self._frame_of(pending, response)
         except Exception as error:
-            self.queue.owner.cannot_answer(self, error)  # type: ignore[arg-type]
+            self.queue.owner.response_failed(self, error)  # type: ignore[arg-type]
         else:
             self.complete(frame)
 
@@ -198,7 +211,8 @@ class ReferenceRequestQueue:
         self.held_bytes = 0
         self._routes = routes
         self._buffer_bytes = buffer_bytes
-        self._frames = FrameCutter(max_frame_bytes, frame_error)
+        self._frames = FrameCutter(max_frame_bytes, frame_error, self._check_size)
+        self._frame_error = frame_error
         # In request order; the first one is incomplete.
         self._answers: deque[ReferenceResponseSlot] = deque()
         self._out: list[bytes] = []
@@ -267,6 +281,19 @@ class ReferenceRequestQueue:
             self._serving = False
         return False
 
+    def _check_size(self, api_key: int, size: int) -> None:
+        """Refuses a frame that is too long for its API."""
+        route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
+        if route is None:
+            route = self.owner.route(api_key)
+        if route is None:
+            raise self._frame_error(f"a frame of {size} bytes with API key {api_key}, which is not served")
+        if size > route.max_request_bytes:
+            raise self._frame_error(
+                f"a request of {size} bytes with API key {api_key}; {route.max_request_bytes} are accepted "
+                "(kcore.max.request.bytes)"
+            )
+
     def request(self, frame: bytes) -> None:
         """Serves one frame, bypassing the gate."""
         api_key, version, correlation_id, client_id, position = decode_request_header(frame, 0)
@@ -275,10 +302,10 @@ class ReferenceRequestQueue:
             route = self.owner.route(api_key)
         if route is None or not route.min_version <= version <= route.max_version:
             response, route, version = self.owner.unsupported(api_key, version)
-            self.answer(route, version, correlation_id, response)
+            self.respond(route, version, correlation_id, response)
             return
         context = self.owner.make_context(version, client_id)
-        request = route.api.request_type.decode(frame, version, position)
+        request = route.decode(frame, version, position)
         route.requests += 1
         try:
             response = None if route.fast is None else route.fast(context, request)
@@ -298,14 +325,14 @@ class ReferenceRequestQueue:
         if response is None:
             return
         try:
-            self.answer(route, version, correlation_id, response)
+            self.respond(route, version, correlation_id, response)
         except MessageTooLargeError as error:
             response = self.owner.too_large(route, route.api, context, request, version, error)
-            self.answer(route, version, correlation_id, response)
+            self.respond(route, version, correlation_id, response)
 
     # ---- responses
 
-    def answer(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
+    def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """Sends an immediate response, or queues it behind the responses in front of it."""
         frame = frame_of(route, response, version, correlation_id)
         self.held_bytes += len(frame)

@@ -15,6 +15,7 @@ from kcore.security.mechanism import AuthenticationError
 from kcore.security.sasl import SaslState
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import LENGTH_BYTES
+from kcore.server.login_queue import Login
 from kcore.server.secure import SecureConnection
 from kcore_ext.codec.frames import decode_request_header
 from kcore_ext.server.request_queue import ResponseSlot
@@ -49,11 +50,12 @@ class SaslConnection(SecureConnection):
     Slow mechanisms (key derivation, a user's validator) run on another thread; only this connection waits.
     """
 
-    __slots__ = ("_exchange",)
+    __slots__ = ("_exchange", "_login")
 
     def __init__(self, server: Server, security: ListenerSecurity, connection_id: int) -> None:
         super().__init__(server, security, connection_id)
         self._exchange = security.exchange()
+        self._login: Login | None = None  # waits for another thread
         self._queue.gate = self._at_gate
         self._queue.accept(security.settings.sasl_server_max_receive_size)
 
@@ -84,25 +86,25 @@ class SaslConnection(SecureConnection):
             if not exchange.takes(api_key):
                 raise RefusedError(f"API key {api_key} before authentication")
             response, served, version = self._dispatch.unsupported(api_key, version)
-            self._queue.answer(served, version, correlation_id, response)
+            self._queue.respond(served, version, correlation_id, response)
             return
         if not (exchange.takes(api_key) or exchange.complete):
             self._unexpected(frame, served, version, correlation_id, client_id, position)
             return
         served.requests += 1
-        request: Any = served.api.request_type.decode(frame, version, position)
+        request: Any = served.decode(frame, version, position)
         if api_key == ApiKey.API_VERSIONS:
             response = self.server.engine.submit(self.make_context(version, client_id), request)
             if not response.error_code:
                 exchange.negotiated()
-            self._queue.answer(served, version, correlation_id, response)
+            self._queue.respond(served, version, correlation_id, response)
         elif api_key == ApiKey.SASL_HANDSHAKE:
             response = exchange.handshake(version, request.mechanism, self.server.engine.now.now_ms)
             if response.error_code:
                 answer = ResponseSlot(self._queue, served, version, correlation_id)
                 self._fail(answer, response, f"SASL mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
             else:
-                self._queue.answer(served, version, correlation_id, response)
+                self._queue.respond(served, version, correlation_id, response)
         else:
             self._token(bytes(request.auth_bytes), ResponseSlot(self._queue, served, version, correlation_id))
 
@@ -116,7 +118,7 @@ class SaslConnection(SecureConnection):
         """
         response = None
         if self._exchange.state is SaslState.TOKENS:
-            request = served.api.request_type.decode(frame, version, position)
+            request = served.decode(frame, version, position)
             response = served.api.error(self.make_context(version, client_id), request, ErrorCode.ILLEGAL_SASL_STATE)
         name = ApiKey(served.key).name
         self._fail(
@@ -125,10 +127,13 @@ class SaslConnection(SecureConnection):
 
     def _token(self, token: bytes, answer: ResponseSlot) -> None:
         exchange = self._exchange
-        if exchange.blocking:
+        if exchange.threads:
+            login = Login(self.client_host, partial(exchange.evaluate, token), partial(self._evaluated, answer))
+            if not self.server.logins(exchange.mechanism_name, exchange.threads).add(login):
+                # A failed authentication would be final for the client; without a response it tries again.
+                raise RefusedError("too many clients of its address wait for their authentication")
+            self._login = login
             self._queue.defer(answer, parked=True)
-            future = self.server.loop.run_in_executor(None, exchange.evaluate, token)
-            future.add_done_callback(partial(self._evaluated, answer))
             return
         try:
             self._settle(answer, exchange.evaluate(token))
@@ -137,6 +142,7 @@ class SaslConnection(SecureConnection):
 
     def _evaluated(self, answer: ResponseSlot, future: asyncio.Future[bytes]) -> None:
         """Handles a token that was evaluated on another thread."""
+        self._login = None
         error = None if future.cancelled() else future.exception()
         if self._closing or future.cancelled():
             return
@@ -150,8 +156,17 @@ class SaslConnection(SecureConnection):
             self._not_authenticated(answer, error)
         else:
             # The error text may contain bytes that the client sent: log only the error's type.
-            logger.error("SASL mechanism %s failed with %s", self._exchange.mechanism_name, type(error).__name__)
+            self.server.client_log.log(
+                logging.ERROR, self.client_host, "SASL mechanism %s failed with %s", self._exchange.mechanism_name,
+                type(error).__name__,
+            )  # fmt: skip
             self._not_authenticated(answer, AuthenticationError("the server could not check the credentials"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Handles the loss of the connection; its login needs no evaluation any more."""
+        super().connection_lost(exc)
+        if self._login is not None:
+            self.server.logins(self._exchange.mechanism_name, self._exchange.threads).cancel(self._login)
 
     def _settle(self, answer: ResponseSlot, reply: bytes) -> None:
         """Handles a valid token, which continues or completes the exchange."""

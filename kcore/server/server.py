@@ -13,6 +13,7 @@ from kcore.server.authentication import ListenerSecurity
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
+from kcore.server.log_limits import ClientLog
 from kcore.server.memory import RequestMemory, ResponseMemory
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from kcore.config.node import Config
     from kcore.drivers.event_loop import AsyncDriver
+    from kcore.server.login_queue import LoginQueue
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,7 @@ class Server:
         connections: the open connections, without those in a TLS handshake.
         quota: counts connections from their accept on.
         acceptors: accept connections, one for each listening address.
+        client_log: logs events of single clients.
         accepted_connections: number of accepted connections, without those that were closed immediately.
         refused_requests: number of requests that closed their connection: unsupported or malformed.
         received_bytes: bytes received from clients.
@@ -64,6 +67,7 @@ class Server:
         self.engine = driver.engine
         self.config: Config = driver.engine.config
         self.loop = driver.loop
+        self.client_log = ClientLog(self.loop.time)
         self.responses = self._response_memory()
         self.dispatch = Dispatch(driver.engine, None if self.responses is None else self.responses.note)
         self.connections: set[Connection] = set()
@@ -73,6 +77,7 @@ class Server:
         self.quota = ConnectionQuota(self.config)
         self.acceptors: list[Acceptor] = []
         self.stopping = False
+        self._logins: dict[str, LoginQueue] = {}
         self._preload: asyncio.TimerHandle | None = None
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self._to_flush: dict[Connection, None] = {}
@@ -108,7 +113,7 @@ class Server:
         sockets = listening_sockets(await resolve(listener.host, self.loop), listener.port)
         for listening in sockets:
             make = partial(self._connection, security)
-            self.acceptors.append(Acceptor(listening, security, self.quota, make, self.loop))
+            self.acceptors.append(Acceptor(listening, security, self.quota, make, self.client_log, self.loop))
         port = sockets[0].getsockname()[1]
         self.addresses[listener.name] = (listener.host, port)
         self.engine.cluster.advertise(listener.name, listener.advertised_host, listener.advertised_port or port)
@@ -148,6 +153,15 @@ class Server:
         return connection
 
     # ---- called by connections
+
+    def logins(self, mechanism: str, threads: int) -> LoginQueue:
+        """Returns the queue of the tokens of a mechanism that are evaluated on other threads."""
+        queue = self._logins.get(mechanism)
+        if queue is None:
+            from kcore.server.login_queue import LoginQueue  # noqa: PLC0415  # needed only by nodes with SASL
+
+            queue = self._logins[mechanism] = LoginQueue(self.loop, mechanism, threads)
+        return queue
 
     def came(self, connection: Connection) -> None:
         """Adds an open connection."""
@@ -202,5 +216,7 @@ class Server:
             connection.abort()
         if self.responses is not None:
             self.responses.close()
+        for logins in self._logins.values():
+            logins.close()
         for acceptor in self.acceptors:
             await acceptor.wait_closed()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kcore.errors import KcoreError
 
-MAX_SAID = 4_000  # characters of the log in the error of a failed start
+MAX_SAID = 4_000  # maximum characters of the log in the error of a failed start
 
 
 class ServerProcess:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.slices import Slices
     from kcore.runtime.topics import TopicImage
     from kcore.transaction.coordinator import TransactionCoordinator
     from kcore.transaction.local_markers import LocalMarkers
@@ -26,6 +27,7 @@ def transaction_apis(
     internal_topics: Collection[str],
     pipeline: CommitPipeline,
     authorizer: Authorizer | None = None,
+    slices: Slices | None = None,
 ) -> list[DeferredApi]:
     """Returns every API of transactions except InitProducerId, which also serves producers without transactions.
 
@@ -36,6 +38,7 @@ def transaction_apis(
         internal_topics: the names of topics that clients must not write to.
         pipeline: commits decisions.
         authorizer: decides about permissions; None allows all requests.
+        slices: runs long requests in slices; None: they are decided at once.
     """
     makers: dict[ApiKey, Maker] = {
         ApiKey.ADD_PARTITIONS_TO_TXN: lambda: apis.AddPartitionsToTxnApi(
@@ -43,7 +46,7 @@ def transaction_apis(
         ),
         ApiKey.ADD_OFFSETS_TO_TXN: lambda: apis.AddOffsetsToTxnApi(coordinator, topics, authorizer),
         ApiKey.END_TXN: lambda: apis.EndTxnApi(coordinator, authorizer),
-        ApiKey.WRITE_TXN_MARKERS: lambda: apis.WriteTxnMarkersApi(markers, pipeline, authorizer),
+        ApiKey.WRITE_TXN_MARKERS: lambda: apis.WriteTxnMarkersApi(markers, pipeline, authorizer, slices),
         ApiKey.DESCRIBE_TRANSACTIONS: lambda: apis.DescribeTransactionsApi(coordinator, authorizer),
         ApiKey.LIST_TRANSACTIONS: lambda: apis.ListTransactionsApi(coordinator, authorizer),
     }

@@ -1,4 +1,4 @@
-"""Claims: which partitions members say they own, read from Python objects and user data."""
+"""Claims: the partitions that members report as owned, read from Python objects and user data."""
 
 from cpython.ref cimport PyObject
 
@@ -9,7 +9,7 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 cdef enum:
     SEEN_TOPICS = 256
-    # In place of a shift of partition numbers: the topic is not here.
+    # Stands for the shift of partition numbers if this problem does not have the topic.
     GONE = -1073741824
 
 
@@ -17,14 +17,14 @@ cdef class Rows:
     cdef Problem problem
     cdef Topics topics
     cdef Memory memory
-    cdef int* local                   # position in `topics` -> local number, -1: not here
+    cdef int* local  # position in `topics` -> local number, -1: absent
     cdef GroupAssignment parent
     cdef int* table                   # parent's topic -> (shift of its partition numbers, partitions now)
     cdef int table_room               # in topics
     cdef PyObject* seen[SEEN_TOPICS]  # keys of `topics` by their address, and their local numbers
     cdef int seen_topic[SEEN_TOPICS]
     cdef PyObject* at                 # the topic whose partitions are read, borrowed
-    cdef Index spellings              # hash of a topic's name -> position in `topics`
+    cdef Index spellings  # hash of a topic's name -> position in `topics`
     cdef bint spellings_read
 
     cdef int add(self, object owned, str member_id) except -1

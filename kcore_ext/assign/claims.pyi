@@ -1,1 +1,1 @@
-"""Claims: which partitions members say they own. Compiled code only."""
+"""Claims: the partitions that members report as owned. Only compiled code uses this module."""

@@ -1,4 +1,4 @@
-"""Claims: which partitions members say they own, read from Python objects and user data."""
+"""Claims: the partitions that members report as owned, read from Python objects and user data."""
 
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_Next
 from cpython.ref cimport PyObject
@@ -21,7 +21,7 @@ cdef inline int _slot(PyObject* name) noexcept nogil:
 
 
 cdef inline u64 _spelling(const unsigned char* text, Py_ssize_t size) noexcept nogil:
-    """A hash of a topic's name."""
+    """Hashes a topic's name."""
     cdef u64 mix = <u64>size
     cdef Py_ssize_t at
     for at in range(0, size, 8):
@@ -31,7 +31,7 @@ cdef inline u64 _spelling(const unsigned char* text, Py_ssize_t size) noexcept n
 
 
 cdef const char* _utf8(object key, Py_ssize_t* size) except NULL:
-    """A topic's name as bytes that the str keeps; nothing for an id or for what UTF-8 cannot spell."""
+    """Returns a topic's name as UTF-8, in memory of the str; NULL for an id or for text with lone surrogates."""
     if type(key) is str:
         try:
             return PyUnicode_AsUTF8AndSize(key, size)
@@ -42,15 +42,15 @@ cdef const char* _utf8(object key, Py_ssize_t* size) except NULL:
 
 
 cdef class Rows:
-    """Collects claims; remembers how partition numbers of an earlier assignment translate."""
+    """Collects claims; caches the translation of partition numbers of an earlier assignment."""
 
     def __dealloc__(self):
         release(&self.memory)
 
     cdef int add(self, object owned, str member_id) except -1:
-        """Appends the partitions of a mapping topic -> numbers that exist here; unknown ones are dropped.
+        """Appends the existing partitions of a mapping topic -> numbers; drops unknown ones.
 
-        Raises ValueError for what are no partitions.
+        Raises ValueError for an invalid collection of partitions.
         """
         self.at = NULL
         try:
@@ -74,7 +74,9 @@ cdef class Rows:
         return 0
 
     cdef inline int topic(self, PyObject* name) except -2:
-        """The local number of a topic key or alias; -1: not here. What comes out of an assignment has our own keys."""
+        """Returns the local number of a topic key or alias; -1: absent. Keys of an earlier assignment are the same
+        objects.
+        """
         cdef int slot = _slot(name)
         cdef PyObject* found
         if self.seen[slot] == name:
@@ -83,7 +85,7 @@ cdef class Rows:
         return -1 if found == NULL else self.local[<int>(<object>found)]
 
     cdef int spelled(self, const unsigned char* name, Py_ssize_t size) except -2:
-        """The same for a name in UTF-8."""
+        """Returns the local number of a topic, like `topic`, for a name in UTF-8."""
         cdef Topics topics = self.topics
         cdef const char* text
         cdef Py_ssize_t length
@@ -112,13 +114,13 @@ cdef class Rows:
             numbers = tuple(numbers)
         for i in range(PyTuple_GET_SIZE(numbers)):
             number = as_number(<object>PyTuple_GET_ITEM(numbers, i))
-            # Kafka does not check the index and stumbles over a partition that is gone.
+            # Kafka does not check the index and fails for a partition that no longer exists.
             if 0 <= number < count:
                 push(&p.memory, &p.claims, first + <int>number)
         return 0
 
     cdef int add_row(self, GroupAssignment parent, int member) except -1:
-        """The same for a row of an earlier assignment, without objects in between."""
+        """Appends a row of an earlier assignment, like `add`, without creating objects."""
         cdef Problem p = self.problem
         cdef int i, number, t = 0, move
         parent.need_rows()
@@ -137,7 +139,9 @@ cdef class Rows:
         return 0
 
     cdef int add_user_data(self, bytes data) except -2:
-        """Appends what sticky's user data claims and returns its generation: version 1, else 0 (-1), else nothing (-1)."""
+        """Appends the claims of sticky's user data and returns its generation: version 1, else 0 (-1), else no claims
+        (-1).
+        """
         cdef Problem p = self.problem
         cdef const unsigned char* at = data
         cdef Py_ssize_t left = len(data), size
@@ -171,7 +175,7 @@ cdef class Rows:
         return be32(at) if left >= 4 else -1
 
     cdef int translate(self, GroupAssignment parent) except -1:
-        """Pairs (shift, partitions now) for every topic of an earlier assignment."""
+        """Computes pairs (shift, present number of partitions) for every topic of an earlier assignment."""
         cdef Problem p = self.problem
         cdef int t, here
         self.parent = parent
@@ -190,7 +194,7 @@ cdef class Rows:
 
 
 cdef Rows rows_into(Problem problem, Topics topics, const int* local):
-    """A reader that appends to `problem.claims`; `local`: the problem's topics as positions in `topics`."""
+    """Returns a reader that appends to `problem.claims`; `local`: the problem's topics as positions in `topics`."""
     cdef Rows out = Rows.__new__(Rows)
     cdef PyObject* name
     cdef int i, t, slot

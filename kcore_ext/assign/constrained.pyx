@@ -22,17 +22,17 @@ from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.sticky cimport Front
 
 cdef struct Quotas:
-    int least                      # every member has this many
-    int most                       # `wanted` members have this many
-    int wanted
-    int over                       # members above `least` so far
+    int least  # the quota of every member
+    int most  # the quota of `larger_count` members
+    int larger_count
+    int over  # members above `least` so far
 
 
 cdef struct Work:
     Quotas quotas
     int* owner
-    int* revoked                   # partitions: whom they were taken from, -1
-    int* count                     # members: partitions so far
+    int* revoked  # partitions: previous owner that lost them, -1
+    int* count  # members: partitions so far
     IntVec under                   # members below `least`, in order
     IntVec exact                   # members at `least` that may have one more
     IntVec unassigned
@@ -48,7 +48,7 @@ cdef inline void _take_out(IntVec* list, int i) noexcept nogil:
 
 
 cdef int _keep(Problem p, Memory* memory, Front* front, Work* work) except -1 nogil:
-    """Every member keeps what it owns up to its quota, in the order (partition, topic)."""
+    """Lets every member keep its partitions up to its quota, in the order (partition, topic)."""
     cdef Quotas* quotas = &work.quotas
     cdef int* owner = work.owner
     cdef int* count = work.count
@@ -69,14 +69,14 @@ cdef int _keep(Problem p, Memory* memory, Front* front, Work* work) except -1 no
         if count[m] < quotas.least:
             push(memory, &work.under, m)
             continue
-        if count[m] >= quotas.most and quotas.over < quotas.wanted:
+        if count[m] >= quotas.most and quotas.over < quotas.larger_count:
             quotas.over += 1
-            if quotas.over == quotas.wanted:
+            if quotas.over == quotas.larger_count:
                 work.exact.size = 0
             kept = quotas.most
         else:
             kept = quotas.least
-            if quotas.over < quotas.wanted:
+            if quotas.over < quotas.larger_count:
                 push(memory, &work.exact, m)
         if count[m] > kept:
             if limit == NULL:
@@ -86,7 +86,7 @@ cdef int _keep(Problem p, Memory* memory, Front* front, Work* work) except -1 no
 
 
 cdef int _trim(Problem p, Memory* memory, const int* limit, Work* work) except -1 nogil:
-    """Members with a limit lose what is over it."""
+    """Takes the partitions above its limit from each limited member."""
     cdef int* owner = work.owner
     cdef int* row_first = zeros(memory, p.members + 1)
     cdef int* cursor
@@ -115,7 +115,7 @@ cdef int _trim(Problem p, Memory* memory, const int* limit, Work* work) except -
 
 
 cdef int _by_rack_members(Problem p, Memory* memory, IntVec* unassigned) except -1 nogil:
-    """Stable sort: partitions with few members on their racks first."""
+    """Sorts stably: partitions with few members on their racks first."""
     cdef int* on_rack = zeros(memory, p.racks)
     cdef i64* keyed = longs(memory, unassigned.size)
     cdef int i, j, m, q, weight
@@ -136,7 +136,7 @@ cdef int _by_rack_members(Problem p, Memory* memory, IntVec* unassigned) except 
 
 
 cdef int _next_on_rack(Problem p, IntVec* members, int start, int partition) noexcept nogil:
-    """Index of the first member, cyclically from `start`, on one of the partition's racks; -1: none."""
+    """Returns the index of the first member, cyclically from `start`, on one of the partition's racks; -1: none."""
     cdef int i, j, n = <int>members.size, rack
     for i in range(n):
         j = start + i
@@ -149,7 +149,7 @@ cdef int _next_on_rack(Problem p, IntVec* members, int start, int partition) noe
 
 
 cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
-    """Round robin among members on the partition's rack; what finds none stays in `unassigned`."""
+    """Assigns round robin among members on the partition's rack; other partitions stay in `unassigned`."""
     cdef Quotas* quotas = &work.quotas
     cdef IntVec* under = &work.under
     cdef IntVec* exact = &work.exact
@@ -162,7 +162,7 @@ cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
             m = under.at[i]
             if count[m] + 1 >= quotas.least:
                 _take_out(under, i)
-                if count[m] + 1 < quotas.most and quotas.over < quotas.wanted:
+                if count[m] + 1 < quotas.most and quotas.over < quotas.larger_count:
                     push(memory, exact, m)
             else:
                 i += 1
@@ -177,7 +177,7 @@ cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
             if count[m] + 1 == quotas.most:
                 _take_out(exact, i)
                 quotas.over += 1
-                if quotas.over == quotas.wanted:
+                if quotas.over == quotas.larger_count:
                     exact.size = 0
         work.owner[q] = m
         count[m] += 1
@@ -186,7 +186,7 @@ cdef int _rack_round(Problem p, Memory* memory, Work* work) except -1 nogil:
 
 
 cdef int _round(Memory* memory, Work* work) except -1 nogil:
-    """Members below the least quota take one each, in turn; then those at it take one more."""
+    """Gives each member below the least quota one partition in turn, then each member at that quota one more."""
     cdef IntVec* under = &work.under
     cdef IntVec* exact = &work.exact
     cdef int* unassigned = work.unassigned.at
@@ -219,7 +219,7 @@ cdef int _round(Memory* memory, Work* work) except -1 nogil:
 
 
 cdef int constrained(Problem p, Memory* memory, Front* front, IntVec* transferring) except -1 nogil:
-    """Turns `front.owner` into the result; `transferring` lists what changes hands and must first be revoked."""
+    """Turns `front.owner` into the result; `transferring` lists the partitions that must first be revoked."""
     cdef int* fresh
     cdef int t, q, i, fresh_count
     cdef Work work
@@ -228,15 +228,15 @@ cdef int constrained(Problem p, Memory* memory, Front* front, IntVec* transferri
     work.revoked = nones(memory, p.partitions)
     work.count = zeros(memory, p.members)
     work.quotas.least = p.subscribed_partitions // p.members
-    work.quotas.wanted = p.subscribed_partitions % p.members
-    work.quotas.most = work.quotas.least + (1 if work.quotas.wanted else 0)
+    work.quotas.larger_count = p.subscribed_partitions % p.members
+    work.quotas.most = work.quotas.least + (1 if work.quotas.larger_count else 0)
     if p.subscribed_partitions != p.partitions:
         for t in range(p.topics):
             if not p.subscribed[t]:
                 for q in range(p.first[t], p.first[t + 1]):
                     work.owner[q] = -1
     _keep(p, memory, front, &work)
-    # (Memory that is not touched costs nothing.)
+    # Untouched memory costs nothing.
     reserve(memory, &work.unassigned, p.partitions)
     for t in range(p.topics):
         if p.subscribed[t]:

@@ -1,8 +1,8 @@
-"""Memory of the assignors: an arena, growing lists that live in it, an index of 64-bit keys, and sorts.
+"""Memory of the assignors: an arena, growing lists inside it, an index of 64-bit keys, and sorts.
 
-Whatever a call or an object needs is taken from one `Memory` and goes with it, so that no function frees anything. A list
-that outgrows its place moves within the arena; the places left behind are no more than it has itself. The one error is
-MemoryError.
+One `Memory` holds all memory of a call or an object and is freed with it, so no function frees memory. A list that
+outgrows its block moves within the arena; the blocks left behind are together no larger than the new one. The only
+error is MemoryError.
 """
 
 from libc.string cimport memcpy, memset
@@ -35,23 +35,24 @@ cdef struct LongVec:
 
 
 cdef struct Index:
-    # Numbers 64-bit keys 0, 1, 2, … as they come; the same key may be there several times (hashes of longer keys).
+    # Numbers 64-bit keys 0, 1, 2, … in order of arrival; a key may occur several times, because it may be the hash of a
+    # longer one.
     u64* keys                      # number -> key
     int* chain                     # number -> another number in the same slot, -1
     int* slots                     # 1 << (64 - shift), -1: empty
     int shift
     int room
-    int count                      # numbers given out
-    int unused                     # numbers taken back, chained, -1: none
+    int count  # assigned numbers
+    int unused  # released numbers, chained, -1: none
 
 
 cdef inline u64 mixed(u64 mix, u64 word) noexcept nogil:
-    """A hash of what was mixed before and one word more: a step of FNV-1a."""
+    """Adds a word to a hash: one step of FNV-1a."""
     return (mix ^ word) * 1099511628211ULL
 
 
 cdef class Scratch:
-    """The memory of one call: gone when the object is."""
+    """Owns the memory of one call and frees it at its end."""
     cdef Memory memory
 
 
@@ -65,9 +66,9 @@ cdef void sort_longs(i64* at, Py_ssize_t n) noexcept nogil
 
 
 cdef inline void* take(Memory* memory, size_t size) except NULL nogil:
-    """`size` bytes, aligned for any type, not set."""
+    """Allocates `size` bytes, aligned for any type, uninitialised."""
     cdef char* out = memory.at
-    # Room for one more than asked, so that an empty array has a place of its own.
+    # Room for one more entry, so that empty arrays have distinct addresses.
     size = (size | 15) + 1
     if size > memory.left:
         return take_block(memory, size)
@@ -77,7 +78,7 @@ cdef inline void* take(Memory* memory, size_t size) except NULL nogil:
 
 
 cdef inline int* ints(Memory* memory, Py_ssize_t n) except NULL nogil:
-    """`n` ints, not set."""
+    """Allocates `n` ints, uninitialised."""
     return <int*>take(memory, <size_t>n * sizeof(int))
 
 
@@ -94,7 +95,7 @@ cdef inline int* zeros(Memory* memory, Py_ssize_t n) except NULL nogil:
 
 
 cdef inline int* nones(Memory* memory, Py_ssize_t n) except NULL nogil:
-    """`n` times -1."""
+    """Allocates `n` ints of value -1."""
     cdef int* out = ints(memory, n)
     memset(out, 255, <size_t>n * sizeof(int))
     return out
@@ -108,19 +109,19 @@ cdef inline int* copied(Memory* memory, const int* source, Py_ssize_t n) except 
 
 
 cdef inline char* flags(Memory* memory, Py_ssize_t n, bint value) except NULL nogil:
-    """`n` truth values of one byte."""
+    """Allocates `n` one-byte booleans."""
     cdef char* out = <char*>take(memory, <size_t>n)
     memset(out, value, <size_t>n)
     return out
 
 
 cdef inline i64* longs(Memory* memory, Py_ssize_t n) except NULL nogil:
-    """`n` 64-bit numbers, not set."""
+    """Allocates `n` 64-bit numbers, uninitialised."""
     return <i64*>take(memory, <size_t>n * sizeof(i64))
 
 
 cdef inline int reserve(Memory* memory, IntVec* list, Py_ssize_t room) except -1 nogil:
-    """Makes place for `room` entries in all."""
+    """Makes room for `room` entries in total."""
     if room > list.room:
         grow_ints(memory, list, room)
     return 0
@@ -149,7 +150,7 @@ cdef inline int push_long(Memory* memory, LongVec* list, i64 value) except -1 no
 
 
 cdef inline i64 pair(int first, int second) noexcept nogil:
-    """Two numbers as one that orders like the pair; `second` is not negative."""
+    """Packs two numbers into one that sorts like the pair; `second` must not be negative."""
     return <i64>((<u64>first << 32) | <u64>second)
 
 
@@ -162,7 +163,7 @@ cdef inline int second_of(i64 value) noexcept nogil:
 
 
 cdef inline int found(Index* index, u64 key) noexcept nogil:
-    """A number of a key, -1 when there is none."""
+    """Returns a number of the key, -1 if there is none."""
     cdef int number
     if index.room == 0:
         return -1
@@ -173,7 +174,7 @@ cdef inline int found(Index* index, u64 key) noexcept nogil:
 
 
 cdef inline int found_next(Index* index, int number) noexcept nogil:
-    """Another number of the same key, -1 when there is none."""
+    """Returns another number of the same key, -1 if there is none."""
     cdef u64 key = index.keys[number]
     number = index.chain[number]
     while number >= 0 and index.keys[number] != key:
@@ -182,7 +183,7 @@ cdef inline int found_next(Index* index, int number) noexcept nogil:
 
 
 cdef inline int add_key(Memory* memory, Index* index, u64 key) except -1 nogil:
-    """Gives a key a number, whether it has one already or not."""
+    """Assigns a number to a key, even if the key already has one."""
     cdef int number, slot
     if index.room == 0 or (index.unused < 0 and index.count == index.room):
         grow_index(memory, index, 2 * index.room + 16)
@@ -200,7 +201,7 @@ cdef inline int add_key(Memory* memory, Index* index, u64 key) except -1 nogil:
 
 
 cdef inline void drop_number(Index* index, int number) noexcept nogil:
-    """Takes a number back; it is given out again."""
+    """Releases a number for reuse."""
     cdef int* at = &index.slots[(index.keys[number] * <u64>0x9E3779B97F4A7C15) >> index.shift]
     while at[0] != number:
         at = &index.chain[at[0]]

@@ -1,1 +1,1 @@
-"""Memory of the assignors. Nothing here is called from Python."""
+"""Memory of the assignors. Only compiled code uses this module."""

@@ -1,4 +1,4 @@
-"""Memory of the assignors; see the `.pxd`."""
+"""Memory of the assignors: the functions that the `.pxd` does not define inline."""
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc
 from libc.string cimport memcpy, memset
@@ -17,7 +17,7 @@ cdef extern from *:
 cdef enum:
     FIRST_BLOCK = 2048
     LARGEST_BLOCK = 1 << 20
-    # Below this many a plain insertion sort is faster.
+    # Below this length an insertion sort is faster.
     FEW = 24
 
 
@@ -27,7 +27,7 @@ cdef class Scratch:
 
 
 cdef void* take_block(Memory* memory, size_t size) except NULL nogil:
-    """A new block for at least `size` bytes. A large piece has a block of its own and leaves the open one open."""
+    """Allocates a block for at least `size` bytes. A large piece gets its own block; the open block stays open."""
     cdef size_t here
     cdef Block* block
     if memory.block_size == 0:
@@ -77,7 +77,7 @@ cdef int grow_longs(Memory* memory, LongVec* list, Py_ssize_t room) except -1 no
 
 
 cdef int grow_index(Memory* memory, Index* index, Py_ssize_t room) except -1 nogil:
-    """More numbers and about as many slots; every key finds its new slot."""
+    """Enlarges the index and rehashes all keys."""
     cdef u64* keys = <u64*>take(memory, <size_t>room * sizeof(u64))
     cdef int* chain = ints(memory, room)
     cdef int* slots
@@ -87,7 +87,7 @@ cdef int grow_index(Memory* memory, Index* index, Py_ssize_t room) except -1 nog
     while bits < 30 and (1 << bits) < room:
         bits += 1
     slots = nones(memory, <Py_ssize_t>1 << bits)
-    # (Called when every number is in use.)
+    # Runs when every number is in use.
     for number in range(index.count):
         keys[number] = index.keys[number]
         slot = <int>((keys[number] * <u64>0x9E3779B97F4A7C15) >> (64 - bits))
@@ -151,7 +151,7 @@ cdef inline Number _median(Number a, Number b, Number c) noexcept nogil:
 
 
 cdef void _quick_sort(Number* at, Py_ssize_t n, int depth) noexcept nogil:
-    """Quicksort; a part that splits badly `depth` times is heap sorted, so that the worst case is n log n."""
+    """Sorts by quicksort; a part that splits badly `depth` times is heap sorted, so that the worst case is n log n."""
     cdef Py_ssize_t i, j
     cdef Number pivot, value
     while n > FEW:
@@ -196,10 +196,10 @@ cdef void _sort(Number* at, Py_ssize_t n) noexcept nogil:
 
 
 cdef void sort_ints(int* at, Py_ssize_t n) noexcept nogil:
-    """Ascending, in place."""
+    """Sorts in ascending order, in place."""
     _sort(at, n)
 
 
 cdef void sort_longs(i64* at, Py_ssize_t n) noexcept nogil:
-    """Ascending, in place."""
+    """Sorts in ascending order, in place."""
     _sort(at, n)

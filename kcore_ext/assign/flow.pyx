@@ -1,19 +1,20 @@
 """kcore.balanced: a minimum cost flow.
 
-Partitions that nobody can tell apart (same subscribers, same racks, same earlier owner) are one *group* with a supply.
+Equivalent partitions (same subscribers, same racks, same earlier owner) form one *group* with a supply.
 A group flows straight to its earlier owner, or through the *pool* of its subscribers and racks to any of them:
 
     group --(miss)--> earlier owner          pool --(miss)--> subscriber
-    group --(move)--> pool                   subscriber --(2 * load + 1)--> sink, one more unit at a time
+    group --(move)--> pool                   subscriber --(2 * load + 1)--> sink, for each additional unit
 
-The j-th partition of a member costs 2 * j - 1, so a member with n costs n * n: the flow of least cost has the least sum of
-squared loads among all assignments, then the fewest moves, then the fewest partitions off their member's rack. The three
-are one number: a move outweighs all rack misses that a simple path can have, one unit of load outweighs all moves.
-(The least sum of squares is also least in the largest load, in the sum of pairwise differences, and in any convex
-measure: loads of flows form a base polytope, whose least majorized vectors minimise them all.)
+The j-th partition of a member costs 2 * j - 1, so a member with n costs n * n: the flow of least cost has the least sum
+of
+squared loads among all assignments, then the fewest moves, then the fewest partitions off their member's rack. One
+number encodes all three: a move outweighs all rack misses of a simple path, one unit of load outweighs all moves.
+The least sum of squares also minimises the largest load, the sum of pairwise differences, and any convex measure:
+loads of flows form a base polytope, whose least majorized vectors minimise them all.
 
-Units are sent along shortest paths (successive shortest paths with potentials), all that are equally short at once
-(Dinic's blocking flows). Every such flow is of least cost for what it carries, so the last one is optimal.
+Units are sent along shortest paths (successive shortest paths with potentials), along all equally short ones at once
+(Dinic's blocking flows). Every intermediate flow has the least cost for its amount, so the last one is optimal.
 """
 
 
@@ -63,7 +64,7 @@ cdef struct Net:
     int members
     LongVec supply                 # groups
     IntVec to                      # arcs; arc ^ 1 is its reverse, which has room for `flow[arc ^ 1]`
-    IntVec sources                 # arcs: where they come from
+    IntVec sources  # arcs: the node where they start
     LongVec cost
     int* flow
     int* out_first                 # node -> arcs
@@ -75,7 +76,7 @@ cdef struct Net:
     int* load                      # members
     i64 load_cost
     i64 sink_potential
-    Entry* heap                    # the nearest node first, then the lower number
+    Entry* heap  # ordered by distance, then by node number
     int heap_size
     int heap_room
     IntVec queue
@@ -142,12 +143,14 @@ cdef int _arc(Net* net, int source, int target, i64 cost) except -1 nogil:
 
 
 cdef inline i64 _price(Net* net, int node) noexcept nogil:
-    """What one more unit costs at a member, the way to it included."""
+    """Returns the cost of one more unit at a member, including the path to it."""
     return net.potential[node] + (2 * <i64>net.load[node - net.groups - net.pools] + 1) * net.load_cost
 
 
 cdef i64 _distances(Net* net) except -1 nogil:
-    """Dijkstra from all supplies over reduced costs, up to the sink. Returns the sink's distance; FAR when cut off."""
+    """Runs Dijkstra from all supplies over reduced costs, up to the sink. Returns the sink's distance, or FAR if it is
+    unreachable.
+    """
     cdef Entry nearest
     cdef int node, i, arc, base = net.groups + net.pools, target
     cdef i64 key, there, sink = FAR
@@ -156,7 +159,7 @@ cdef i64 _distances(Net* net) except -1 nogil:
     net.heap_size = 0
     for node in range(net.groups):
         if net.supply.at[node] > 0:
-            # Sources are joined by arcs of cost 0 whose potential stays 0.
+            # Arcs of cost 0 join the sources; their potential stays 0.
             net.distance[node] = -net.potential[node]
             _push(net, net.distance[node], node)
     while net.heap_size:
@@ -183,7 +186,7 @@ cdef i64 _distances(Net* net) except -1 nogil:
 
 
 cdef int _levels(Net* net) except -1 nogil:
-    """Breadth first over tight arcs; True when a member that takes a unit at this price is reached."""
+    """Searches tight arcs breadth first; returns True if it reaches a member that takes a unit at this price."""
     cdef int node, i, arc, target, head = 0, base = net.groups + net.pools
     cdef bint reached = False
     fill(net.level, base + net.members, -1)
@@ -210,7 +213,9 @@ cdef int _levels(Net* net) except -1 nogil:
 
 
 cdef int _augment(Net* net, int start) except -1 nogil:
-    """Depth first along levels from one group to a member with room; sends one unit. False when there is no way."""
+    """Searches along levels depth first from a group to a member with room; sends one unit. Returns False if there is
+    no path.
+    """
     cdef int node = start, arc, target, i, base = net.groups + net.pools
     cdef IntVec* path = &net.path
     cdef bint advanced
@@ -246,7 +251,7 @@ cdef int _augment(Net* net, int start) except -1 nogil:
 
 
 cdef int _send_all(Net* net) except -1 nogil:
-    """Sends every supply; each round raises the price to that of the cheapest way left."""
+    """Sends every supply; each round raises the price to that of the cheapest remaining path."""
     cdef i64 sink
     cdef int node, nodes = net.groups + net.pools + net.members
     net.potential = longs(net.memory, nodes)
@@ -269,7 +274,7 @@ cdef int _send_all(Net* net) except -1 nogil:
 
 
 cdef int _rack_row(Problem p, int partition, int* row) noexcept nogil:
-    """A partition's racks, ascending. Returns how many."""
+    """Writes a partition's racks, ascending. Returns their number."""
     cdef int n = p.rack_first[partition + 1] - p.rack_first[partition]
     memcpy(row, p.rack_list + p.rack_first[partition], n * sizeof(int))
     sort_ints(row, n)
@@ -318,12 +323,12 @@ cdef int _pool_of_each(Problem p, Memory* memory, bint racks, const int* topic_o
 
 
 cdef inline int _miss(Problem p, bint racks, int member, int partition) noexcept nogil:
-    """1 when the member does not read this partition from its own rack."""
+    """Returns 1 if the member does not read this partition from its own rack."""
     return 1 if racks and not (p.member_rack[member] >= 0 and p.on_rack(partition, p.member_rack[member])) else 0
 
 
 cdef int _arcs_out(Net* net, int nodes) except -1 nogil:
-    """Rows node -> arcs that leave it, and no flow yet."""
+    """Builds rows node -> outgoing arcs, and clears the flow."""
     cdef int i, arcs = <int>net.sources.size
     cdef int* cursor
     net.out_first = zeros(net.memory, nodes + 1)
@@ -342,7 +347,7 @@ cdef int _arcs_out(Net* net, int nodes) except -1 nogil:
 
 cdef int _groups(Problem p, const int* previous, const int* topic_of, const int* pool_of, int* group_of,
                  IntVec* group_pool, IntVec* group_owner, Net* net) except -1 nogil:
-    """Numbers the pairs (pool, earlier owner) and counts what each supplies."""
+    """Numbers the pairs (pool, earlier owner) and counts the supply of each."""
     cdef Index known
     cdef int q, m, g
     cdef u64 key
@@ -368,7 +373,7 @@ cdef int _groups(Problem p, const int* previous, const int* topic_of, const int*
 
 cdef int _build(Problem p, bint racks, const int* previous, const int* topic_of, const int* pool_of,
                 const IntVec* sample, int* group_of, Net* net) except -1 nogil:
-    """Makes the network. Arcs of group g come first: 4 * g to its pool, 4 * g + 2 to its earlier owner if any."""
+    """Builds the network. Arcs of group g come first: 4 * g to its pool, 4 * g + 2 to its earlier owner if any."""
     cdef IntVec group_pool = IntVec(NULL, 0, 0), group_owner = IntVec(NULL, 0, 0)
     cdef int m, g, i, k, c, base
     cdef i64 move = 4 * (<i64>p.members + 2)
@@ -381,7 +386,7 @@ cdef int _build(Problem p, bint racks, const int* previous, const int* topic_of,
     for g in range(net.groups):
         m = group_owner.at[g]
         _arc(net, g, net.groups + group_pool.at[g], move if m >= 0 else 0)
-        # A group without an owner has a second arc to the pool, so that arcs stay where they are looked for.
+        # A group without an owner has a second arc to the pool, so that arc numbers stay computable.
         if m >= 0:
             _arc(net, g, base + m, _miss(p, racks, m, sample.at[group_pool.at[g]]))
         else:
@@ -396,7 +401,9 @@ cdef int _build(Problem p, bint racks, const int* previous, const int* topic_of,
 
 
 cdef int _read_flow(Problem p, Net* net, const int* group_of, const int* pool_of, int* owner) except -1 nogil:
-    """Within a group partitions are alike: the first stay, the others go to the pool's takers, by member id."""
+    """Reads the assignment from the flow: the first partitions of a group stay, the others go to the pool's takers by
+    member id.
+    """
     cdef int q, g, k, arc, base = net.groups + net.pools
     cdef int* stay = ints(net.memory, net.groups)
     cdef int* pool_arc = nones(net.memory, net.pools)
@@ -428,7 +435,7 @@ cdef int _read_flow(Problem p, Net* net, const int* group_of, const int* pool_of
 
 
 cdef int least_imbalance(Problem p, Memory* memory, const int* previous, bint racks, int* owner) except -1 nogil:
-    """Fills `owner` with the optimum. `previous`: earlier owners, -1 for none; those who may not have it are ignored.
+    """Fills `owner` with the optimum. `previous`: earlier owners, -1 for none; ineligible ones are ignored.
 
     Both may be one array: it is read before it is written.
     """
@@ -449,7 +456,7 @@ cdef int least_imbalance(Problem p, Memory* memory, const int* previous, bint ra
 
 
 cdef int _newest_owners(Problem p, int* owner) noexcept nogil:
-    """Earlier owners; of several claimants the one of the newest generation, then the lowest member id."""
+    """Determines earlier owners; of several claimants, the newest generation wins, then the lowest member id."""
     cdef int m, i, q
     p.owners_of_claims(owner)
     if p.has_owner or not p.has_claims or p.generation == NULL:
@@ -463,7 +470,7 @@ cdef int _newest_owners(Problem p, int* owner) noexcept nogil:
 
 
 def run(Problem problem not None, previous=None, bint racks=True):
-    """kcore.balanced over arrays: the owner of every partition."""
+    """Runs kcore.balanced over arrays: returns the owner of every partition."""
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
     out = new_array(problem.partitions, &owner)
@@ -474,7 +481,7 @@ def run(Problem problem not None, previous=None, bint racks=True):
 
 
 def assign(members, topics, previous=None):
-    """kcore.balanced over value objects; returns a GroupAssignment."""
+    """Runs kcore.balanced over value objects; returns a GroupAssignment."""
     cdef Lowered low = lower(members, topics, OWNED, True, previous)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()

@@ -1,12 +1,12 @@
 """Sticky with unequal subscriptions: keep, fill the least loaded, then move while it helps (KIP-54, KIP-341).
 
-Kafka tests before every partition whether the whole is balanced. That test only ends a sweep early (a partition that
-can move is itself the proof that the whole is not balanced), so it is left out here, and the least loaded subscriber
-comes from a tournament tree in place of a walk over a sorted set.
+Kafka tests before every partition whether the whole assignment is balanced. That test only ends a sweep early: a
+partition that can move proves that the assignment is not balanced. It is therefore left out here. The least loaded
+subscriber comes from a tournament tree instead of a walk over a sorted set.
 
-Kafka's loop need not end: a move may give back another partition of the topic, which takes from a third member. A sweep
-that ends in a state seen before would repeat for ever; here it is noticed (Brent's method) and the least unbalanced
-assignment with the fewest moves is taken in its place.
+Kafka's loop may never end: a move may give back another partition of the topic, which takes from a third member. A
+sweep that ends in an earlier state would repeat forever. This code detects the repetition (Brent's method) and then
+uses the least unbalanced assignment with the fewest moves.
 """
 
 
@@ -36,7 +36,7 @@ from kcore_ext.assign.moves cimport Moves, actual_partition, record_move, start_
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.sticky cimport Front
 
-# Far above what runs that end by themselves need; bounds the time where the period is long.
+# Far above the sweeps that terminating runs need; limits the time if the period is long.
 cdef enum:
     MOST_SWEEPS = 1000
 
@@ -48,13 +48,15 @@ cdef struct State:
     const int* older               # partitions: see Front; NULL: none
     Loads loads
     Moves moves
-    bint endless                   # a state repeated
+    bint endless  # a state repeated
 
 
 cdef bint _drop_invalid(Problem p, bint rack_aware, int* owner) noexcept nogil:
-    """Takes away what its owner may not have any more. True when something had to be revoked for it."""
+    """Removes owners that are no longer eligible. Returns True if a partition had to be revoked for its rack or
+    subscription.
+    """
     cdef int t, q, m, k
-    cdef bint revoked = False, wanted = False
+    cdef bint revoked = False, subscribed = False
     for t in range(p.topics):
         if not p.subscribed[t]:
             for q in range(p.first[t], p.first[t + 1]):
@@ -68,15 +70,15 @@ cdef bint _drop_invalid(Problem p, bint rack_aware, int* owner) noexcept nogil:
             # Neighbouring partitions often have owners of one kind.
             if p.kind_of[m] != k:
                 k = p.kind_of[m]
-                wanted = p.subscribes(m, t)
-            if not wanted or (rack_aware and p.member_rack[m] >= 0 and not p.on_rack(q, p.member_rack[m])):
+                subscribed = p.subscribes(m, t)
+            if not subscribed or (rack_aware and p.member_rack[m] >= 0 and not p.on_rack(q, p.member_rack[m])):
                 owner[q] = -1
                 revoked = True
     return revoked
 
 
 cdef int _fill(Problem p, bint rack_aware, const IntVec* unassigned, State* state) noexcept nogil:
-    """Each partition to the least loaded subscriber: first on its rack, then anywhere."""
+    """Assigns each partition to the least loaded subscriber: first on its rack, then anywhere."""
     cdef Loads* loads = &state.loads
     cdef int i, q, m, cell, c, rack
     cdef i64 best
@@ -102,7 +104,7 @@ cdef int _fill(Problem p, bint rack_aware, const IntVec* unassigned, State* stat
 
 
 cdef int _sweep(Problem p, const IntVec* partitions, State* state) except -1 nogil:
-    """One pass over the partitions; True when something moved."""
+    """Makes one pass over the partitions; returns True if one moved."""
     cdef Loads* loads = &state.loads
     cdef int i, q, t, m, to, back
     cdef i64 least
@@ -114,7 +116,7 @@ cdef int _sweep(Problem p, const IntVec* partitions, State* state) except -1 nog
         to = -1
         if state.older != NULL:
             back = state.older[q]
-            # Kafka does not ask whether the older owner still subscribes; a result must stay valid.
+            # Kafka does not check that the older owner still subscribes; this result must stay valid.
             if back >= 0 and loads.load[m] > loads.load[back] + 1 and p.subscribes(back, t):
                 to = back
         if to < 0:
@@ -133,7 +135,9 @@ cdef int _sweep(Problem p, const IntVec* partitions, State* state) except -1 nog
 
 
 cdef int _reassign(Problem p, const IntVec* partitions, State* state) except -1 nogil:
-    """Sweeps until one changes nothing. Sets `endless` when a state repeats. Returns the number of sweeps that moved."""
+    """Repeats sweeps until one changes nothing. Sets `endless` when a state repeats. Returns the number of sweeps that
+    moved.
+    """
     cdef size_t size = p.partitions * sizeof(int)
     cdef int* seen_owner = NULL
     cdef int* seen_source = NULL
@@ -159,7 +163,7 @@ cdef int _reassign(Problem p, const IntVec* partitions, State* state) except -1 
 
 
 cdef i64 _score(Problem p, Memory* memory, const int* owner, const char* fixed) except -1 nogil:
-    """Sum of the differences of all pairs of members that take part."""
+    """Sums the load differences of all pairs of participating members."""
     cdef int* count = zeros(memory, p.members)
     cdef i64 total = 0
     cdef int q, m, i, n = 0
@@ -177,7 +181,7 @@ cdef i64 _score(Problem p, Memory* memory, const int* owner, const char* fixed) 
 
 
 cdef char* _find_fixed(Problem p, const IntVec* movable, State* state) except NULL nogil:
-    """Members that have all they can have, and nothing that somebody else could have."""
+    """Finds members that have all their possible partitions, none of which another member could have."""
     cdef char* fixed = flags(state.memory, p.members, True)
     cdef int* most = nones(state.memory, p.kinds)
     cdef int m, i, k
@@ -197,7 +201,9 @@ cdef char* _find_fixed(Problem p, const IntVec* movable, State* state) except NU
 
 
 cdef int _sequence(Problem p, Memory* memory, IntVec* out, IntVec* movable) except -1 nogil:
-    """All partitions: topics by number of subscribers, then by name. `movable`: those with two subscribers or more."""
+    """Orders all partitions: topics by number of subscribers, then by name. `movable`: those with two subscribers or
+    more.
+    """
     cdef i64* keyed = longs(memory, p.topics)
     cdef int t, i, q, c, at = 0, alone = 0, count = 0
     for t in range(p.topics):
@@ -221,7 +227,7 @@ cdef int _sequence(Problem p, Memory* memory, IntVec* out, IntVec* movable) exce
 
 
 cdef int _start(Problem p, Memory* memory, Front* front, State* state) except -1 nogil:
-    """The state that is left of what was owned. Returns 1 when nobody has anything."""
+    """Computes the state that remains of the previous assignment. Returns 1 if no member owns a partition."""
     cdef int q, nothing = 1
     memset(state, 0, sizeof(State))
     state.memory = memory
@@ -241,7 +247,7 @@ cdef int _start(Problem p, Memory* memory, Front* front, State* state) except -1
 
 cdef int _balance(Problem p, State* state, const IntVec* movable, const IntVec* unassigned, bint revoked,
                   bint initializing) except -1 nogil:
-    """Moves the new partitions and then all; what is no better than before is taken back."""
+    """Moves the new partitions and then all; reverts the moves if they do not improve the balance."""
     cdef Memory* memory = state.memory
     cdef int* before = copied(memory, state.owner, p.partitions)
     cdef char* fixed = NULL
@@ -250,7 +256,7 @@ cdef int _balance(Problem p, State* state, const IntVec* movable, const IntVec* 
     if not initializing:
         fixed = _find_fixed(p, movable, state)
     if not revoked:
-        # What only one may have comes first and cannot move.
+        # Partitions with a single possible owner come first and cannot move.
         while fresh.size:
             c = p.class_of[state.topic_of[fresh.at[0]]]
             if p.class_first[c + 1] - p.class_first[c] >= 2:

@@ -1,4 +1,4 @@
-"""The least loaded subscriber of a topic, kept live while loads change."""
+"""The least loaded subscriber of a topic, updated as loads change."""
 
 from kcore_ext.assign.containers cimport Memory, first_of, i64, second_of
 from kcore_ext.assign.problem cimport Problem
@@ -21,7 +21,7 @@ cdef struct Loads:
 
 
 cdef inline void change_load(Loads* loads, int member, int change) noexcept nogil:
-    """Adds to a member's load and plays its matches again."""
+    """Adds to a member's load and updates its tournaments."""
     cdef int s, i
     cdef i64 winner
     cdef i64* tree
@@ -45,7 +45,7 @@ cdef inline i64 least_of_cell(Loads* loads, int cell) noexcept nogil:
 
 
 cdef inline i64 least_of_class(Loads* loads, int c) noexcept nogil:
-    """The least loaded member, as a pair (load, index)."""
+    """Returns the least loaded member, as a pair (load, index)."""
     cdef int cell = loads.class_cell_first[c]
     cdef i64 best = loads.tree[cell][1]
     for cell in range(cell + 1, loads.class_cell_first[c + 1]):

@@ -1,1 +1,1 @@
-"""The least loaded subscriber of a topic, kept live while loads change."""
+"""The least loaded subscriber of a topic, updated as loads change."""

@@ -1,4 +1,4 @@
-"""The least loaded subscriber of a topic, kept live while loads change."""
+"""The least loaded subscriber of a topic, updated as loads change."""
 
 from kcore_ext.assign.containers cimport IntVec, Memory, i64, ints, longs, nones, pair, push, take, zeros
 from kcore_ext.assign.problem cimport Problem
@@ -24,7 +24,7 @@ cdef int _cells(Problem p, Memory* memory, Loads* loads, int* member_cells, IntV
 
 
 cdef int _whole_classes(Problem p, Memory* memory, Loads* loads, IntVec* sizes) except -1 nogil:
-    """Without racks a class is one cell."""
+    """Makes each class one cell, for groups without racks."""
     cdef int c
     loads.cell_rack = nones(memory, p.classes)
     for c in range(p.classes):
@@ -34,7 +34,7 @@ cdef int _whole_classes(Problem p, Memory* memory, Loads* loads, IntVec* sizes) 
 
 
 cdef int seat(Problem p, Memory* memory, bint by_rack, Loads* loads) except -1 nogil:
-    """Seats every member in the cells of its classes and plays all tournaments; `loads.load` is set already."""
+    """Puts every member into the cells of its classes and computes all winners; `loads.load` must be set."""
     cdef int c, i, m, k, cell, cells, seats
     cdef int* member_cells = NULL
     cdef int* cursor

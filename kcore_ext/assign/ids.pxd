@@ -48,7 +48,7 @@ cdef extern from * nogil:
 
 
 cdef inline bint same_text(PyObject* a, PyObject* b) noexcept:
-    """Equal ids; nearly always the same object or both of one byte a character."""
+    """Compares ids; nearly always they are one object, or both have one byte per character."""
     cdef Py_ssize_t n
     if a == b:
         return True

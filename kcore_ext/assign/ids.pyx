@@ -29,7 +29,7 @@ cdef struct Keyed:
 
 
 cdef Py_ssize_t _common(const Bytes* text, const Py_ssize_t* size, int n) noexcept nogil:
-    """Bytes that all begin with, where a missing one counts as zero."""
+    """Returns the length of the common prefix, where missing bytes count as zero."""
     cdef Py_ssize_t at = 0
     cdef u64 word, differs = 0
     cdef int i
@@ -47,7 +47,8 @@ cdef Py_ssize_t _common(const Bytes* text, const Py_ssize_t* size, int n) noexce
 
 
 cdef int _radix(Memory* memory, const Bytes* text, const Py_ssize_t* size, int n, int* out) except -1 nogil:
-    """Orders by the eight bytes after the common ones, then by all bytes. Returns 0, or 1 + the index of one that is there twice."""
+    """Orders by the eight bytes after the common prefix, then by all bytes. Returns 0, or 1 + the index of a duplicate.
+    """
     cdef int i, j, digit, shift, digits = 0, at, count
     cdef Py_ssize_t prefix = _common(text, size, n)
     cdef Keyed* from_ = <Keyed*>take(memory, n * sizeof(Keyed))
@@ -80,7 +81,7 @@ cdef int _radix(Memory* memory, const Bytes* text, const Py_ssize_t* size, int n
             to[bucket[digit][j]] = from_[i]
             bucket[digit][j] += 1
         from_, to = to, from_
-    # Equal words are neighbours now; few share eight bytes, so insertion sort settles the rest.
+    # Equal words are adjacent now; few ids share eight bytes, so an insertion sort orders the rest.
     for i in range(1, n):
         if from_[i].key != from_[i - 1].key:
             continue
@@ -102,7 +103,7 @@ cdef int _radix(Memory* memory, const Bytes* text, const Py_ssize_t* size, int n
 
 
 cdef int order_of_ids(PyObject** ids, int n, int* out) except -1:
-    """Positions of the ids in String.compareTo order. Raises ValueError when two are the same."""
+    """Computes the positions of the ids in String.compareTo order. Raises ValueError for duplicates."""
     cdef int i
     cdef bint ascending = True
     cdef Scratch scratch
@@ -131,7 +132,7 @@ cdef int order_of_ids(PyObject** ids, int n, int* out) except -1:
 
 
 cdef int _order_wide(list ids, int* out) except -1:
-    """The same for ids with characters beyond one byte."""
+    """Computes the order, like `order_of_ids`, for ids with characters beyond one byte."""
     cdef int i
     keyed = sorted([(utf16_key(name), i) for i, name in enumerate(ids)])
     for i in range(1, len(keyed)):
@@ -143,7 +144,7 @@ cdef int _order_wide(list ids, int* out) except -1:
 
 
 def id_order(ids):
-    """Positions of the ids in Kafka's order (String.compareTo), as a list."""
+    """Returns the positions of the ids in Kafka's order (String.compareTo), as a list."""
     cdef list given = list(ids)
     cdef int i, n = <int>len(given)
     cdef Scratch scratch = Scratch.__new__(Scratch)
@@ -158,7 +159,7 @@ def id_order(ids):
 
 
 cdef int compare_ids(PyObject* a, PyObject* b) except -2:
-    """String.compareTo of two ids as -1, 0 or 1."""
+    """Compares two ids like String.compareTo: returns -1, 0 or 1."""
     cdef object left = <object>a, right = <object>b
     if PyUnicode_KIND(left) == PyUnicode_1BYTE_KIND and PyUnicode_KIND(right) == PyUnicode_1BYTE_KIND:
         return _compare(<Bytes>PyUnicode_1BYTE_DATA(left), PyUnicode_GET_LENGTH(left),

@@ -1,4 +1,4 @@
-"""From value objects to arrays and back."""
+"""Conversion from value objects to arrays and back."""
 
 from cpython.ref cimport PyObject
 
@@ -7,7 +7,7 @@ from kcore_ext.assign.model cimport Topics
 from kcore_ext.assign.problem cimport Problem
 from kcore_ext.assign.result cimport GroupAssignment
 
-# Where a member's earlier partitions are read from.
+# The source of a member's earlier partitions.
 cdef enum Source:
     NOTHING = 0
     OWNED = 1
@@ -24,8 +24,8 @@ cdef class Lowered:
     cdef int* where                   # position in id order -> position in `given`
     cdef int* local                   # the problem's topics -> positions in `topics`
     cdef bint identity
-    cdef readonly list missing        # subscribed topics that are not known
-    cdef GroupAssignment before       # the assignment that this one follows
+    cdef readonly list missing  # subscribed topics that are not known
+    cdef GroupAssignment before  # the assignment that this one follows
 
     cdef GroupAssignment empty(self)
     cdef GroupAssignment exclusive(self)

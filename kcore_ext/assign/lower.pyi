@@ -1,1 +1,1 @@
-"""From value objects to arrays and back. Compiled code only."""
+"""Conversion from value objects to arrays and back. Only compiled code uses this module."""

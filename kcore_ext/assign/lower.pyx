@@ -1,4 +1,4 @@
-"""From value objects to arrays and back."""
+"""Conversion from value objects to arrays and back."""
 
 from collections.abc import Mapping
 
@@ -49,14 +49,15 @@ cdef class Lowered:
         release(&self.memory)
 
     cdef GroupAssignment exclusive(self):
-        """An assignment with one owner a partition, to be filled: `owner` is not set."""
+        """Allocates an assignment with one owner per partition; the caller fills `owner`."""
         cdef GroupAssignment out = self.empty()
         out.exclusive = True
         out.owner = ints(&out.memory, out.partitions)
         return out
 
     cdef GroupAssignment shared(self, Py_ssize_t total):
-        """An assignment with `total` pairs of member and partition, to be filled: `row_first`, `rows` are not set."""
+        """Allocates an assignment with `total` pairs of member and partition; the caller fills `row_first` and `rows`.
+        """
         cdef GroupAssignment out = self.empty()
         out.exclusive = False
         out.row_first = ints(&out.memory, self.problem.members + 1)
@@ -79,13 +80,14 @@ cdef class Lowered:
         out.partitions = self.problem.partitions
         if self.before is not None:
             out.before = self.before
-            # One back is enough: else every assignment that there was would be kept.
+            # Only one predecessor is kept, or else all earlier assignments would stay in memory.
             self.before.before = None
         return out
 
 
 cdef Lowered lower(object members, object topics, Source source, bint racks, object previous):
-    """Lowers a group. `previous` (server side) is a GroupAssignment or a mapping like it and wins over `Member.owned`."""
+    """Lowers a group. `previous` (server side) is a GroupAssignment or a similar mapping and overrides `Member.owned`.
+    """
     cdef Lowered low = Lowered.__new__(Lowered)
     cdef list given = list(members.values() if isinstance(members, Mapping) else members)
     cdef Scratch scratch = Scratch.__new__(Scratch)
@@ -104,7 +106,7 @@ cdef Lowered lower(object members, object topics, Source source, bint racks, obj
 
 
 cdef int _sort_members(Lowered low, Memory* scratch, list given, object previous) except -1:
-    """Fills ids, members and order, ascending by id; the order that `previous` was given in is tried first."""
+    """Fills ids, members and order, ascending by id; tries the order of `previous` first."""
     cdef int i, n = <int>len(given)
     cdef PyObject** ids = <PyObject**>take(scratch, n * sizeof(PyObject*))
     cdef Member member
@@ -126,9 +128,9 @@ cdef int _sort_members(Lowered low, Memory* scratch, list given, object previous
 
 
 cdef bint _order_as_before(Lowered low, Memory* scratch, PyObject** ids, GroupAssignment before) except -1:
-    """Takes over the order of an earlier call when the same members came first then; new ones are merged in.
+    """Reuses the order of an earlier call if the same members come first; merges new members into it.
 
-    A group is usually kept in one order and grows at its end, so sorting it again would be most of the work.
+    Callers usually keep a group in one order and append to it, so sorting it again would be most of the work.
     """
     cdef int old = <int>len(before.ids) if before.given_at != NULL else 0, n = low.problem.members, i
     if old == 0 or n < old:
@@ -144,7 +146,7 @@ cdef bint _order_as_before(Lowered low, Memory* scratch, PyObject** ids, GroupAs
 
 
 cdef bint _merge(Lowered low, Memory* scratch, PyObject** ids, GroupAssignment before, int old) except -1:
-    """Puts the members after the first `old` into the order of those."""
+    """Merges the members after the first `old` into the order of those."""
     cdef int fresh_count = low.problem.members - old, j = 0, k, w = 0, low_at, high_at, middle, order
     cdef PyObject** fresh = ids + old
     cdef int* fresh_order = ints(scratch, fresh_count)
@@ -176,7 +178,7 @@ cdef bint _merge(Lowered low, Memory* scratch, PyObject** ids, GroupAssignment b
 
 
 cdef list _kinds(Lowered low, Memory* scratch):
-    """The different subscriptions, resolved; fills `kind_of`."""
+    """Returns the distinct subscriptions, resolved; fills `kind_of`."""
     cdef Problem p = low.problem
     cdef Index known                  # address of a subscription -> kind
     cdef list kinds = []
@@ -199,7 +201,7 @@ cdef list _kinds(Lowered low, Memory* scratch):
 
 
 cdef int _read_subscriptions(Lowered low, Memory* scratch) except -1:
-    """Kinds of subscription, the topics they name together, and the rows of local topic numbers."""
+    """Reads the kinds of subscription, all their topics, and the rows of local topic numbers."""
     cdef Problem p = low.problem
     cdef Topics topics = low.topics
     cdef list kinds = _kinds(low, scratch)
@@ -210,7 +212,7 @@ cdef int _read_subscriptions(Lowered low, Memory* scratch) except -1:
     p.kinds = <int>len(kinds)
     low.missing = []
     for s in kinds:
-        s.resolve(topics)  # again, if another thread has used it for its own topics meanwhile
+        s.resolve(topics)  # again, because another thread may have resolved it for its own topics
         if s.missing:
             low.missing.extend(s.missing)
         for i in range(s.resolved_count):
@@ -247,7 +249,7 @@ cdef int _read_subscriptions(Lowered low, Memory* scratch) except -1:
 
 
 cdef int _read_order(Lowered low) except -1:
-    """Static members first, by instance id; the rest by member id (Kafka's MemberInfo order)."""
+    """Orders static members first, by instance id; the rest by member id (Kafka's MemberInfo order)."""
     cdef int m, at = 0
     low.problem.order = ints(&low.problem.memory, low.problem.members)
     static = [m for m in range(low.problem.members) if (<Member><object>low.members[m]).instance_id is not None]
@@ -263,7 +265,7 @@ cdef int _read_order(Lowered low) except -1:
 
 
 cdef int _read_racks(Lowered low) except -1:
-    """Numbers the racks; one that no replica is on gets a number of its own."""
+    """Numbers the racks; a rack without any replica gets a new number."""
     cdef Problem p = low.problem
     cdef Topics topics = low.topics
     cdef dict numbers = dict(topics.rack_index)
@@ -293,7 +295,7 @@ cdef int _read_racks(Lowered low) except -1:
 
 
 cdef int _read_claims(Lowered low, Source source) except -1:
-    """Claims and generations of all members, from `owned` or from sticky's user data."""
+    """Reads claims and generations of all members, from `owned` or from sticky's user data."""
     cdef Problem p = low.problem
     cdef Rows rows = None
     cdef Member member
@@ -327,7 +329,7 @@ cdef int _read_claims(Lowered low, Source source) except -1:
         else:
             p.generation[m] = member.generation_id
             if member.generation_id < 0 and type(member.user_data) is bytes and len(<bytes>member.user_data) >= 4:
-                # Before KIP-792 cooperative-sticky sent its generation as user data.
+                # Before KIP-792, cooperative-sticky sent its generation as user data.
                 p.generation[m] = be32(<bytes>member.user_data)
             rows.add(member.owned, member.member_id)
         p.claim_first[m + 1] = <int>p.claims.size
@@ -335,7 +337,7 @@ cdef int _read_claims(Lowered low, Source source) except -1:
 
 
 cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1:
-    """The previous target: as an owner array when it is one of our assignments, else as claims."""
+    """Reads the previous target: as an owner array if it is an assignment of this package, else as claims."""
     cdef Problem p = low.problem
     cdef Rows rows
     cdef GroupAssignment before
@@ -365,9 +367,9 @@ cdef int _read_previous(Lowered low, Memory* scratch, object previous) except -1
 
 
 cdef int _renumber(Lowered low, Memory* scratch, GroupAssignment before, int* renumbered, IntVec* fresh) except -1:
-    """Where the members of an earlier assignment are now; `fresh`: members that are new and claim something."""
+    """Maps the members of an earlier assignment to present ones; `fresh`: new members with claims."""
     cdef int m, i, q = 0, n = <int>len(before.ids)
-    # Both lists ascend: a member that stayed is usually met at once and is usually the same object.
+    # Both lists ascend: a remaining member usually comes next and is usually the same object.
     for m in range(low.problem.members):
         if q < n and same_text(<PyObject*>before.ids[q], <PyObject*>low.ids[m]):
             renumbered[q] = m
@@ -381,7 +383,7 @@ cdef int _renumber(Lowered low, Memory* scratch, GroupAssignment before, int* re
         if q < n and (
             m + 1 == low.problem.members or not same_text(<PyObject*>before.ids[q], <PyObject*>low.ids[m + 1])
         ):
-            i = before.position(low.ids[m])  # not where a new one stands alone
+            i = before.position(low.ids[m])  # skipped for a single new member
         if i >= 0:
             renumbered[i] = m
             q = i + 1
@@ -391,7 +393,7 @@ cdef int _renumber(Lowered low, Memory* scratch, GroupAssignment before, int* re
 
 
 cdef int _read_owner(Lowered low, Memory* scratch, GroupAssignment before) except -1:
-    """Carries the owner array of an earlier assignment over to the members and topics of now."""
+    """Translates the owner array of an earlier assignment to the present members and topics."""
     cdef Problem p = low.problem
     cdef int* renumbered = nones(scratch, len(before.ids))
     cdef IntVec fresh = IntVec(NULL, 0, 0)

@@ -1,4 +1,4 @@
-"""Value objects of the typed face, with the C fields that lowering reads."""
+"""Value objects of the public API, with the C fields that lowering reads."""
 
 from cpython.long cimport PyLong_CheckExact
 from cpython.number cimport PyNumber_Index
@@ -6,7 +6,7 @@ from cpython.number cimport PyNumber_Index
 from kcore_ext.assign.containers cimport Memory
 
 cdef enum:
-    # Numbers of partitions are C ints, and one more than the last must be one too.
+    # Partition numbers are C ints, and so is the largest one plus one.
     MOST_PARTITIONS = 2147483646
 
 
@@ -27,7 +27,7 @@ cdef class Topics:
     cdef list runs
     cdef int run_mask
     cdef int* run_start
-    cdef int* run_count               # 0: nothing there
+    cdef int* run_count  # 0: empty
 
     cdef int open_runs(self) except -1
 
@@ -57,5 +57,5 @@ cdef class Member:
 
 
 cdef inline long as_number(object given) except? -1:
-    """An int, or what stands for one (numpy's, say); TypeError for anything else."""
+    """Converts an int or an int-like object (such as numpy's); raises TypeError for others."""
     return given if PyLong_CheckExact(given) else PyNumber_Index(given)

@@ -1,4 +1,4 @@
-"""Value objects that go into an assignor: topics with partitions and racks, subscriptions, members."""
+"""Inputs of an assignor as value objects: topics with partitions and racks, subscriptions, members."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 

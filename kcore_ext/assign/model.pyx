@@ -1,4 +1,4 @@
-"""Value objects that go into an assignor: topics with partitions and racks, subscriptions, members."""
+"""Inputs of an assignor as value objects: topics with partitions and racks, subscriptions, members."""
 
 from collections.abc import Iterable, Mapping
 from weakref import WeakValueDictionary
@@ -7,17 +7,17 @@ from kcore_ext.assign.containers cimport IntVec, ints, push, release, sort_ints,
 
 
 def utf16_key(str text):
-    """Sort key that equals Java's String.compareTo (UTF-16 code units)."""
+    """Returns a sort key that orders like Java's String.compareTo (UTF-16 code units)."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def uuid_key(bytes topic_id):
-    """Sort key that equals Kafka's Uuid.compareTo: two signed 64-bit halves."""
+    """Returns a sort key that orders like Kafka's Uuid.compareTo: two signed 64-bit halves."""
     return int.from_bytes(topic_id[:8], "big", signed=True), int.from_bytes(topic_id[8:], "big", signed=True)
 
 
 def sorted_keys(keys):
-    """Topic keys (all names or all 16-byte ids) in Kafka's order. Raises TypeError or ValueError."""
+    """Sorts topic keys (all names or all 16-byte ids) in Kafka's order. Raises TypeError or ValueError."""
     listed = list(keys)
     if all(isinstance(key, str) for key in listed):
         return sorted(listed, key=utf16_key)
@@ -35,15 +35,16 @@ cdef enum:
 
 
 cdef class Topics:
-    """What is known of the topics: partition counts and, if known, the racks of every partition's replicas.
+    """The known topics: partition counts and, if known, the racks of every partition's replicas.
 
     Args:
         partitions: topic name (str) or topic id (16 bytes) -> number of partitions. All keys of one type.
         names: with ids as keys, name -> id, so that members may subscribe by name.
-        racks: topic -> one collection of rack ids per partition (all replicas, also those out of sync; more are ignored).
+        racks: topic -> one collection of rack ids per partition (all replicas, also those out of sync; more are
+            ignored).
 
     Immutable. Iterates over the keys in Kafka's order (names by UTF-16 code units, ids as Uuid.compareTo).
-    Build it once for a metadata image: assignors cache what they derive from it.
+    Build it once for a metadata image: assignors cache derived data in it.
     Raises ValueError for a count that is negative or too large (2**31 - 2 partitions in all) and for a rack list
     shorter than the partition count.
     """
@@ -104,7 +105,7 @@ cdef class Topics:
         self.has_racks = listed.size > 0
 
     cdef int open_runs(self) except -1:
-        """Makes room for rows to be shared by all assignments of these topics: one a partition, up to a bound."""
+        """Makes room for rows that all assignments of these topics share: one per partition, up to a limit."""
         cdef int room = 16
         while room < MOST_RUNS and room < self.first[self.count]:
             room *= 2
@@ -115,12 +116,12 @@ cdef class Topics:
         return 0
 
     def partition_count(self, topic):
-        """Number of partitions of a topic (by key or alias); KeyError when it is not known."""
+        """Returns the number of partitions of a topic (by key or alias); raises KeyError for an unknown one."""
         cdef int i = self.index[topic]
         return self.first[i + 1] - self.first[i]
 
     def racks_of(self, topic, int partition):
-        """Rack ids of a partition's replicas, as a frozenset; empty when racks are not known."""
+        """Returns the rack ids of a partition's replicas, as a frozenset; empty if racks are not known."""
         cdef int i = self.index[topic], j
         if not self.has_racks:
             return frozenset()
@@ -132,11 +133,11 @@ cdef class Topics:
 
     @property
     def total_partitions(self):
-        """Partitions of all topics together."""
+        """The number of partitions of all topics together."""
         return self.first[self.count]
 
     def key_of(self, topic):
-        """The key that assignments use for a topic given by key or alias; None when it is not known."""
+        """Returns the key that assignments use for a topic given by key or alias; None for an unknown one."""
         i = self.index.get(topic)
         return None if i is None else self.ordered[i]
 
@@ -153,19 +154,19 @@ cdef class Topics:
         return self.partition_count(topic)
 
     def keys(self):
-        """The topics in Kafka's order, a tuple (also as the attribute `ordered`)."""
+        """Returns the topics in Kafka's order, as a tuple (also the attribute `ordered`)."""
         return self.ordered
 
     def values(self):
-        """The partition counts, in the same order."""
+        """Returns the partition counts, in the order of `keys`."""
         return [self.partition_count(key) for key in self.ordered]
 
     def items(self):
-        """Pairs of topic and partition count."""
+        """Returns pairs of topic and partition count."""
         return [(key, self.partition_count(key)) for key in self.ordered]
 
     def get(self, topic, default=None):
-        """Number of partitions of a topic, or `default`."""
+        """Returns the number of partitions of a topic, or `default`."""
         return self.partition_count(topic) if topic in self.index else default
 
     def __repr__(self):
@@ -192,12 +193,12 @@ cdef class Subscription:
         release(&self.memory)
 
     cdef int resolve(self, Topics topics) except -1:
-        """Positions of the topics that exist; remembered for the last Topics asked for."""
+        """Computes the positions of the existing topics; caches them for the last Topics."""
         cdef object i
         cdef int r, w = 0, count = 0
         if self.serial == topics.serial:
             return 0
-        # Without memory this may end halfway: then the positions are of no Topics, which count from 1.
+        # If memory runs out, this may end halfway: then the positions belong to no Topics, whose serials count from 1.
         self.serial = self.resolved_count = 0
         if self.resolved == NULL:
             self.resolved = ints(&self.memory, len(self.topics))
@@ -249,7 +250,7 @@ cdef class Member:
 
     Args:
         member_id: the coordinator's id of the member.
-        topics: names (or, for server-side assignors, 16-byte ids) of the topics it subscribes to.
+        topics: names (or, for server-side assignors, 16-byte ids) of its subscribed topics.
         owned: topic -> partitions: the subscription's owned partitions (client side) or the current
             target assignment (server side). A `MemberAssignment` of an earlier result is the cheapest form.
         generation_id: the subscription's generation, -1 when absent (KIP-792).
@@ -258,7 +259,7 @@ cdef class Member:
         user_data: the subscription's user data: bytes, or a decoded `StickyAssignorUserData`.
 
     Raises TypeError for arguments of another kind, ValueError for a topic that is neither a name nor an id and for a
-    generation that is no 32-bit number. What is owned is read when an assignor runs.
+    generation that is no 32-bit number. Owned partitions are read when an assignor runs.
     """
 
     def __init__(self, str member_id not None, topics=(), *, owned=None, generation_id=-1, rack_id=None,

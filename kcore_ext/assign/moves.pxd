@@ -8,10 +8,10 @@ cdef struct Moves:
     int partitions
     int* source                    # partitions; -1: not moved
     int* target
-    # Sets of partitions, one for each (topic, source, target) that has any: pairing heaps, which know their least.
+    # Sets of partitions, one for each (topic, source, target) with moves: pairing heaps, so that their least is known.
     Index sets                     # hash of the three -> set
     int* set_topic
-    int* root                      # set -> its least partition
+    int* root  # set -> its least partition
     int live                       # sets with partitions
     # Links of the heaps, by partition; -1: none.
     int* child

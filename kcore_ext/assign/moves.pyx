@@ -1,8 +1,8 @@
 """The partition moves of one run of sticky's general path, by topic and members.
 
-A partition that moves back is swapped for the least one that went the other way (Kafka's PartitionMovements), so sets of
-partitions are needed that know their least and lose any. A partition is in one set at most: the sets are pairing heaps
-whose links are arrays by partition.
+A partition that moves back is swapped for the least one that went the other way (Kafka's PartitionMovements). This
+needs sets of partitions with a known least element and the removal of any element. A partition is in at most one set:
+the sets are pairing heaps whose links are arrays by partition.
 """
 
 from libc.string cimport memset
@@ -18,7 +18,7 @@ cdef inline u64 _hash(int topic, int source, int target) noexcept nogil:
 
 
 cdef int start_moves(Moves* moves, Memory* memory, int partitions) except -1 nogil:
-    """Nothing has moved yet."""
+    """Initialises without moves."""
     memset(moves, 0, sizeof(Moves))
     moves.memory = memory
     moves.partitions = partitions
@@ -28,7 +28,7 @@ cdef int start_moves(Moves* moves, Memory* memory, int partitions) except -1 nog
 
 
 cdef int _open(Moves* moves) except -1 nogil:
-    """Arrays of the sets, which many runs never need."""
+    """Allocates the arrays of the sets, which many runs never need."""
     cdef int n = moves.partitions
     moves.set_topic = ints(moves.memory, n)
     moves.root = ints(moves.memory, n)
@@ -39,7 +39,7 @@ cdef int _open(Moves* moves) except -1 nogil:
 
 
 cdef int _set_of(Moves* moves, int topic, int source, int target) noexcept nogil:
-    """The set of a topic's partitions that went from `source` to `target`; -1: there are none."""
+    """Returns the set of a topic's partitions that went from `source` to `target`; -1: there are none."""
     cdef int number = found(&moves.sets, _hash(topic, source, target)), least
     while number >= 0:
         least = moves.root[number]
@@ -86,7 +86,7 @@ cdef int _pairs(Moves* moves, int node) noexcept nogil:
 
 
 cdef void _remove(Moves* moves, int number, int partition) noexcept nogil:
-    """Takes a partition out of its set; an empty set goes."""
+    """Removes a partition from its set; drops an empty set."""
     cdef int parent = moves.before[partition], rest
     if partition != moves.root[number]:
         if moves.child[parent] == partition:
@@ -106,7 +106,7 @@ cdef void _remove(Moves* moves, int number, int partition) noexcept nogil:
 
 
 cdef int actual_partition(Moves* moves, int topic, int partition, int source, int target) noexcept nogil:
-    """The partition to move in place of `partition`: one that went the other way, else itself."""
+    """Returns the partition to move instead of `partition`: one that went the other way, else itself."""
     cdef int number
     if moves.live == 0:
         return partition
@@ -117,7 +117,7 @@ cdef int actual_partition(Moves* moves, int topic, int partition, int source, in
 
 
 cdef int record_move(Moves* moves, int topic, int partition, int source, int target) except -1 nogil:
-    """Notes a move; a partition that moves on counts from where it was first."""
+    """Records a move; for a partition that moves again, its first source counts."""
     cdef int number
     if moves.child == NULL:
         _open(moves)

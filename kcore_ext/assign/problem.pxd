@@ -1,9 +1,9 @@
-"""The arrays every assignor works on: one Problem is one group at one moment."""
+"""The input arrays of all assignors: one Problem is one group at one moment."""
 
 from kcore_ext.assign.containers cimport IntVec, Memory
 
 cdef enum:
-    # Members and partitions of so small a group that letting go of the interpreter's lock costs more than the work.
+    # In a group with so few members and partitions, releasing the GIL costs more than the work.
     SMALL_GROUP = 4096
 
 
@@ -14,24 +14,25 @@ cdef class Problem:
     cdef readonly int topics
     cdef readonly int partitions
     cdef readonly int kinds
-    # Partitions of topics that somebody subscribes to; equal to `partitions` when nobody misses one.
+    # Partitions of subscribed topics; equal to `partitions` if every topic has a subscriber.
     cdef readonly int subscribed_partitions
-    # Sticky's notion (lists of equal length and content) and KIP-848's (every topic has every member).
+    # Equal subscriptions by sticky's definition (lists of equal length and content) and by KIP-848's (every topic has
+    # every member).
     cdef public bint equal
     cdef public bint homogeneous
 
-    cdef int* first                  # topics + 1: first partition of each topic
+    cdef int* first  # topics + 1: first partition of each topic
     cdef int* kind_of                # members
     cdef int* kind_first             # kinds + 1
     cdef int* kind_topics            # ascending within a kind
-    cdef char* subscribed            # topics: somebody wants it
+    cdef char* subscribed  # topics: at least one member subscribes
     cdef int* order                  # static members first (NULL: index order)
 
-    # What was owned before: an owner a partition (given), or rows that may conflict (claims).
+    # The previous assignment: one owner per partition (given), or rows that may conflict (claims).
     cdef bint has_owner
     cdef int* given_owner
     cdef bint has_claims
-    cdef int* claim_first            # members + 1
+    cdef int* claim_first  # members + 1
     cdef IntVec claims
     cdef int* generation             # members: of the member's data (NULL: not known)
     cdef int* subscription_generation  # members: of the subscription field (NULL: as above)
@@ -45,7 +46,7 @@ cdef class Problem:
     # Topics with the same subscribers are one class; built on first use.
     cdef bint classed
     cdef readonly int classes
-    cdef int* class_of               # topics (-1: nobody subscribes)
+    cdef int* class_of  # topics (-1: no subscriber)
     cdef int* class_first            # classes + 1
     cdef int* class_members          # ascending index
     cdef int* kind_class_first

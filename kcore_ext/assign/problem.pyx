@@ -1,4 +1,4 @@
-"""The arrays every assignor works on: one Problem is one group at one moment."""
+"""The input arrays of all assignors: one Problem is one group at one moment."""
 
 from libc.string cimport memcmp, memcpy, memset
 
@@ -23,7 +23,7 @@ cdef object np = None
 
 
 cdef int need_numpy() except -1:
-    """Imports numpy when an array is first asked for: a server never does, and it costs 60 ms and 15 MB."""
+    """Imports numpy at the first use of an array: servers never use one, and the import costs 60 ms and 15 MB."""
     global np
     if np is None:
         import numpy
@@ -32,7 +32,7 @@ cdef int need_numpy() except -1:
 
 
 cdef class Problem:
-    """One group as arrays; see the `.pxd` for every field. Made by `from_arrays` or by `model.lower`."""
+    """One group as arrays; the `.pxd` describes every field. Made by `from_arrays` or by `model.lower`."""
 
     def __cinit__(self):
         self.equal = True
@@ -44,7 +44,8 @@ cdef class Problem:
     @staticmethod
     def from_arrays(topic_partitions, kind_of, kind_first, kind_topics, order=None, generations=None,
                     member_racks=None, rack_first=None, rack_list=None):
-        """Builds a problem from numpy arrays; see `kcore.assignors.arrays.Group` for shapes. Raises ValueError."""
+        """Builds a problem from numpy arrays, whose shapes `kcore.assignors.arrays.Group` describes. Raises ValueError.
+        """
         cdef Problem p = Problem()
         cdef int i
         counts = _ints(topic_partitions, "topic_partitions")
@@ -59,17 +60,17 @@ cdef class Problem:
         p.partitions = p.first[p.topics]
         kinds = _ints(kind_of, "kind_of")
         bounds = _ints(kind_first, "kind_first")
-        wanted = _ints(kind_topics, "kind_topics")
+        topics_of_kinds = _ints(kind_topics, "kind_topics")
         p.kinds = bounds.size - 1
-        _check_rows(bounds, wanted, p.topics, "kind_first", "kind_topics")
+        _check_rows(bounds, topics_of_kinds, p.topics, "kind_first", "kind_topics")
         if kinds.size and (kinds.min() < 0 or kinds.max() >= p.kinds):
             raise ValueError("kind_of: an index outside kind_first")
         p.members = kinds.size
         p.kind_of = _copy(&p.memory, kinds)
         p.kind_first = _copy(&p.memory, bounds)
-        p.kind_topics = _copy(&p.memory, wanted)
+        p.kind_topics = _copy(&p.memory, topics_of_kinds)
         for i in range(p.kinds):
-            row = wanted[bounds[i]:bounds[i + 1]]
+            row = topics_of_kinds[bounds[i]:bounds[i + 1]]
             if row.size > 1 and not bool((np.diff(row) > 0).all()):
                 raise ValueError("kind_topics: topics of a kind must ascend")
         if order is not None:
@@ -86,7 +87,7 @@ cdef class Problem:
             p._set_racks(_ints(member_racks, "member_racks"), _ints(rack_first, "rack_first"),
                          _ints(rack_list, "rack_list"))
         p.seal()
-        # Now, so that threads that share a problem only read it.
+        # Built now, so that threads sharing a problem only read it.
         p.ensure_classes()
         p.equal = p.homogeneous = p._one_kind()
         return p
@@ -105,7 +106,7 @@ cdef class Problem:
         self.has_racks = bool((member_racks >= 0).any())
 
     def _one_kind(self):
-        """True when all members in use share one set of topics."""
+        """Returns True if all members subscribe to one set of topics."""
         cdef int m, k0, a, b, n
         if self.members == 0:
             return True
@@ -123,7 +124,7 @@ cdef class Problem:
         return True
 
     cdef int seal(self) except -1:
-        """Derives which topics are subscribed. Called once all inputs are in."""
+        """Derives the set of subscribed topics. Called once all inputs are set."""
         cdef int m, k, i, t
         cdef char* used = flags(&self.memory, self.kinds, False)
         self.subscribed = flags(&self.memory, self.topics, False)
@@ -151,7 +152,7 @@ cdef class Problem:
         return 0
 
     cdef int build_classes(self, Memory* scratch) except -1 nogil:
-        """Groups topics by their set of subscribers, so that lists and heaps are kept once a class."""
+        """Groups topics by their set of subscribers, so that each class needs only one list and one heap."""
         cdef int* used = zeros(scratch, self.kinds)
         cdef int* topic_first = zeros(scratch, self.topics + 1)
         cdef int* representative = ints(scratch, self.topics)
@@ -182,7 +183,7 @@ cdef class Problem:
             n = topic_first[t + 1] - topic_first[t]
             if n == 0:
                 continue
-            mix = 1469598103934665603ULL  # where FNV-1a begins
+            mix = 1469598103934665603ULL  # FNV-1a's initial value
             for i in range(topic_first[t], topic_first[t + 1]):
                 mix = mixed(mix, <u64>topic_kinds[i])
             c = found(&seen, mix)
@@ -201,7 +202,7 @@ cdef class Problem:
         return 0
 
     cdef int _class_rows(self, Memory* scratch, const int* representative, const int* members_of) except -1 nogil:
-        """Fills the rows kind -> classes and class -> members; `members_of`: how many a kind has."""
+        """Fills the rows kind -> classes and class -> members; `members_of`: the number of members of each kind."""
         cdef int* cursor
         cdef int k, i, t, m, c, count = 0
         self.kind_class_first = ints(&self.memory, self.kinds + 1)
@@ -210,7 +211,7 @@ cdef class Problem:
         for k in range(self.kinds):
             for i in range(self.kind_first[k], self.kind_first[k + 1]):
                 t = self.kind_topics[i]
-                # A kind that no member has keeps its row; nobody reads it.
+                # A kind without members keeps its unused row.
                 if self.class_of[t] >= 0 and representative[self.class_of[t]] == t:
                     self.kind_classes[count] = self.class_of[t]
                     count += 1
@@ -240,7 +241,7 @@ cdef class Problem:
         return 0
 
     cdef const int* ordered_members(self) noexcept nogil:
-        """Members of all classes in static-first order; `class_first` gives the rows."""
+        """Returns members of all classes in static-first order; `class_first` gives the rows."""
         return self.class_ordered if self.order != NULL else self.class_members
 
     cdef bint on_rack(self, int partition, int rack) noexcept nogil:
@@ -251,7 +252,8 @@ cdef class Problem:
         return False
 
     cdef int rack_aware(self, Memory* scratch) except -1 nogil:
-        """KIP-881's switch over the whole group: racks in common, and a partition that is not on all of them."""
+        """Evaluates KIP-881's condition over the whole group: common racks, and a partition that is not on all of them.
+        """
         cdef char* here
         cdef int m, t, p, i, union_size = 0
         cdef bint common = False
@@ -278,7 +280,7 @@ cdef class Problem:
         return False
 
     cdef bint subscribes(self, int member, int topic) noexcept nogil:
-        """Binary search in the member's kind."""
+        """Searches the topics of the member's kind, by bisection."""
         cdef int k = self.kind_of[member], low, high, middle
         low = self.kind_first[k]
         high = self.kind_first[k + 1]
@@ -291,7 +293,7 @@ cdef class Problem:
         return low < self.kind_first[k + 1] and self.kind_topics[low] == topic
 
     cdef int owners_of_claims(self, int* owner) noexcept nogil:
-        """What was owned before as an owner array; of two claimants the lower index stays."""
+        """Returns the previous assignment as an owner array; of two claimants the lower index wins."""
         cdef int m, i
         if self.has_owner:
             memcpy(owner, self.given_owner, self.partitions * sizeof(int))
@@ -305,7 +307,7 @@ cdef class Problem:
         return 0
 
     cdef int topic_of_each(self, int* out) noexcept nogil:
-        """The topic of every partition."""
+        """Computes the topic of every partition."""
         cdef int t, p
         for t in range(self.topics):
             for p in range(self.first[t], self.first[t + 1]):
@@ -337,7 +339,7 @@ cdef int* _copy(Memory* memory, object array) except NULL:
 
 
 cdef int* numbers_of(Memory* memory, object values, Py_ssize_t n, str complaint) except NULL:
-    """A copy of an array of `n` numbers. Raises ValueError."""
+    """Copies an array of `n` numbers. Raises ValueError."""
     array = _ints(values, complaint.partition(":")[0])
     if array.size != n:
         raise ValueError(complaint)
@@ -345,7 +347,7 @@ cdef int* numbers_of(Memory* memory, object values, Py_ssize_t n, str complaint)
 
 
 cdef int checked_owner(Problem problem, object previous, int* owner) except -1:
-    """Copies an owner array (None: the claims, or nobody) and checks it. Raises ValueError."""
+    """Copies an owner array (None: the claims, or no owners) and checks it. Raises ValueError."""
     cdef const int[::1] view
     cdef int p, n = problem.partitions, m = problem.members
     cdef unsigned bad = 0
@@ -360,7 +362,7 @@ cdef int checked_owner(Problem problem, object previous, int* owner) except -1:
     if n == 0:
         return 0
     memcpy(owner, &view[0], n * sizeof(int))
-    # One comparison a partition, without a branch: -1 becomes 0, anything out of range is large as unsigned.
+    # One comparison per partition, without a branch: -1 becomes 0; any invalid number is large as unsigned.
     for p in range(n):
         bad |= <unsigned>(owner[p] + 1) > <unsigned>m
     if bad:
@@ -369,7 +371,7 @@ cdef int checked_owner(Problem problem, object previous, int* owner) except -1:
 
 
 cdef object new_array(Py_ssize_t n, int** data):
-    """A numpy array to be filled through `data`."""
+    """Returns a numpy array to be filled through `data`."""
     cdef int[::1] view
     need_numpy()
     array = np.empty(n, dtype=np.int32)
@@ -382,7 +384,7 @@ cdef object new_array(Py_ssize_t n, int** data):
 
 
 cdef object as_array(const int* values, Py_ssize_t n):
-    """A numpy copy."""
+    """Returns a numpy copy."""
     cdef int* data
     array = new_array(n, &data)
     if n:

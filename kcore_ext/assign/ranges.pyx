@@ -1,4 +1,4 @@
-"""Range: contiguous partitions a topic, co-partitioned; on the client side first by rack (KIP-881)."""
+"""Range: contiguous partitions of each topic, co-partitioned; on the client side first by rack (KIP-881)."""
 
 
 from libc.string cimport memcpy, memmove, memset
@@ -10,7 +10,7 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 
 cdef int plain(Problem p, int* owner) except -1 nogil:
-    """Every topic in runs: the first n % m members, in member order, have one more than the others."""
+    """Assigns every topic in runs: the first n % m members, in member order, get one more than the others."""
     cdef int t, c, i, j, at, n, m, share, extra, size
     cdef const int* ordered
     p.ensure_classes()
@@ -36,7 +36,7 @@ cdef int plain(Problem p, int* owner) except -1 nogil:
 
 cdef struct Quota:
     int share
-    int extra                      # members that may still take one more than their share
+    int extra  # members that may still exceed their quota by one
 
 
 cdef inline int _room(Quota* quota, int taken) noexcept nogil:
@@ -51,7 +51,9 @@ cdef inline void _take(Quota* quota, int* taken, int count) noexcept nogil:
 
 
 cdef bint _topic_needs_racks(Problem p, int topic, const char* class_rack, char* here) noexcept nogil:
-    """KIP-881's switch for one topic, with its own subscribers' racks; `here` is scratch space, one byte a rack."""
+    """Evaluates KIP-881's condition for one topic, with its own subscribers' racks; `here` is scratch space, one byte a
+    rack.
+    """
     cdef int i, q, size = 0
     cdef bint common = False
     memset(here, 0, p.racks)
@@ -71,7 +73,7 @@ cdef bint _topic_needs_racks(Problem p, int topic, const char* class_rack, char*
 
 cdef int _walk(Problem p, int topic, const int* members, int m, Quota* quota, int* taken, bint racks,
                int* owner) noexcept nogil:
-    """Members in order take the first partitions that are left (and on their rack, when `racks`)."""
+    """Gives members, in order, the first free partitions (with `racks`: only those on their rack)."""
     cdef int i, q, want, got, rack, left = 0
     for q in range(p.first[topic], p.first[topic + 1]):
         if owner[q] < 0:
@@ -96,7 +98,7 @@ cdef int _walk(Problem p, int topic, const int* members, int m, Quota* quota, in
 
 cdef int _together(Problem p, Memory* memory, const int* topics, int count, const int* members, int m, Quota* quota,
                    int* taken, int* owner) except -1 nogil:
-    """Co-partitioned topics: partition number q of all of them goes to a member on a rack of each."""
+    """Assigns co-partitioned topics: partition number q of all of them goes to a member on a rack of each."""
     cdef int* open_members = ints(memory, m)
     cdef int* on = ints(memory, p.racks)
     cdef int i, j, k, q, r, t, n = p.first[topics[0] + 1] - p.first[topics[0]], left = m
@@ -126,7 +128,7 @@ cdef int _together(Problem p, Memory* memory, const int* topics, int count, cons
 
 
 cdef int _topics_of_classes(Problem p, Memory* memory, int** first, int** topics) except -1 nogil:
-    """Rows class -> topics that have partitions."""
+    """Builds rows class -> topics that have partitions."""
     cdef int* cursor
     cdef int t, c
     first[0] = zeros(memory, p.classes + 1)
@@ -145,7 +147,7 @@ cdef int _topics_of_classes(Problem p, Memory* memory, int** first, int** topics
 
 
 cdef bint _needs(Problem p, int* first, int* topics, char* class_rack, char* here, char* needs) noexcept nogil:
-    """Which topics are matched by rack; True when any is."""
+    """Determines the topics that are matched by rack; returns True if there are any."""
     cdef int c, i, t
     cdef bint any_need = False
     for c in range(p.classes):
@@ -162,7 +164,7 @@ cdef bint _needs(Problem p, int* first, int* topics, char* class_rack, char* her
 
 cdef int _class_with_racks(Problem p, Memory* memory, int c, const int* topics, int count, const char* needs, char* done,
                            int* owner) except -1 nogil:
-    """One class: topics with the same number of partitions together."""
+    """Assigns one class: topics with the same number of partitions together."""
     cdef const int* members = p.ordered_members() + p.class_first[c]
     cdef int i, j, k, t, n, together, m = p.class_first[c + 1] - p.class_first[c]
     cdef int* group = ints(memory, count)
@@ -186,7 +188,7 @@ cdef int _class_with_racks(Problem p, Memory* memory, int c, const int* topics, 
         quota.share = n // m
         quota.extra = n % m
         memset(taken, 0, m * sizeof(int))
-        # Kafka counts no racks of partitions when no subscriber names a rack: nothing is matched then.
+        # If no subscriber names a rack, Kafka ignores the racks of partitions: no topic is matched.
         if together > 1 and any_rack:
             _together(p, memory, group, together, members, m, &quota, taken, owner)
         elif together == 1 and needs[t]:
@@ -199,7 +201,7 @@ cdef int _class_with_racks(Problem p, Memory* memory, int c, const int* topics, 
 
 
 cdef int with_racks(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """The rack pass and then the plain walk over what is left, class by class."""
+    """Runs the rack pass and then the plain walk over the remaining partitions, class by class."""
     cdef int* first
     cdef int* topics
     cdef char* needs
@@ -222,7 +224,8 @@ cdef int solve(Problem p, bint racks, Memory* memory, int* owner) except -1 nogi
 
 
 def run(Problem problem not None, bint racks=True):
-    """Range over arrays: the owner of every partition. `racks`: match racks first (the client's assignor)."""
+    """Runs range over arrays: returns the owner of every partition. `racks`: match racks first (the client's assignor).
+    """
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
     out = new_array(problem.partitions, &owner)
@@ -232,7 +235,7 @@ def run(Problem problem not None, bint racks=True):
 
 
 def assign(members, topics, bint racks):
-    """Range over value objects; returns (GroupAssignment, topics that are not known)."""
+    """Runs range over value objects; returns (GroupAssignment, unknown topics)."""
     cdef Lowered low = lower(members, topics, NOTHING, racks, None)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()

@@ -1,4 +1,4 @@
-"""Assignments as value objects over arrays: rows become Python objects when somebody looks."""
+"""Assignments as value objects over arrays: a row becomes a Python object at its first access."""
 
 from kcore_ext.assign.containers cimport Memory
 from kcore_ext.assign.rows cimport AssignedRows
@@ -8,13 +8,13 @@ cdef class MemberAssignment
 
 
 cdef class GroupAssignment(AssignedRows):
-    cdef int* given_at                # where in the caller's list each member stood (NULL: not known)
+    cdef int* given_at  # each member's position in the caller's list (NULL: not known)
     cdef int hint                     # topic of the row built last
     cdef int* withheld_rows
     cdef int withheld_count
-    cdef list built                   # the members' rows, None: not built yet; None: not one is
+    cdef list built  # the members' rows, None: not built yet; None: no row is
     cdef tuple all_built              # all rows; None: not all are built
-    cdef GroupAssignment before       # whose rows are shared where they are the same
+    cdef GroupAssignment before  # shares its equal rows
     cdef int* table                   # see `translation`, from `before` to this (NULL: not made yet)
 
     cdef MemberAssignment made_row(self, int member)

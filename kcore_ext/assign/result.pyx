@@ -1,4 +1,4 @@
-"""Assignments as value objects over arrays: rows become Python objects when somebody looks."""
+"""Assignments as value objects over arrays: a row becomes a Python object at its first access."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from kcore_ext.assign.ids import id_order
 
 
 cdef extern from *:
-    # Room for n entries at once where this CPython offers it (Cython's preamble decides), else an empty dict.
+    # Room for n entries at once if this CPython offers it (Cython's preamble decides), else an empty dict.
     dict presized_dict "__Pyx_PyDict_NewPresized"(Py_ssize_t n)
     int PyGC_Enable()
     int PyGC_Disable()
@@ -37,7 +37,7 @@ cdef inline bint same_id(list some, int i, list others, int j) noexcept:
     return same_text(PyList_GET_ITEM(some, i), PyList_GET_ITEM(others, j))
 
 
-# Partition numbers repeat for every topic, and so do short runs of them: one object each, up to a bound.
+# Partition numbers repeat for every topic, and so do short runs of them: each is one object, up to a limit.
 cdef enum:
     SHARED_NUMBERS = 16384
     SHARED_RUNS = 4096
@@ -45,7 +45,7 @@ cdef enum:
 cdef list _numbers = list(range(SHARED_NUMBERS))
 cdef list _runs = [None] * SHARED_RUNS
 cdef int _run_start[SHARED_RUNS]
-cdef int _run_count[SHARED_RUNS]      # 0: nothing there
+cdef int _run_count[SHARED_RUNS]  # 0: empty
 
 
 cdef tuple _new_numbers(const int* parts, int count, int base):
@@ -57,14 +57,14 @@ cdef tuple _new_numbers(const int* parts, int count, int base):
         number = _numbers[p] if p < SHARED_NUMBERS else PyLong_FromLong(p)
         Py_INCREF(number)
         PyTuple_SET_ITEM(out, i, number)
-    # It holds nothing but ints. The collector would find out by itself; a dict that is filled with it before that is
-    # looked at by every collection, and there is one for each member.
+    # The dict contains only ints, so the garbage collector need not track it. It would find out by itself, but a dict
+    # tracked while it is filled is scanned by every collection, and there is one for each member.
     PyObject_GC_UnTrack(out)
     return out
 
 
 cdef inline tuple _numbers_of(const int* parts, int count, int base):
-    """Ascending partition numbers as a tuple; a short run without gaps is taken from those that others have."""
+    """Returns ascending partition numbers as a tuple; short runs without gaps are shared tuples."""
     cdef int start = parts[0] - base, slot
     cdef tuple out
     if count > LONGEST_RUN or parts[count - 1] - parts[0] != count - 1:
@@ -84,10 +84,10 @@ cdef tuple _sorted_numbers(numbers):
 
 
 cdef class MemberAssignment(dict):
-    """What one member has: an immutable dict topic -> partitions (ascending tuple). Topics without any are absent.
+    """The assignment of one member: an immutable dict topic -> partitions (ascending tuple), without empty topics.
 
-    Assignments share them: a member whose partitions stay the same has the same object in one result after the other.
-    `dict(row)` makes a copy that can be changed; whatever would change the row itself raises TypeError.
+    Assignments share them: a member whose partitions stay the same has the same object in successive results.
+    `dict(row)` makes a mutable copy; methods that would change the row itself raise TypeError.
     """
 
     def __init__(self, partitions=None):
@@ -106,7 +106,7 @@ cdef class MemberAssignment(dict):
 
     @property
     def size(self):
-        """Number of partitions."""
+        """The number of partitions."""
         cdef int total = 0
         for numbers in self.values():
             total += len(numbers)
@@ -138,23 +138,23 @@ cdef class MemberAssignment(dict):
         _refuse()
 
     def clear(self):
-        """Not possible: TypeError."""
+        """Raises TypeError."""
         _refuse()
 
     def pop(self, *args):
-        """Not possible: TypeError."""
+        """Raises TypeError."""
         _refuse()
 
     def popitem(self):
-        """Not possible: TypeError."""
+        """Raises TypeError."""
         _refuse()
 
     def setdefault(self, *args):
-        """Not possible: TypeError."""
+        """Raises TypeError."""
         _refuse()
 
     def update(self, *args, **changes):
-        """Not possible: TypeError."""
+        """Raises TypeError."""
         _refuse()
 
 
@@ -162,28 +162,30 @@ cdef int _refuse() except -1:
     raise TypeError("a MemberAssignment does not change; dict(row) makes a copy that does")
 
 
-# Most members of a large group may have nothing.
+# Most members of a large group may have no partitions.
 cdef MemberAssignment _nothing = MemberAssignment()
 
 
 cdef class GroupAssignment(AssignedRows):
-    """What every member of a group has: an immutable mapping member id -> MemberAssignment, by member id.
+    """The assignment of a group: an immutable mapping member id -> MemberAssignment, by member id.
 
-    Every member is present, also one with nothing. The whole sits in arrays; a member's mapping is built when it is
-    asked for, once. Given back as `previous` to a server-side assignor it costs no conversion, and members whose
-    partitions stay the same keep the mapping that they had: until all are built or the next assignment follows, a
-    result therefore keeps hold of the one before it.
+    Every member is present, also without partitions. The data are arrays; a member's mapping is built at its first
+    access.
+    As the `previous` of a server-side assignor, the assignment needs no conversion, and members with unchanged
+    partitions
+    keep their mappings. Until all rows are built or the next assignment follows, a result therefore references its
+    predecessor.
     """
 
     cdef MemberAssignment made_row(self, int member):
-        """Builds one member's topic -> partitions. `need_rows` was called."""
+        """Builds one member's topic -> partitions. The caller has called `need_rows`."""
         cdef const int* rows = self.rows
         cdef int i = self.row_first[member], j, end = self.row_first[member + 1], t, topics = 0
         cdef MemberAssignment out
         cdef dict values
         if i == end:
             return _nothing
-        # Members that follow each other often have partitions that do.
+        # Consecutive members often have consecutive partitions.
         t = self.topic_at(rows[i], self.hint if self.first[self.hint] <= rows[i] else 0)
         self.hint = t
         if self.identity and rows[end - 1] - rows[i] == end - i - 1 and rows[end - 1] < self.first[t + 1]:
@@ -191,7 +193,8 @@ cdef class GroupAssignment(AssignedRows):
         out = MemberAssignment.__new__(MemberAssignment)
         values = out
         if end - i > 5:
-            # More topics than fit into a new dict, perhaps: filled elsewhere, its table is then copied at once.
+            # There may be more topics than a new dict has room for: fill a template, whose table is then copied at
+            # once.
             topics = 1
             for j in range(i + 1, end):
                 if rows[j] >= self.first[t + 1]:
@@ -209,12 +212,12 @@ cdef class GroupAssignment(AssignedRows):
             i = j
         if topics > 5:
             PyDict_Update(out, values)
-        # As with the tuples: nothing in it can lead back to it.
+        # As with the tuples: it cannot be part of a cycle.
         PyObject_GC_UnTrack(out)
         return out
 
     cdef MemberAssignment run(self, int topic, const int* rows, int count):
-        """Builds the row of partitions that follow each other, or takes the one that an earlier assignment built."""
+        """Builds the row of consecutive partitions, or returns the one that an earlier assignment built."""
         cdef Topics topics = self.topics
         cdef MemberAssignment out
         cdef int slot
@@ -232,7 +235,7 @@ cdef class GroupAssignment(AssignedRows):
         return out
 
     cdef MemberAssignment row(self, int member):
-        """One member's topic -> partitions, built once."""
+        """Returns one member's topic -> partitions, built once."""
         cdef MemberAssignment out = None
         cdef int q
         if self.all_built is not None:
@@ -253,14 +256,14 @@ cdef class GroupAssignment(AssignedRows):
         return out
 
     cdef bint translated(self) except -1:
-        """Makes what comparing with the assignment before needs."""
+        """Builds the table for comparisons with the previous assignment."""
         self.before.need_rows()
         if self.table == NULL:
             self.table = translation(self.before, self, &self.memory)
         return True
 
     cdef tuple all_rows(self):
-        """The rows of all members, built."""
+        """Returns the rows of all members, built."""
         cdef int m, n = <int>len(self.ids)
         cdef int* was = NULL
         cdef Scratch scratch
@@ -268,7 +271,7 @@ cdef class GroupAssignment(AssignedRows):
         cdef bint collecting
         if self.all_built is not None:
             return self.all_built
-        # Nothing made here can be garbage before it is returned; looking for some would be much of the work.
+        # No object made here can be garbage before the return; collections would be much of the work.
         collecting = PyGC_Disable()
         try:
             if self.before is not None:
@@ -289,7 +292,7 @@ cdef class GroupAssignment(AssignedRows):
         return rows
 
     cdef inline MemberAssignment shared_row(self, int m, int q):
-        """The row that is built already, else that of position `q` of the assignment before (-1: none), else a new one."""
+        """Returns the built row, else that of position `q` of the previous assignment (-1: none), else a new one."""
         if self.built is not None and PyList_GET_ITEM(self.built, m) != <PyObject*>None:
             return <MemberAssignment>PyList_GET_ITEM(self.built, m)
         if q < 0:
@@ -299,20 +302,20 @@ cdef class GroupAssignment(AssignedRows):
         return self.before.row(q)
 
     cdef int meet(self, int* was, Memory* memory) except -1:
-        """For every member whose partitions are those that it had: its position in the assignment before."""
+        """Computes, for every member with unchanged partitions, its position in the previous assignment."""
         cdef GroupAssignment before = self.before
         cdef int m, p, found, q = 0, n = <int>len(self.ids), old = <int>len(before.ids)
         cdef bint by_owner = (self.exclusive and before.exclusive and self.identity and before.identity
                               and self.topics is before.topics and self.owner != NULL and before.owner != NULL)
         cdef int* now = nones(memory, old + 1) + 1
         for m in range(n):
-            # Both lists ascend: a member that stayed is usually met at once.
+            # Both lists ascend: a remaining member usually comes next.
             if q < old and same_id(before.ids, q, self.ids, m):
                 pass
             elif q + 1 < old and same_id(before.ids, q + 1, self.ids, m):
                 q += 1
             elif q >= old or (m + 1 < n and same_id(before.ids, q, self.ids, m + 1)):
-                continue  # a new one: where it would stand there is the next
+                continue  # a new member: its successor stands there
             else:
                 found = before.position(self.ids[m])
                 if found < 0:
@@ -325,7 +328,7 @@ cdef class GroupAssignment(AssignedRows):
             for p in range(self.partitions):
                 m = self.owner[p]
                 q = before.owner[p]
-                # (Nobody is -1 on both sides.)
+                # Partitions without an owner have -1 on both sides.
                 if now[q] != m:
                     if m >= 0:
                         was[m] = -1
@@ -346,7 +349,9 @@ cdef class GroupAssignment(AssignedRows):
 
     @property
     def withheld(self):
-        """Partitions that cooperative-sticky gives to nobody this round: their old owner must let go first (KIP-429)."""
+        """Partitions without an owner in this round of cooperative-sticky: their old owner must revoke them first
+        (KIP-429).
+        """
         cdef int i, p, t = 0
         out = []
         for i in range(self.withheld_count):
@@ -356,9 +361,9 @@ cdef class GroupAssignment(AssignedRows):
         return tuple(out)
 
     def to_dict(self):
-        """Everything as dicts: member id -> topic -> tuple of partitions.
+        """Returns the assignment as dicts: member id -> topic -> tuple of partitions.
 
-        The outer dict is the caller's; the inner ones are the members' MemberAssignments, which do not change.
+        The caller owns the outer dict; the inner ones are the members' immutable MemberAssignments.
         """
         cdef tuple rows = self.all_rows()
         cdef int m, n = <int>len(self.ids)
@@ -368,30 +373,31 @@ cdef class GroupAssignment(AssignedRows):
         return out
 
     def owners(self):
-        """The same as a numpy array: for every partition of `array_topics()` the position of its member, -1 for nobody.
+        """Returns a numpy array: for every partition of `array_topics()` the position of its member, -1 for none.
 
-        Raises ValueError for the assignment of a share group, where a partition has several.
+        Raises ValueError for the assignment of a share group, in which a partition may have several members.
         """
         if not self.exclusive:
             raise ValueError("a partition of a share group has several owners")
         return as_array(self.owner, self.partitions)
 
     def array_topics(self):
-        """The topics that `owners()` counts through, as pairs (topic, first index)."""
+        """Returns the topics that `owners()` covers, as pairs (topic, first index)."""
         cdef int t
         return [(self.names[t], self.first[t]) for t in range(self.topic_count)]
 
     def sizes(self):
-        """Number of partitions of every member, as member id -> int."""
+        """Returns the number of partitions of every member, as member id -> int."""
         cdef int m
         self.need_rows()
         return {self.ids[m]: self.row_first[m + 1] - self.row_first[m] for m in range(<int>len(self.ids))}
 
     def changed_members(self, GroupAssignment previous):
-        """Ids of members that are new or whose partitions differ from `previous`, ascending.
+        """Returns the ids of members that are new or whose partitions differ from `previous`, ascending.
 
-        These are the members for which KIP-848 writes a target assignment record. Costs arrays only, no Python
-        objects a partition.
+        These are the members for which KIP-848 writes a target assignment record. It reads arrays only and creates no
+        Python
+        objects per partition.
         """
         cdef int m
         cdef Scratch scratch = Scratch.__new__(Scratch)
@@ -402,7 +408,7 @@ cdef class GroupAssignment(AssignedRows):
         return [self.ids[m] for m in range(<int>len(self.ids)) if was[m] < 0]
 
     def changes(self, GroupAssignment previous):
-        """What `changed_members` finds, each with its assignment: a list of pairs."""
+        """Returns the members of `changed_members` with their assignments, as a list of pairs."""
         cdef int m, n = <int>len(self.ids)
         cdef Scratch scratch = Scratch.__new__(Scratch)
         cdef int* was = NULL
@@ -421,7 +427,7 @@ cdef class GroupAssignment(AssignedRows):
         return self.row(m)
 
     def get(self, member_id, default=None):
-        """A member's assignment, or `default`."""
+        """Returns a member's assignment, or `default`."""
         return self[member_id] if member_id in self else default
 
     def __contains__(self, member_id):
@@ -434,15 +440,15 @@ cdef class GroupAssignment(AssignedRows):
         return len(self.ids)
 
     def keys(self):
-        """The member ids, ascending."""
+        """Returns the member ids, ascending."""
         return tuple(self.ids)
 
     def values(self):
-        """The members' assignments, by member id, as a tuple."""
+        """Returns the members' assignments, by member id, as a tuple."""
         return self.all_rows()
 
     def items(self):
-        """Pairs of member id and assignment."""
+        """Returns pairs of member id and assignment."""
         return list(zip(self.ids, self.all_rows()))
 
     def __eq__(self, other):
@@ -460,7 +466,7 @@ cdef class GroupAssignment(AssignedRows):
 
 
 cdef int* _kept(GroupAssignment now, GroupAssignment before, Memory* memory) except NULL:
-    """For every member whose partitions are those that it had in `before`: its position there; -1 for others."""
+    """Computes, for every member with unchanged partitions, its position in `before`; -1 for others."""
     cdef int* was = nones(memory, <int>len(now.ids) + 1)
     cdef int* table
     cdef int m, q
@@ -479,7 +485,7 @@ cdef int* _kept(GroupAssignment now, GroupAssignment before, Memory* memory) exc
 
 
 cdef MemberAssignment _new_row(GroupAssignment now, int member):
-    """A row that the assignment before does not have; built once, as `row` does."""
+    """Returns a row that the previous assignment does not have; built once, like `row`."""
     if now.all_built is not None:
         return <MemberAssignment>now.all_built[member]
     if now.built is None:
@@ -491,13 +497,13 @@ cdef MemberAssignment _new_row(GroupAssignment now, int member):
 
 
 def assignment_of(values, topics):
-    """A GroupAssignment from member id -> topic -> partitions, for an assignor of one's own.
+    """Makes a GroupAssignment from member id -> topic -> partitions, for user-defined assignors.
 
     Args:
         values: every member's partitions; a partition may have several members (share groups).
-        topics: the Topics (or topic -> partition count) that `values` speaks of.
+        topics: the Topics (or topic -> partition count) that `values` refers to.
 
-    Raises ValueError for a topic or partition that `topics` does not have.
+    Raises ValueError for an unknown topic or partition.
     """
     cdef GroupAssignment out = GroupAssignment.__new__(GroupAssignment)
     cdef Topics known = topics if isinstance(topics, Topics) else Topics(topics)

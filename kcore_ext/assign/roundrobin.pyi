@@ -1,4 +1,4 @@
-"""Round robin: one ring of members, one partition after the other to the next subscriber."""
+"""Round robin: one ring of members; each partition goes to the next subscriber."""
 
 from collections.abc import Iterable, Mapping
 

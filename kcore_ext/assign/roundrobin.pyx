@@ -1,4 +1,4 @@
-"""Round robin: one ring of members, one partition after the other to the next subscriber."""
+"""Round robin: one ring of members; each partition goes to the next subscriber."""
 
 
 from kcore_ext.assign.containers cimport Memory, Scratch, fill, ints
@@ -8,7 +8,7 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 
 cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """The ring advances past members that do not subscribe and is not turned back for the next topic."""
+    """Deals all partitions. The ring skips members that do not subscribe, and continues at the next topic."""
     cdef int* position
     cdef int* places
     cdef const int* ordered
@@ -18,7 +18,7 @@ cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
         return 0
     p.ensure_classes()
     ordered = p.ordered_members()
-    # Places of a class's members in the ring; ascending, as both are in member order.
+    # Positions of a class's members in the ring; ascending, as both are in member order.
     position = ints(memory, p.members)
     for i in range(p.members):
         position[p.order[i] if p.order != NULL else i] = i
@@ -50,7 +50,7 @@ cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 def run(Problem problem not None):
-    """Round robin over arrays: the owner of every partition."""
+    """Runs round robin over arrays: returns the owner of every partition."""
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
     out = new_array(problem.partitions, &owner)
@@ -60,7 +60,7 @@ def run(Problem problem not None):
 
 
 def assign(members, topics):
-    """Round robin over value objects; returns a GroupAssignment."""
+    """Runs round robin over value objects; returns a GroupAssignment."""
     cdef Lowered low = lower(members, topics, NOTHING, False, None)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()

@@ -1,4 +1,4 @@
-"""Who has which partitions, as arrays, and whether members of two assignments have the same."""
+"""Assignments as arrays, and the comparison of rows of two assignments."""
 
 from kcore_ext.assign.containers cimport Memory
 from kcore_ext.assign.model cimport Topics
@@ -15,7 +15,7 @@ cdef class AssignedRows:
     cdef int partitions               # of all topics assigned here
     cdef Memory memory                # of the arrays below
     cdef int* first                   # len(names) + 1
-    cdef int* owner                   # exclusive: a partition's member, -1: nobody
+    cdef int* owner  # exclusive: a partition's member, -1: none
     cdef bint rows_ready
     cdef int* row_first               # members + 1
     cdef int* rows

@@ -6,8 +6,8 @@ class AssignedRows:
     """The arrays of a `GroupAssignment`: a row for each member, with its partitions in ascending order.
 
     Attributes:
-        topics: the topics that were shared out.
-        exclusive: whether a partition has one owner (all but share groups).
+        topics: the assigned topics.
+        exclusive: True if a partition has one owner (all but share groups).
     """
 
     topics: Topics

@@ -1,4 +1,4 @@
-"""Who has which partitions, as arrays, and whether members of two assignments have the same."""
+"""Assignments as arrays, and the comparison of rows of two assignments."""
 
 from kcore_ext.assign.containers cimport Memory, Scratch, copied, ints, release, zeros
 
@@ -6,7 +6,7 @@ cdef int GONE = -(1 << 30)
 
 
 cdef class AssignedRows:
-    """See rows.pyi."""
+    """Documented in rows.pyi."""
 
     def __dealloc__(self):
         release(&self.memory)
@@ -37,7 +37,7 @@ cdef class AssignedRows:
         return 0
 
     cdef int topic_at(self, int partition, int from_topic) noexcept:
-        """The topic that holds a partition index, `from_topic` or a later one; the next is tried before a search."""
+        """Returns the topic of a partition index, from `from_topic` on; tries the next topic before a search."""
         cdef int low = from_topic, high, middle
         if partition < self.first[low + 1]:
             return low
@@ -54,7 +54,7 @@ cdef class AssignedRows:
         return low
 
     cdef int position(self, str member_id) except -2:
-        """Which row is a member's; -1 for one that is not here."""
+        """Returns the row of a member; -1 if it is absent."""
         if self.positions is None:
             self.positions = {name: i for i, name in enumerate(self.ids)}
         found = self.positions.get(member_id)
@@ -62,7 +62,9 @@ cdef class AssignedRows:
 
 
 cdef int* translation(AssignedRows source, AssignedRows target, Memory* memory) except NULL:
-    """For each topic row of `source`: what to add to its partition numbers to get `target`'s; GONE when there is none."""
+    """Computes, for each topic row of `source`, the shift from its partition numbers to `target`'s; GONE if it is
+    absent.
+    """
     cdef int* out = ints(memory, source.topic_count)
     cdef dict where = {name: t for t, name in enumerate(target.names)}
     cdef int t, i
@@ -77,7 +79,7 @@ cdef int* translation(AssignedRows source, AssignedRows target, Memory* memory) 
 
 
 cdef bint same_row(AssignedRows a, int m, AssignedRows b, int q, const int* table) noexcept:
-    """True when row m of `a` and row q of `b` are the same partitions."""
+    """Returns True if row m of `a` and row q of `b` are the same partitions."""
     cdef int i = a.row_first[m], j = b.row_first[q], t = 0
     if a.row_first[m + 1] - i != b.row_first[q + 1] - j:
         return False

@@ -1,4 +1,4 @@
-"""Share groups' simple assignor (KIP-932, KAFKA-18901): every partition has as many readers as its share calls for."""
+"""Share groups' simple assignor (KIP-932, KAFKA-18901): every partition gets its share of readers."""
 
 from libc.string cimport memset
 
@@ -26,15 +26,15 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 
 cdef struct Share:
-    # Scratch space that is kept from topic to topic.
+    # Scratch space that is reused from topic to topic.
     Memory* memory
-    int* next                      # ring of members below their share, by place in the portion
+    int* next  # ring of members below their share, by position in the portion
     int* before
     char* below                    # members
     int* load
     int* want
-    int* mark                      # members: last partition that had this one
-    int* given                     # members: last partition that got this one
+    int* mark  # members: last partition that had this one
+    int* given  # members: last partition that got this one
     const i64* readers             # pairs (partition, member) of this portion, ascending
     int reader_count
     char* gone                     # readers that lose the partition
@@ -52,7 +52,7 @@ cdef struct Portion:
 
 
 cdef void _revoke(Share* share, int sharing) noexcept nogil:
-    """Members over their share let go of their first partitions; a partition with too many readers of its first ones."""
+    """Revokes the first partitions of members above their share, and the first readers of partitions with too many."""
     cdef int i, j, m, excess
     for i in range(share.reader_count):
         m = second_of(share.readers[i])
@@ -92,8 +92,8 @@ cdef void _ring(Share* share, const int* members, int n) noexcept nogil:
 cdef int _hand_out(Share* share, Portion* portion, int sharing) except -1 nogil:
     """Walks the partitions with too few readers and the ring of members together.
 
-    A member that had the partition before this step is passed over, one that got it in this step is not: the second time
-    changes nothing but uses up a place. So does Kafka 4.3, and what it gives is what clients see.
+    A member that had the partition before this step is skipped. A member that got it in this step is not skipped: the
+    second time changes nothing, but counts as a reader. Kafka 4.3 does the same, and clients see the result.
     """
     cdef int n = portion.n, q, i, m, room, at = 0, cursor = share.next[n], top = share.reader_count
     cdef bint given = False
@@ -136,7 +136,7 @@ cdef int _hand_out(Share* share, Portion* portion, int sharing) except -1 nogil:
 
 
 cdef int _portion(Share* share, Portion* portion) except -1 nogil:
-    """Shares one portion; `share.readers` holds who has its partitions now."""
+    """Assigns one portion; `share.readers` contains the present readers of its partitions."""
     cdef int i, m, upto, before = 0, n = portion.n
     cdef int sharing = (n + portion.count - 1) // portion.count if portion.count else 0
     cdef double precise = <double>(<i64>sharing * portion.count) / n, exact
@@ -145,7 +145,7 @@ cdef int _portion(Share* share, Portion* portion) except -1 nogil:
         m = portion.members[i]
         exact = precise * (i + 1)
         upto = <int>exact
-        # (Rounded up: C's ceil is a call on processors of every age.)
+        # Rounded up by hand: C's ceil is a function call on older processors.
         upto += upto < exact
         share.want[m] = upto - before
         before = upto
@@ -164,7 +164,7 @@ cdef int _portion(Share* share, Portion* portion) except -1 nogil:
 
 
 cdef int _merge_kept(Share* share, Py_ssize_t start) except -1 nogil:
-    """Puts the readers that stay between the pairs from `start` on, so that all ascend by partition."""
+    """Merges the remaining readers into the pairs from `start` on, so that all ascend by partition."""
     cdef Py_ssize_t new = share.out.size - 1, at, kept = 0
     cdef int i
     cdef i64* out
@@ -187,7 +187,7 @@ cdef int _merge_kept(Share* share, Py_ssize_t start) except -1 nogil:
 
 
 cdef int _readers(Problem p, Memory* memory, const int* claim_first, const int* claims, i64* out) except -1 nogil:
-    """All valid pairs (partition, member), ascending and without duplicates. Returns how many."""
+    """Lists all valid pairs (partition, member), ascending and without duplicates. Returns their number."""
     cdef int* topic_of = ints(memory, p.partitions)
     cdef int* first = zeros(memory, p.partitions + 1)
     cdef int* cursor
@@ -206,7 +206,7 @@ cdef int _readers(Problem p, Memory* memory, const int* claim_first, const int* 
         for i in range(claim_first[m], claim_first[m + 1]):
             q = claims[i]
             t = topic_of[q]
-            # Claims mostly ascend, as the topics of a kind do.
+            # Claims mostly ascend, like the topics of a kind.
             if i > claim_first[m] and q < claims[i - 1]:
                 j = p.kind_first[p.kind_of[m]]
             while j < last and p.kind_topics[j] < t:
@@ -240,7 +240,7 @@ cdef int _prepare(Problem p, Memory* memory, int readers, Share* share) except -
 
 cdef int _homogeneous(Problem p, Share* share, const i64* readers, int reader_count,
                       const char* assignable) except -1 nogil:
-    """All partitions are one portion."""
+    """Assigns all partitions as one portion."""
     cdef Portion portion
     cdef int* everyone = ints(share.memory, p.members)
     cdef int i, q
@@ -256,7 +256,7 @@ cdef int _homogeneous(Problem p, Share* share, const i64* readers, int reader_co
         portion.count += assignable[q]
     share.readers = readers
     share.reader_count = reader_count
-    # At most: every partition as many readers as its share calls for, rounded up.
+    # The upper limit: every partition with its share of readers, rounded up.
     reserve_longs(share.memory, &share.out, portion.count + p.members)
     if p.members and p.partitions:
         _portion(share, &portion)
@@ -265,7 +265,7 @@ cdef int _homogeneous(Problem p, Share* share, const i64* readers, int reader_co
 
 cdef int _heterogeneous(Problem p, Share* share, const i64* readers, int reader_count,
                         const char* assignable) except -1 nogil:
-    """A portion a topic."""
+    """Assigns one portion per topic."""
     cdef Portion portion
     cdef int t, c, q, at = 0
     cdef Py_ssize_t most = p.partitions
@@ -296,7 +296,7 @@ cdef int _heterogeneous(Problem p, Share* share, const i64* readers, int reader_
 
 cdef int solve(Problem p, Memory* memory, const int* claim_first, const int* claims, char* assignable,
                LongVec* out) except -1 nogil:
-    """Fills the pairs (member, partition). `claim_first`, `assignable`: NULL for nothing claimed, everything assignable."""
+    """Fills the pairs (member, partition). NULL for `claim_first`: no claims; for `assignable`: all partitions."""
     cdef Share share
     cdef i64* readers
     cdef int t, q, count = 0, claimed = claim_first[p.members] if claim_first != NULL else 0
@@ -319,7 +319,7 @@ cdef int solve(Problem p, Memory* memory, const int* claim_first, const int* cla
 
 
 cdef int _rows(Problem p, Memory* memory, const LongVec* pairs, int* row_first, int* rows) except -1 nogil:
-    """Pairs (member, partition), ascending by partition, as rows."""
+    """Converts pairs (member, partition), ascending by partition, to rows."""
     cdef int n = <int>pairs.size, i, m
     cdef int* cursor
     memset(row_first, 0, (p.members + 1) * sizeof(int))
@@ -336,7 +336,7 @@ cdef int _rows(Problem p, Memory* memory, const LongVec* pairs, int* row_first, 
 
 
 def run(Problem problem not None, claim_first=None, claims=None):
-    """Simple over arrays: rows member -> partitions in (None: nobody has anything) and out, as (first, rows)."""
+    """Runs simple over arrays: takes rows member -> partitions (None: no readers) and returns (first, rows)."""
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef Memory* memory = &scratch.memory
     cdef int* first = NULL
@@ -356,7 +356,7 @@ def run(Problem problem not None, claim_first=None, claims=None):
 
 
 cdef char* _usable(Lowered low, Memory* memory, object assignable) except NULL:
-    """One byte a partition: it is among those that are initialised."""
+    """Returns one byte per partition: 1 if it is initialised."""
     cdef Problem p = low.problem
     cdef char* usable = flags(memory, p.partitions, False)
     cdef int t
@@ -374,7 +374,7 @@ cdef char* _usable(Lowered low, Memory* memory, object assignable) except NULL:
 
 
 cdef int _owners_as_claims(Problem p, Memory* memory) except -1:
-    """An exclusive earlier assignment: the same facts as rows."""
+    """Converts an exclusive earlier assignment to claims."""
     cdef int* cursor
     cdef int m, q
     p.has_owner = False
@@ -396,7 +396,7 @@ cdef int _owners_as_claims(Problem p, Memory* memory) except -1:
 
 
 def assign(members, topics, previous=None, assignable=None):
-    """Simple over value objects; returns (GroupAssignment, topics that are not known).
+    """Runs simple over value objects; returns (GroupAssignment, unknown topics).
 
     `assignable`: topic -> partition numbers that are initialised; None: all of them.
     """

@@ -1,4 +1,4 @@
-"""Sticky and cooperative-sticky: claims are settled, then one of two paths runs, then moves are withheld."""
+"""Sticky and cooperative-sticky: resolves claims, runs one of two paths, then withholds moves."""
 
 from collections.abc import Iterable, Mapping
 

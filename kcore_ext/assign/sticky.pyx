@@ -1,4 +1,4 @@
-"""Sticky and cooperative-sticky: claims are settled, then one of two paths runs, then moves are withheld."""
+"""Sticky and cooperative-sticky: resolves claims, runs one of two paths, then withholds moves."""
 
 
 from libc.string cimport memset
@@ -12,7 +12,7 @@ from kcore_ext.assign.result cimport GroupAssignment
 
 
 cdef int settle(Problem p, Memory* memory, Front* front) except -1 nogil:
-    """Decides conflicting claims: the larger generation has it, equal ones lose it both (KIP-792)."""
+    """Resolves conflicting claims: the larger generation wins; of equal generations, both lose (KIP-792)."""
     cdef int* marker
     cdef int* older_generation = NULL
     cdef int m, i, q, other, mine, largest = -1
@@ -64,7 +64,7 @@ cdef int settle(Problem p, Memory* memory, Front* front) except -1 nogil:
 
 
 cdef int _older_owners(Problem p, Memory* memory, Front* front) except -1 nogil:
-    """With one owner a partition there is no conflict; an owner of an older generation is still remembered."""
+    """Records owners of an older generation. With one owner per partition there is no conflict."""
     cdef int m, q, largest = -1
     cdef bint differ = False
     if p.generation == NULL:
@@ -83,9 +83,9 @@ cdef int _older_owners(Problem p, Memory* memory, Front* front) except -1 nogil:
 
 
 cdef int _withhold(Problem p, Memory* memory, const int* before, int* owner, IntVec* withheld) except -1 nogil:
-    """General path: what somebody gets and somebody else has to give up goes to nobody yet (KIP-429).
+    """Withholds, on the general path, the partitions that move between members (KIP-429).
 
-    `before`: earlier owners; NULL when the claims are not settled, so that one claimant may stay while another leaves.
+    `before`: earlier owners; NULL if claims may conflict, so that one claimant may keep a partition that another loses.
     """
     cdef char* leaves
     cdef char* stays
@@ -113,7 +113,7 @@ cdef int _withhold(Problem p, Memory* memory, const int* before, int* owner, Int
 
 
 cdef int solve(Problem p, Memory* memory, Front* front, bint cooperative, IntVec* withheld) except -1 nogil:
-    """Runs the path that the subscriptions call for and, if cooperative, withholds what moves."""
+    """Runs the path that the subscriptions require and, if cooperative, withholds moving partitions."""
     cdef int i
     cdef int* before = NULL
     cdef bint exclusive = front.given or p.has_owner or not p.has_claims
@@ -138,7 +138,9 @@ cdef int solve(Problem p, Memory* memory, Front* front, bint cooperative, IntVec
 
 
 def run(Problem problem not None, previous=None, bint cooperative=False):
-    """Sticky over arrays. `previous`: owner array (None: the problem's claims). Returns (owner, withheld partitions)."""
+    """Runs sticky over arrays. `previous`: owner array (None: the problem's claims). Returns (owner, withheld
+    partitions).
+    """
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef IntVec withheld = IntVec(NULL, 0, 0)
     cdef Front front
@@ -156,7 +158,7 @@ def run(Problem problem not None, previous=None, bint cooperative=False):
 
 
 def assign(members, topics, bint cooperative, previous=None):
-    """Sticky over value objects; returns a GroupAssignment. `previous` replaces what the members claim."""
+    """Runs sticky over value objects; returns a GroupAssignment. `previous` replaces the members' claims."""
     cdef Lowered low = lower(members, topics, OWNED if cooperative else USER_DATA, True, previous)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()

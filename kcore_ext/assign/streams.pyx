@@ -18,7 +18,7 @@ from kcore_ext.assign.result cimport GroupAssignment
 cdef struct Quota:
     int tasks                      # left
     int members                    # left
-    int each                       # tasks a member
+    int each  # tasks per member
 
 
 cdef struct Heap:
@@ -51,7 +51,7 @@ cdef struct Streams:
     Quota total_quota
     Heap queue                     # processes by load
     Heap* member_queue             # processes: their members by count
-    char* queued                   # processes: their queue holds the counts of now
+    char* queued  # processes: their queue holds the present counts
     int* polled
 
 
@@ -60,7 +60,7 @@ cdef inline double _load(Streams* s, int process) noexcept nogil:
 
 
 cdef inline bint _less(Streams* s, bint by_count, int a, int b) noexcept nogil:
-    """Order of a queue of members (by their tasks) or of processes (by tasks a member)."""
+    """Orders a queue of members (by their tasks) or of processes (by tasks per member)."""
     # A process's queue holds its own members' counts, so the live count is the queued one.
     return s.count[a] < s.count[b] if by_count else _load(s, a) < _load(s, b)
 
@@ -101,7 +101,8 @@ cdef inline int _each(int tasks, int members) noexcept nogil:
 
 
 cdef inline void _counted(Quota* quota, int count) noexcept nogil:
-    """A member that has its quota leaves the rest to the others."""
+    """Updates the quota after a member has reached `count` tasks: a member at its quota leaves the rest to the others.
+    """
     if count == quota.each:
         quota.tasks -= quota.each
         quota.members -= 1
@@ -140,7 +141,7 @@ cdef int _place_sticky(Streams* s, int member, int task, bint is_active) except 
 
 
 cdef int _open_queues(Streams* s) except -1 nogil:
-    """Every process's queue lies where its members are listed."""
+    """Sets up every process's queue in the list of its members."""
     cdef int* items = ints(s.memory, s.members)
     cdef int process
     s.member_queue = <Heap*>take(s.memory, s.processes * sizeof(Heap))
@@ -151,7 +152,7 @@ cdef int _open_queues(Streams* s) except -1 nogil:
 
 
 cdef int _place_in(Streams* s, int process, int task, bint is_active) except -1 nogil:
-    """To the member of a process with the fewest tasks."""
+    """Assigns a task to the member of a process with the fewest tasks."""
     cdef int i, member
     cdef Heap* heap
     if s.member_first[process + 1] - s.member_first[process] == 1:
@@ -178,7 +179,7 @@ cdef void _fill_queue(Streams* s) noexcept nogil:
 
 
 cdef int _least_previous(Streams* s, int task, bint for_standby) noexcept nogil:
-    """Among members that had the task as a standby: process load and own count both smaller replace the first."""
+    """Finds a previous standby: a later one replaces the first only if process load and own count are both smaller."""
     cdef int i, other, first, best
     if s.standby_first[task] == s.standby_first[task + 1]:
         return -1
@@ -188,12 +189,12 @@ cdef int _least_previous(Streams* s, int task, bint for_standby) noexcept nogil:
         if (_load(s, s.process_of[other]) < _load(s, s.process_of[best])
                 and not (for_standby and _holds(s, s.process_of[other], task)) and s.count[other] < s.count[best]):
             best = other
-    # Kafka 4.3 looks at the first one's process here, whichever was chosen.
+    # Kafka 4.3 looks at the first one's process here, even if another was chosen.
     return -1 if for_standby and _holds(s, s.process_of[first], task) else best
 
 
 cdef int _standby_to_least(Streams* s, int task) except -1 nogil:
-    """To the least loaded process that does not hold the task; False when all do."""
+    """Assigns a standby to the least loaded process that does not hold the task; returns False if all do."""
     cdef int process, count = 0
     cdef bint done = False
     while not done and s.queue.size:
@@ -210,7 +211,7 @@ cdef int _standby_to_least(Streams* s, int task) except -1 nogil:
 
 
 cdef int _by_number(Streams* s, int* out) except -1 nogil:
-    """Tasks by (partition, subtopology); tasks are numbered by (subtopology, partition)."""
+    """Orders tasks by (partition, subtopology); tasks are numbered by (subtopology, partition)."""
     cdef int* bucket
     cdef int task, top = 0
     for task in range(s.tasks):
@@ -227,7 +228,7 @@ cdef int _by_number(Streams* s, int* out) except -1 nogil:
 
 
 cdef int _assign_active(Streams* s, const int* order) except -1 nogil:
-    """To the earlier owner, else to an earlier standby, else to the least loaded process."""
+    """Assigns active tasks: to the earlier owner, else to an earlier standby, else to the least loaded process."""
     cdef int i, task, m, process
     for i in range(s.tasks):
         m = s.previous_active[order[i]]
@@ -249,7 +250,7 @@ cdef int _assign_active(Streams* s, const int* order) except -1 nogil:
 
 
 cdef int _assign_standby(Streams* s, const int* order) except -1 nogil:
-    """Stateful tasks from the last to the first, all replicas of one before the next."""
+    """Assigns standbys of stateful tasks, from the last task to the first, all replicas of one task in a row."""
     cdef int* left = zeros(s.memory, s.tasks)
     cdef int task, i, m, replica
     for i in range(s.tasks - 1, -1, -1):
@@ -306,7 +307,7 @@ cdef class StreamsMember:
     Args:
         member_id: the coordinator's id of the member.
         process_id: the process it runs in; standbys of a task go to other processes.
-        active, standby, warmup: its target assignment so far, subtopology id -> partitions.
+        active, standby, warmup: its present target assignment, subtopology id -> partitions.
     """
 
     cdef readonly str member_id
@@ -336,7 +337,7 @@ cdef class StreamsMember:
 
 
 cdef Lowered _lower(list members, Topics topics):
-    """Members by id and all subtopologies."""
+    """Lowers the members, by id, and all subtopologies."""
     cdef Lowered low = Lowered.__new__(Lowered)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef Problem p = Problem.__new__(Problem)
@@ -369,7 +370,7 @@ cdef inline StreamsMember _member(Lowered low, int m):
 
 
 cdef int _standby_rows(Streams* s, int* row_first, int* rows) except -1 nogil:
-    """The entries as rows member -> tasks, ascending."""
+    """Writes the entries as rows member -> tasks, ascending."""
     cdef int* cursor
     cdef int i, m, task, entry
     memset(row_first, 0, (s.members + 1) * sizeof(int))
@@ -390,7 +391,7 @@ cdef int _standby_rows(Streams* s, int* row_first, int* rows) except -1 nogil:
 
 
 cdef int _by_task(Streams* s, const int* claim_first, const int* claims) except -1 nogil:
-    """Turns rows member -> standby tasks around; a task's members come in the order of their ids."""
+    """Inverts rows member -> standby tasks; a task's members come in the order of their ids."""
     cdef int* cursor
     cdef int m, i, task
     s.standby_first = zeros(s.memory, s.tasks + 1)
@@ -437,7 +438,7 @@ cdef int _group_processes(Streams* s, const int* process_of) except -1 nogil:
 
 
 cdef int _name_tasks(Streams* s, Problem p, const char* keeps) except -1 nogil:
-    """Every task's partition and whether it has state; `keeps`: by subtopology."""
+    """Fills every task's partition and state flag; `keeps`: by subtopology."""
     cdef int t, task
     s.members = p.members
     s.tasks = p.partitions
@@ -452,7 +453,7 @@ cdef int _name_tasks(Streams* s, Problem p, const char* keeps) except -1 nogil:
 
 cdef int _read_processes(Lowered low, Streams* s) except -1:
     """Numbers the processes in the order of their ids."""
-    cdef dict numbers = {}            # a dict keeps the different ones
+    cdef dict numbers = {}  # a dict removes duplicates
     cdef PyObject** names
     cdef int* order
     cdef int* process_of
@@ -474,7 +475,7 @@ cdef int _read_processes(Lowered low, Streams* s) except -1:
 
 
 cdef int _read(Lowered low, Streams* s, object stateful) except -1:
-    """Tasks and what members had."""
+    """Reads the tasks and the members' previous tasks."""
     cdef Problem p = low.problem
     cdef Rows rows = rows_into(p, low.topics, low.local)
     cdef int* claim_first = zeros(s.memory, p.members + 1)
@@ -490,7 +491,7 @@ cdef int _read(Lowered low, Streams* s, object stateful) except -1:
             p.claims.size = 0
             rows.add(_member(low, m).active, _member(low, m).member_id)
             for i in range(<int>p.claims.size):
-                # Of two members that had it the later one counts, as with Kafka's map.
+                # If two members had the task, the later one counts, as in Kafka's map.
                 s.previous_active[p.claims.at[i]] = m
     p.claims.size = 0
     for m in range(p.members):
@@ -501,7 +502,7 @@ cdef int _read(Lowered low, Streams* s, object stateful) except -1:
 
 
 cdef int _read_arrays(Streams* s, Problem p, object process_of, object stateful, object active, object standby) except -1:
-    """Checks the arrays and takes them over."""
+    """Checks the arrays and converts them."""
     cdef Memory* memory = s.memory
     cdef int* processes = numbers_of(memory, process_of, p.members, "process_of: one number a member is needed")
     cdef int* keeps = numbers_of(memory, stateful, p.topics, "stateful: one truth value a subtopology is needed")
@@ -529,7 +530,8 @@ cdef int _read_arrays(Streams* s, Problem p, object process_of, object stateful,
 
 
 def run(Problem problem not None, process_of, stateful, standby_replicas, active=None, standby=None):
-    """The task assignor over arrays; see `kcore.assignors.arrays.streams_sticky`. Raises ValueError."""
+    """Runs the task assignor over arrays, which `kcore.assignors.arrays.streams_sticky` describes. Raises ValueError.
+    """
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef Streams s
     cdef int* row_first

@@ -25,12 +25,12 @@ from kcore_ext.assign.problem cimport SMALL_GROUP, Problem, checked_owner, new_a
 from kcore_ext.assign.result cimport GroupAssignment
 
 cdef enum:
-    # Kafka's own bound on balancing sweeps.
+    # Kafka's own limit of balancing sweeps.
     MOST_SWEEPS = 16
 
 
 cdef int _drop(Problem p, int* owner, int* load) noexcept nogil:
-    """Takes away what is no longer subscribed and counts the rest."""
+    """Removes owners that no longer subscribe and counts the remaining partitions."""
     cdef int t, q, m, last, k = -1
     cdef bint yes = False
     for t in range(p.topics):
@@ -52,9 +52,9 @@ cdef int _drop(Problem p, int* owner, int* load) noexcept nogil:
 
 
 cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """Every member keeps up to its quota; what is over goes in blocks to those below theirs.
+    """Lets every member keep up to its quota; the rest goes in blocks to members below theirs.
 
-    A member that does not need the extra partition leaves it to others while more members than extras are left.
+    While more members than extra partitions are left, a member with unchanged partitions leaves an extra one to others.
     """
     cdef int* load
     cdef int* limit = NULL
@@ -113,7 +113,7 @@ cdef int homogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 cdef int _trim(Problem p, Memory* memory, int* owner, const int* load, int* limit, int* pool, int left) except -1 nogil:
-    """Members over their quota keep their first partitions; the others join the pool. Returns its new size."""
+    """Trims members above their quota to their first partitions; the others join the pool. Returns its new size."""
     cdef int* at = zeros(memory, p.members)
     cdef int m, q
     for m in range(p.members):
@@ -149,7 +149,7 @@ cdef struct Balancer:
 
 
 cdef int _start(Balancer* b, Memory* memory, const int* members, int n, int low, int high) except -1 nogil:
-    """Counting sort: members ascend already, so equal loads stay in index order."""
+    """Sorts by counting: members ascend already, so equal loads stay in index order."""
     cdef int i
     reserve(memory, &b.bucket, high - low + 2)
     memset(b.bucket.at, 0, (high - low + 2) * sizeof(int))
@@ -195,7 +195,7 @@ cdef inline int _next_most(Balancer* b) noexcept nogil:
 
 
 cdef inline void _exclude(Balancer* b) noexcept nogil:
-    """The member returned last has nothing more to give."""
+    """Removes the member returned last, which cannot give more partitions."""
     cdef int at = b.high_cursor + 1, member = b.sorted[at]
     b.high_end -= 1
     b.sorted[at] = b.sorted[b.high_end]
@@ -219,7 +219,7 @@ cdef int _compare(const void* left, const void* right) noexcept nogil:
 
 
 cdef int _topic_sequence(Problem p, Memory* memory, int* out) except -1 nogil:
-    """Topics with the most partitions a subscriber first, then those with fewer subscribers, then by id. Returns how many."""
+    """Orders topics by partitions per subscriber (descending), number of subscribers, and id. Returns their number."""
     cdef Order* orders = <Order*>take(memory, p.topics * sizeof(Order))
     cdef int t, c, count = 0
     for t in range(p.topics):
@@ -286,7 +286,7 @@ cdef int _held(Problem p, int t, const int* owner, Held* held) noexcept nogil:
 
 
 cdef int _balance(Problem p, Memory* memory, int t, Balancer* balancer, int* load, int* owner, Held* held) except -1 nogil:
-    """Moves partitions of one topic from its most to its least loaded subscribers. Returns how many moved."""
+    """Moves partitions of one topic from its most to its least loaded subscribers. Returns their number."""
     cdef int c = p.class_of[t], low = 0, high = 0, m, to, moved = 0
     _extremes(p, c, load, &low, &high)
     if high - low <= 1:
@@ -311,7 +311,7 @@ cdef int _balance(Problem p, Memory* memory, int t, Balancer* balancer, int* loa
 
 
 cdef int heterogeneous(Problem p, Memory* memory, int* owner) except -1 nogil:
-    """Keep what is valid, fill level by level, then balance topic by topic until a whole cycle changes nothing."""
+    """Keeps valid owners, fills level by level, then balances topic by topic until a whole cycle changes nothing."""
     cdef int* load = zeros(memory, p.members)
     cdef int* sequence = ints(memory, p.topics)
     cdef int i, t, c, sweep, count, shared = 0, most = 0, last_changed = 0
@@ -348,7 +348,7 @@ cdef int _solve(Problem p, Memory* memory, int* owner) except -1 nogil:
 
 
 def run(Problem problem not None, previous=None):
-    """Uniform over arrays: previous owner array (None: the problem's claims) in, owner array out."""
+    """Runs uniform over arrays: takes the previous owner array (None: the problem's claims), returns the new one."""
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef int* owner
     out = new_array(problem.partitions, &owner)
@@ -362,7 +362,7 @@ def run(Problem problem not None, previous=None):
 
 
 def assign(members, topics, previous=None):
-    """Uniform over value objects; returns (GroupAssignment, topics that are not known)."""
+    """Runs uniform over value objects; returns (GroupAssignment, unknown topics)."""
     cdef Lowered low = lower(members, topics, OWNED, False, previous)
     cdef Scratch scratch = Scratch.__new__(Scratch)
     cdef GroupAssignment out = low.exclusive()

@@ -17,7 +17,7 @@ cdef class FetchItem:
     cdef public object partition
     cdef public object error
 
-    cpdef ask(self, asked)
+    cpdef set_request(self, requested)
 
 
 @cython.final
@@ -26,7 +26,7 @@ cdef class SessionPartition(FetchItem):
     cdef public int64_t local_log_start_offset
     cdef readonly tuple name
 
-    cpdef bint tell(self, told) except -1
+    cpdef bint update(self, data) except -1
 
 
 @cython.final
@@ -41,7 +41,7 @@ cdef class FetchParams:
 
 @cython.final
 cdef class Reading:
-    cdef readonly list told                 # the PartitionData of each item; None: no changes for the session
+    cdef readonly list results                 # the PartitionData of each item; None: no changes for the session
     cdef readonly int64_t size_bytes
     cdef readonly bint failed
     cdef readonly bint dirty                # a partition has appends that are not durable

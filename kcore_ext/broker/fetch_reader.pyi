@@ -9,7 +9,7 @@ class FetchItem:
     Args:
         topic: the topic's name; None for an unknown id.
         topic_id: the topic's id, 16 bytes; zero if the request names topics by name.
-        asked: the request's `FetchPartition`.
+        requested: the request's `FetchPartition`.
         partition: the partition to read; None if it was refused before.
         error: the error code of a refused partition.
     """
@@ -26,9 +26,9 @@ class FetchItem:
     error: Any
 
     def __init__(
-        self, topic: str | None, topic_id: bytes, asked: Any, partition: Any = None, error: Any = 0
+        self, topic: str | None, topic_id: bytes, requested: Any, partition: Any = None, error: Any = 0
     ) -> None: ...
-    def ask(self, asked: Any) -> None:
+    def set_request(self, requested: Any) -> None:
         """Sets the requested position from a `FetchPartition`."""
 
 @final
@@ -38,7 +38,7 @@ class SessionPartition(FetchItem):
     Args:
         topic: the topic's name; None while the id is unknown.
         topic_id: the topic's id; zero in sessions that name topics by name.
-        asked: the request's `FetchPartition`.
+        requested: the request's `FetchPartition`.
         uses_topic_ids: the session names topics by id.
     """
 
@@ -47,7 +47,7 @@ class SessionPartition(FetchItem):
     local_log_start_offset: int
     """The log start that the client knows; -1 for none."""
 
-    def __init__(self, topic: str | None, topic_id: bytes, asked: Any, uses_topic_ids: bool = False) -> None: ...
+    def __init__(self, topic: str | None, topic_id: bytes, requested: Any, uses_topic_ids: bool = False) -> None: ...
     @staticmethod
     def of(item: FetchItem, uses_topic_ids: bool) -> SessionPartition:
         """Makes the partition of a new session from the request that creates the session."""
@@ -56,7 +56,7 @@ class SessionPartition(FetchItem):
     def name(self) -> tuple[str | bytes, int]:
         """The partition's key in the session: (topic name or topic id, partition)."""
 
-    def tell(self, told: Any) -> bool:
+    def update(self, data: Any) -> bool:
         """Stores the offsets of a partition's response; returns True if it must be sent, because it has changes."""
 
 @final
@@ -93,14 +93,14 @@ class Reading:
     """Result of reading all partitions of a request.
 
     Attributes:
-        told: the `PartitionData` of each partition; None if it has no changes for the session.
+        results: the `PartitionData` of each partition; None if it has no changes for the session.
         size_bytes: total size of the batches.
         failed: a partition has an error or diverges.
         dirty: a partition has appends that are not durable.
     """
 
     @property
-    def told(self) -> list[Any]: ...
+    def results(self) -> list[Any]: ...
     @property
     def size_bytes(self) -> int: ...
     @property
@@ -168,11 +168,11 @@ class FetchReader:
     def idle(self, items: list[Any], params: FetchParams) -> bool:
         """Tests that no partition has new data or an error. False may also mean that the generic path must decide."""
 
-    def news(self, items: list[Any], told: list[Any], members: dict[Any, SessionPartition]) -> list[Any]:
+    def news(self, items: list[Any], results: list[Any], members: dict[Any, SessionPartition]) -> list[Any]:
         """Selects the partition responses that have changes for the session and groups them by topic.
 
         Partitions with data move to the end of the session.
         """
 
-    def by_topic(self, items: list[Any], told: list[Any]) -> list[Any]:
+    def by_topic(self, items: list[Any], results: list[Any]) -> list[Any]:
         """Groups partition responses by topic, in order; only adjacent partitions of a topic are grouped."""

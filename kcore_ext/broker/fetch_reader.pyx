@@ -16,6 +16,19 @@ from kcore_ext.codec.fields cimport FieldLayout
 from kcore_ext.broker.partition cimport PartitionCore
 from kcore_ext.broker.producers cimport any_aborted
 
+cdef enum:                      # fields of a partition of a response
+    PARTITION_INDEX = 0
+    HIGH_WATERMARK = 1
+    LAST_STABLE_OFFSET = 2
+    LOG_START_OFFSET = 3
+    ABORTED_TRANSACTIONS = 4
+    RECORDS = 5
+
+cdef enum:                      # fields of a topic of a response
+    TOPIC = 0
+    TOPIC_ID = 1
+    PARTITIONS = 2
+
 cdef bytes ZERO_UUID = bytes(16)
 
 
@@ -23,27 +36,27 @@ cdef bytes ZERO_UUID = bytes(16)
 cdef class FetchItem:
     """Documented in fetch_reader.pyi."""
 
-    def __init__(self, topic, bytes topic_id not None, asked, partition=None, error=0):
+    def __init__(self, topic, bytes topic_id not None, requested, partition=None, error=0):
         self.topic = topic
         self.topic_id = topic_id
-        self.index = asked.partition
-        self.ask(asked)
+        self.index = requested.partition
+        self.set_request(requested)
         self.partition = partition
         self.error = error
 
-    cpdef ask(self, asked):
-        self.current_leader_epoch = asked.current_leader_epoch
-        self.fetch_offset = asked.fetch_offset
-        self.last_fetched_epoch = asked.last_fetched_epoch
-        self.partition_max_bytes = asked.partition_max_bytes
+    cpdef set_request(self, requested):
+        self.current_leader_epoch = requested.current_leader_epoch
+        self.fetch_offset = requested.fetch_offset
+        self.last_fetched_epoch = requested.last_fetched_epoch
+        self.partition_max_bytes = requested.partition_max_bytes
 
 
 @cython.final
 cdef class SessionPartition(FetchItem):
     """Documented in fetch_reader.pyi."""
 
-    def __init__(self, topic, bytes topic_id not None, asked, bint uses_topic_ids=False):
-        FetchItem.__init__(self, topic, topic_id, asked)
+    def __init__(self, topic, bytes topic_id not None, requested, bint uses_topic_ids=False):
+        FetchItem.__init__(self, topic, topic_id, requested)
         self.name = (topic_id if uses_topic_ids else topic or "", self.index)
         self.high_watermark = -1
         self.local_log_start_offset = -1
@@ -54,7 +67,7 @@ cdef class SessionPartition(FetchItem):
         member.topic = item.topic
         member.topic_id = item.topic_id
         member.index = item.index
-        member.ask(item)
+        member.set_request(item)
         member.partition = item.partition
         member.error = item.error
         member.name = (item.topic_id if uses_topic_ids else item.topic or "", item.index)
@@ -62,17 +75,17 @@ cdef class SessionPartition(FetchItem):
         member.local_log_start_offset = -1
         return member
 
-    cpdef bint tell(self, told) except -1:
-        cdef int64_t high_watermark = told.high_watermark
-        cdef int64_t log_start = told.log_start_offset
-        cdef bint news = bool(told.records) or told.diverging_epoch.epoch >= 0
+    cpdef bint update(self, data) except -1:
+        cdef int64_t high_watermark = data.high_watermark
+        cdef int64_t log_start = data.log_start_offset
+        cdef bint news = bool(data.records) or data.diverging_epoch.epoch >= 0
         if self.high_watermark != high_watermark:
             news = True
             self.high_watermark = high_watermark
         if self.local_log_start_offset != log_start:
             news = True
             self.local_log_start_offset = log_start
-        if told.error_code:
+        if data.error_code:
             # After the error, the next response must include the partition with any high watermark.
             self.high_watermark = -1
             news = True
@@ -115,16 +128,15 @@ cdef class FetchReader:
         self._unknown_id = errors.UNKNOWN_TOPIC_ID
         self._unknown_partition = errors.UNKNOWN_TOPIC_OR_PARTITION
         self._denied = errors.TOPIC_AUTHORIZATION_FAILED
-        self._data = FieldLayout(
-            partition_data,
-            "partition_index",
-            "high_watermark",
-            "last_stable_offset",
-            "log_start_offset",
-            "aborted_transactions",
-            "records",
-        )
-        self._topic = FieldLayout(topic_response, "topic", "topic_id", "partitions")
+        self._data = FieldLayout(partition_data, {
+            PARTITION_INDEX: "partition_index",
+            HIGH_WATERMARK: "high_watermark",
+            LAST_STABLE_OFFSET: "last_stable_offset",
+            LOG_START_OFFSET: "log_start_offset",
+            ABORTED_TRANSACTIONS: "aborted_transactions",
+            RECORDS: "records",
+        })
+        self._topic = FieldLayout(topic_response, {TOPIC: "topic", TOPIC_ID: "topic_id", PARTITIONS: "partitions"})
 
     # ---- partitions of the request
 
@@ -145,15 +157,15 @@ cdef class FetchReader:
             if name is not None and may_read is not None and not may_read(name):
                 error, found = self._denied, None
             partitions = () if found is None else found.partitions
-            for asked in topic.partitions:
+            for requested in topic.partitions:
                 item = FetchItem.__new__(FetchItem)
                 item.topic = name
                 item.topic_id = topic_id
-                item.index = asked.partition
-                item.current_leader_epoch = asked.current_leader_epoch
-                item.fetch_offset = asked.fetch_offset
-                item.last_fetched_epoch = asked.last_fetched_epoch
-                item.partition_max_bytes = asked.partition_max_bytes
+                item.index = requested.partition
+                item.current_leader_epoch = requested.current_leader_epoch
+                item.fetch_offset = requested.fetch_offset
+                item.last_fetched_epoch = requested.last_fetched_epoch
+                item.partition_max_bytes = requested.partition_max_bytes
                 item.error = error
                 if 0 <= item.index < len(partitions):
                     item.partition = partitions[item.index]
@@ -175,13 +187,13 @@ cdef class FetchReader:
     def read(self, list items not None, FetchParams params not None, bint sparse):
         cdef Reading reading = Reading.__new__(Reading)
         cdef FetchItem item
-        reading.told = told = []
+        reading.results = results = []
         for item in items:
             if item.partition is None:
                 reading.failed = True
-                told.append(self._refused(item.index, item.error))
+                results.append(self._refused(item.index, item.error))
             else:
-                told.append(self._read_generic(
+                results.append(self._read_generic(
                     item, params, params.max_bytes - reading.size_bytes, not reading.size_bytes, sparse, reading
                 ))
         return reading
@@ -228,12 +240,12 @@ cdef class FetchReader:
         stable = partition.last_stable_offset
         log_start = start
         aborted = () if params.read_committed else None
-        values[0] = <PyObject*>index
-        values[1] = <PyObject*>high_watermark
-        values[2] = <PyObject*>stable
-        values[3] = <PyObject*>log_start
-        values[4] = <PyObject*>aborted
-        values[5] = <PyObject*>records
+        values[PARTITION_INDEX] = <PyObject*>index
+        values[HIGH_WATERMARK] = <PyObject*>high_watermark
+        values[LAST_STABLE_OFFSET] = <PyObject*>stable
+        values[LOG_START_OFFSET] = <PyObject*>log_start
+        values[ABORTED_TRANSACTIONS] = <PyObject*>aborted
+        values[RECORDS] = <PyObject*>records
         return self._data.make(values)
 
     def _read_in_full(self, FetchItem item, FetchParams params, int64_t budget, bint first, Reading reading):
@@ -277,22 +289,22 @@ cdef class FetchReader:
 
     # ---- responses
 
-    def news(self, list items not None, list told not None, dict members not None):
+    def news(self, list items not None, list results not None, dict members not None):
         cdef SessionPartition member
         cdef Py_ssize_t i
         for i in range(len(items)):
-            data = told[i]
+            data = results[i]
             if data is None:
                 continue
             member = items[i]
-            if not member.tell(data):
-                told[i] = None
+            if not member.update(data):
+                results[i] = None
             elif data.records:
                 del members[member.name]
                 members[member.name] = member
-        return self.by_topic(items, told)
+        return self.by_topic(items, results)
 
-    def by_topic(self, list items not None, list told not None):
+    def by_topic(self, list items not None, list results not None):
         cdef list responses = []
         cdef list data = None
         cdef FetchItem item
@@ -300,16 +312,16 @@ cdef class FetchReader:
         cdef Py_ssize_t i
         cdef PyObject* values[3]
         for i in range(len(items)):
-            answer = told[i]
+            answer = results[i]
             if answer is None:
                 continue
             item = items[i]
             if last is None or not _same_topic(last, item):
                 data = []
                 name = item.topic or ""
-                values[0] = <PyObject*>name
-                values[1] = <PyObject*>item.topic_id
-                values[2] = <PyObject*>data
+                values[TOPIC] = <PyObject*>name
+                values[TOPIC_ID] = <PyObject*>item.topic_id
+                values[PARTITIONS] = <PyObject*>data
                 responses.append(self._topic.make(values))
             last = item
             data.append(answer)

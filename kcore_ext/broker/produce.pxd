@@ -19,6 +19,7 @@ cdef struct Batch:
     int32_t base_sequence
     int32_t last_delta
     int64_t max_timestamp_ms
+    int codec
     bint transactional
 
 
@@ -35,36 +36,36 @@ cdef class AppendLimits:
 @cython.final
 cdef class Batches:
     cdef Batch* items
-    cdef Py_ssize_t count, room
+    cdef Py_ssize_t count, room, size_bytes
 
     cdef Batch* add(self) except NULL
 
 
-cdef class ProduceCore:
-    cdef dict names
-    cdef dict ids
-    cdef PipelineCore pipeline
-    cdef Now now
-    cdef object allowed
-    cdef object forbidden
-    cdef object decompress
-    cdef int64_t round              # number of checked requests; marks the producers of their partitions
-    cdef FieldLayout request
-    cdef FieldLayout topic
-    cdef FieldLayout data
-    cdef FieldLayout response
-    cdef FieldLayout topic_answer
-    cdef FieldLayout answer
+cdef class ProduceFastPath:
+    cdef object _api
+    cdef dict _names
+    cdef dict _ids
+    cdef PipelineCore _pipeline
+    cdef Now _now
+    cdef object _allowed
+    cdef object _forbidden
+    cdef object _decompress
+    cdef Py_ssize_t _decompress_left        # bytes that may still be decompressed for this request
+    cdef int64_t _round             # number of checked requests; marks the producers of their partitions
+    cdef FieldLayout _request
+    cdef FieldLayout _topic
+    cdef FieldLayout _data
+    cdef FieldLayout _response
+    cdef FieldLayout _topic_response
+    cdef FieldLayout _partition_response
 
-    cdef object expected(self, object context, object request, dict told)
-    cdef bint collect(
-        self, object context, PyObject* request, int version, Batches batches, dict told
-    ) except -1
+    cdef bint collect(self, object context, PyObject* request, int version, Batches batches) except -1
     cdef bint collect_topic(
         self, PyObject* topic, Py_ssize_t place, object found, int version, Batches batches
     ) except -1
-    cdef bint read(self, Batch* batch, object found, int version) except -1
-    cdef bint check(self, Batch* batch, AppendLimits limits, int version) except -1
+    cdef bint find_partition(self, Batch* batch, object found) except -1
+    cdef bint check_header(self, Batch* batch, AppendLimits limits, int version) except -1
     cdef bint check_producers(self, Batches batches, PyObject* request) except -1
+    cdef bint check_records(self, Batch* batch) except -1
     cdef object append(self, object context, object request, Batches batches)
     cdef object append_one(self, Batch* batch)

@@ -1,8 +1,8 @@
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, final
 
+from kcore.broker.apis.produce import ProduceApi
 from kcore.protocol.messages.produce import ProduceRequest, ProduceResponse
-from kcore.protocol.schema import Message
 from kcore.runtime import Pending, RequestContext
 from kcore.runtime.commit import CommitPipeline
 from kcore_ext.runtime.clock import Now
@@ -36,15 +36,16 @@ class AppendLimits:
     @property
     def create_time(self) -> bool: ...
 
-class ProduceCore:
+class ProduceFastPath:
     """Fast path of Produce for common requests.
 
     In a common request every batch has magic 2, is valid, is within its topic's limits and is appended unchanged. Its
     producer, if it has one, sends the next sequence. Its transaction, if it has one, is open in the partition.
 
-    `ProduceApi.handle_generic` serves any request and defines the behaviour. A test compares the two.
+    `ProduceApi.handle` serves any request and defines the behaviour. A test compares the two.
 
     Args:
+        api: makes the responses after an append that failed.
         names: the node's topics by name: name, internal, partitions by number.
         ids: the node's topics by id.
         pipeline: commits appends; responses wait for it.
@@ -54,26 +55,17 @@ class ProduceCore:
         decompress: decompresses records, as in `kcore_ext.batch.survey`.
     """
 
-    request_type: ClassVar[type[Message]]
-    response_type: ClassVar[type[Message]]
-
     def __init__(
         self,
+        api: ProduceApi,
+        *,
         names: dict[str, Any],
         ids: dict[bytes, Any],
         pipeline: CommitPipeline,
         now: Now,
-        *,
         allowed: Callable[[RequestContext, str], bool] | None,
         forbidden: str,
         decompress: Callable[[int, Any, int], bytes],
     ) -> None: ...
-    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
-        """Appends the request's valid batches; the response waits until they are durable.
-
-        Raises:
-            CloseConnectionError: an error in a request with acks=0, which has no response.
-        """
-
-    def handle_fast(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
+    def serve(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
         """Appends a common request. Returns None for any other, without a change of state."""

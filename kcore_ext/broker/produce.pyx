@@ -1,8 +1,9 @@
 """Fast path of Produce: checks each batch in one pass, appends all batches and makes the response.
 
 Nearly every request of a healthy producer takes this path. All checks come before the first append, so a request that
-fails one goes to the generic path without a change of state. The generic path in `kcore.broker.apis.produce` defines
-the checks and their errors.
+fails one goes to the generic path without a change of state. The headers of all batches and their producers are checked
+before the records of any batch: a transaction that must be verified first goes to the generic path at once, and its
+records are read only there. The generic path in `kcore.broker.apis.produce` defines the checks and their errors.
 """
 
 cimport cython
@@ -50,16 +51,30 @@ cdef enum:
     FIRST_VERSION_WITH_TOPIC_IDS = 13
     FIRST_VERSION = 3
     NO_TIMESTAMP = -1
+    # A longer request goes to the generic path, which appends in slices:
+    FAST_BATCHES = 512
+    FAST_BYTES = 4_194_304
+    FAST_DECOMPRESSED_BYTES = 4_194_304
 
-cdef enum:                          # indexes of the fields in the layouts below
-    TOPIC_DATA = 0                  # of a request
+cdef enum:                          # fields of a request
+    TOPIC_DATA = 0
     ACKS = 1
     TRANSACTIONAL_ID = 2
-    NAME = 0                        # of a topic
+
+cdef enum:                          # field of a response
+    RESPONSES = 0
+
+cdef enum:                          # fields of a topic of either
+    NAME = 0
     TOPIC_ID = 1
-    PARTITION_DATA = 2
-    INDEX = 0                       # of a partition
-    RECORDS = 1
+    PARTITION_DATA = 2              # of a request
+    PARTITION_RESPONSES = 2         # of a response
+
+cdef enum:                          # fields of a partition of either
+    INDEX = 0
+    RECORDS = 1                     # of a request
+    BASE_OFFSET = 1                 # of a response
+    LOG_START_OFFSET = 2            # of a response
 
 cdef int64_t LATEST = 0x7FFFFFFFFFFFFFFF
 
@@ -147,92 +162,94 @@ cdef bint walk(const unsigned char* batch, Py_ssize_t size, Survey* survey) noex
     return at is end
 
 
-cdef class ProduceCore:
+cdef class ProduceFastPath:
     """Documented in produce.pyi."""
 
     def __init__(
         self,
+        api not None,
+        *,
         dict names not None,
         dict ids not None,
         PipelineCore pipeline not None,
         Now now not None,
-        *,
         allowed,
         str forbidden not None,
         decompress,
     ):
-        self.names = names
-        self.ids = ids
-        self.pipeline = pipeline
-        self.now = now
-        self.allowed = allowed
-        self.forbidden = forbidden
-        self.decompress = decompress
-        self.request = FieldLayout(self.request_type, "topic_data", "acks", "transactional_id")
-        self.topic = self.request.part("topic_data", ("name", "topic_id", "partition_data"))
-        self.data = self.topic.part("partition_data", ("index", "records"))
-        self.response = FieldLayout(self.response_type, "responses")
-        self.topic_answer = self.response.part("responses", ("name", "topic_id", "partition_responses"))
-        self.answer = self.topic_answer.part("partition_responses", ("index", "base_offset", "log_start_offset"))
+        self._api = api
+        self._names = names
+        self._ids = ids
+        self._pipeline = pipeline
+        self._now = now
+        self._allowed = allowed
+        self._forbidden = forbidden
+        self._decompress = decompress
+        self._request = FieldLayout(
+            api.request_type, {TOPIC_DATA: "topic_data", ACKS: "acks", TRANSACTIONAL_ID: "transactional_id"}
+        )
+        self._topic = self._request.part(
+            "topic_data", {NAME: "name", TOPIC_ID: "topic_id", PARTITION_DATA: "partition_data"}
+        )
+        self._data = self._topic.part("partition_data", {INDEX: "index", RECORDS: "records"})
+        self._response = FieldLayout(api.response_type, {RESPONSES: "responses"})
+        self._topic_response = self._response.part(
+            "responses", {NAME: "name", TOPIC_ID: "topic_id", PARTITION_RESPONSES: "partition_responses"}
+        )
+        self._partition_response = self._topic_response.part(
+            "partition_responses", {INDEX: "index", BASE_OFFSET: "base_offset", LOG_START_OFFSET: "log_start_offset"}
+        )
 
-    def handle(self, context, request):
-        cdef dict told = None if self.allowed is None else {}
-        taken = self.expected(context, request, told)
-        return self.handle_generic(context, request, told) if taken is None else taken
-
-    def handle_fast(self, context, request):
-        return self.expected(context, request, {})
-
-    cdef object expected(self, object context, object request, dict told):
-        """Serves a common request, else returns None. Adds the authorizer's decisions to `told`, by topic name."""
+    def serve(self, context, request):
         cdef Batches batches = Batches.__new__(Batches)
         cdef int version = context.api_version
-        if type_of(<PyObject*>request) is not self.request.type or version < FIRST_VERSION:
+        cdef Py_ssize_t i
+        self._decompress_left = FAST_DECOMPRESSED_BYTES
+        if type_of(<PyObject*>request) is not self._request.type or version < FIRST_VERSION:
             return None
-        if not self.collect(context, <PyObject*>request, version, batches, told):
+        if not self.collect(context, <PyObject*>request, version, batches):
             return None
         if not self.check_producers(batches, <PyObject*>request):
             return None
+        for i in range(batches.count):
+            if not self.check_records(&batches.items[i]):
+                return None
         return self.append(context, request, batches)
 
     # ---- checks
 
-    cdef bint collect(
-        self, object context, PyObject* request, int version, Batches batches, dict told
-    ) except -1:
-        """Checks everything except producers, and collects the batches."""
-        cdef PyObject* topics = get(request, self.request, TOPIC_DATA)
-        cdef PyObject* acks = get(request, self.request, ACKS)
+    cdef bint collect(self, object context, PyObject* request, int version, Batches batches) except -1:
+        """Checks everything except producers and records, and collects the batches."""
+        cdef PyObject* topics = get(request, self._request, TOPIC_DATA)
+        cdef PyObject* acks = get(request, self._request, ACKS)
         cdef PyObject* topic
         cdef PyObject* key
         cdef Py_ssize_t i
         cdef int overflow = 0
-        cdef long asked
+        cdef long requested_acks
         if acks is NULL or not PyLong_CheckExact(<object>acks) or length_of(topics) < 0:
             return False
-        asked = PyLong_AsLongAndOverflow(<object>acks, &overflow)
-        if overflow or (asked != -1 and asked != 1):
+        requested_acks = PyLong_AsLongAndOverflow(<object>acks, &overflow)
+        if overflow or (requested_acks != -1 and requested_acks != 1):
             return False
         for i in range(length_of(topics)):
             topic = item_of(topics, i)
-            if get(topic, self.topic, NAME) is NULL or get(topic, self.topic, TOPIC_ID) is NULL:
+            if get(topic, self._topic, NAME) is NULL or get(topic, self._topic, TOPIC_ID) is NULL:
                 return False
             if version >= FIRST_VERSION_WITH_TOPIC_IDS:
-                key = get(topic, self.topic, TOPIC_ID)
+                key = get(topic, self._topic, TOPIC_ID)
                 if not PyBytes_CheckExact(<object>key):
                     return False
-                found = self.ids.get(<object>key)
+                found = self._ids.get(<object>key)
             else:
-                key = get(topic, self.topic, NAME)
+                key = get(topic, self._topic, NAME)
                 if not PyUnicode_CheckExact(<object>key):
                     return False
-                found = self.names.get(<object>key)
-            if found is None or found.internal or found.name == self.forbidden:
+                found = self._names.get(<object>key)
+            if found is None or found.internal or found.name == self._forbidden:
                 return False
-            if self.allowed is not None:
-                told[found.name] = allowed = bool(self.allowed(context, found.name))
-                if not allowed:
-                    return False
+            if self._allowed is not None and not self._allowed(context, found.name):
+                return False
             if not self.collect_topic(topic, i, found.partitions, version, batches):
                 return False
         return batches.count > 0
@@ -241,7 +258,7 @@ cdef class ProduceCore:
         self, PyObject* topic, Py_ssize_t place, object found, int version, Batches batches
     ) except -1:
         """Checks and collects the batches of one topic."""
-        cdef PyObject* row = get(topic, self.topic, PARTITION_DATA)
+        cdef PyObject* row = get(topic, self._topic, PARTITION_DATA)
         cdef PyObject* data
         cdef Py_ssize_t i
         cdef Batch* batch
@@ -249,26 +266,29 @@ cdef class ProduceCore:
             return False
         for i in range(length_of(row)):
             data = item_of(row, i)
-            if type_of(data) is not self.data.type:
+            if type_of(data) is not self._data.type:
                 return False
             batch = batches.add()
             batch.topic = topic
             batch.place = place
-            batch.index = get(data, self.data, INDEX)
-            batch.records = get(data, self.data, RECORDS)
-            if not self.read(batch, found, version):
+            batch.index = get(data, self._data, INDEX)
+            batch.records = get(data, self._data, RECORDS)
+            if not self.find_partition(batch, found):
+                return False
+            if not self.check_header(batch, (<PartitionCore>batch.partition).config.limits, version):
+                return False
+            batches.size_bytes += PyBytes_GET_SIZE(<object>batch.records)
+            if batches.count > FAST_BATCHES or batches.size_bytes > FAST_BYTES:
                 return False
         return True
 
-    cdef bint read(self, Batch* batch, object found, int version) except -1:
-        """Finds the partition and checks the batch."""
+    cdef bint find_partition(self, Batch* batch, object found) except -1:
+        """Sets the batch's partition. Returns False if it does not exist or does not accept batches now."""
         cdef list partitions = found
         cdef PartitionCore partition
         cdef int overflow = 0
         cdef long index
         if batch.index is NULL or not PyLong_CheckExact(<object>batch.index):
-            return False
-        if batch.records is NULL or not PyBytes_CheckExact(<object>batch.records):
             return False
         index = PyLong_AsLongAndOverflow(<object>batch.index, &overflow)
         if overflow or not 0 <= index < len(partitions):
@@ -276,17 +296,17 @@ cdef class ProduceCore:
         partition = <PartitionCore?>partitions[index]
         Py_INCREF(partition)
         batch.partition = <PyObject*>partition
-        if partition.recovering or partition.closed:
-            return False
-        return self.check(batch, partition.config.limits, version)
+        return not partition.recovering and not partition.closed
 
-    cdef bint check(self, Batch* batch, AppendLimits limits, int version) except -1:
-        """Checks that a batch is valid and is appended unchanged, without regard to its producer."""
-        cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(<object>batch.records)
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(<object>batch.records)
-        cdef int64_t wall_ms = self.now.wall_ms
+    cdef bint check_header(self, Batch* batch, AppendLimits limits, int version) except -1:
+        """Checks the header of a batch, without regard to its producer."""
+        cdef const unsigned char* at
+        cdef Py_ssize_t size
         cdef int attributes, codec
-        cdef Survey found
+        if batch.records is NULL or not PyBytes_CheckExact(<object>batch.records):
+            return False
+        at = <const unsigned char*>PyBytes_AS_STRING(<object>batch.records)
+        size = PyBytes_GET_SIZE(<object>batch.records)
         if size < HEADER_BYTES or size > limits.max_bytes or not limits.create_time:
             return False
         if read_int64(at) != 0 or read_int32(at + 8) != size - LENGTH_OVERHEAD or at[MAGIC_AT] != 2:
@@ -298,20 +318,34 @@ cdef class ProduceCore:
         batch.producer_id = read_int64(at + 43)
         batch.producer_epoch = read_int16(at + 51)
         batch.base_sequence = read_int32(at + 53)
+        batch.codec = codec
         batch.transactional = (attributes & TRANSACTIONAL_BIT) != 0
-        if (
+        return not (
             attributes & (CONTROL_BIT | LOG_APPEND_TIME_BIT)
             or (codec == ZSTD and version < FIRST_VERSION_WITH_ZSTD)
             or (limits.codec >= 0 and codec != limits.codec)
             or batch.last_delta < 0
             or <int64_t>batch.last_delta + 1 != read_int32(at + 57)
             or (batch.producer_id >= 0 and batch.base_sequence < 0)
-        ):
-            return False
-        if codec:
+        )
+
+    def _decompress_bounded(self, codec, data, Py_ssize_t max_size_bytes):
+        """Decompresses records; a request may decompress at most `FAST_DECOMPRESSED_BYTES` here."""
+        records = self._decompress(codec, data, min(max_size_bytes, self._decompress_left))
+        self._decompress_left -= len(records)
+        return records
+
+    cdef bint check_records(self, Batch* batch) except -1:
+        """Checks the CRC and the records of a batch: it is valid and is appended unchanged."""
+        cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(<object>batch.records)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(<object>batch.records)
+        cdef AppendLimits limits = (<PartitionCore>batch.partition).config.limits
+        cdef int64_t wall_ms = self._now.wall_ms
+        cdef Survey found
+        if batch.codec:
             try:
                 found.earliest_ms, found.latest_ms, found.keyless, consecutive = survey(
-                    <object>batch.records, decompress=self.decompress
+                    <object>batch.records, decompress=self._decompress_bounded
                 )
             except CorruptBatchError:
                 return False
@@ -332,20 +366,20 @@ cdef class ProduceCore:
 
     cdef bint check_producers(self, Batches batches, PyObject* request) except -1:
         """Checks that each producer's batch is its next one, and that transactional batches have the same producer."""
-        cdef PyObject* transactional_id
+        cdef PyObject* transactional_id = NULL
         cdef ProducersCore producers
         cdef Batch* batch
         cdef Batch* first = NULL
         cdef object owner = None
         cdef Py_ssize_t i
-        self.round += 1
+        self._round += 1
         for i in range(batches.count):
             batch = &batches.items[i]
             if batch.transactional:
-                transactional_id = get(request, self.request, TRANSACTIONAL_ID)
+                transactional_id = get(request, self._request, TRANSACTIONAL_ID)
                 if (
                     batch.producer_id < 0
-                    or self.allowed is not None  # the transactional id needs its own authorization
+                    or self._allowed is not None  # the transactional id needs its own authorization
                     or transactional_id is NULL
                     or not PyUnicode_CheckExact(<object>transactional_id)
                 ):
@@ -357,9 +391,9 @@ cdef class ProduceCore:
             if batch.producer_id < 0:
                 continue
             producers = (<PartitionCore>batch.partition).producers
-            if producers.looked_at == self.round:
+            if producers.looked_at == self._round:
                 return False  # a second batch for the partition cannot be checked before the first is appended
-            producers.looked_at = self.round
+            producers.looked_at = self._round
             owner = <object>transactional_id if batch.transactional else None
             if not producers.follows(
                 batch.producer_id, batch.producer_epoch, batch.base_sequence, batch.transactional, owner
@@ -370,46 +404,46 @@ cdef class ProduceCore:
     # ---- appends
 
     cdef object append(self, object context, object request, Batches batches):
-        """Stages all batches; the response waits for the commit."""
+        """Appends all batches and returns the response, which waits for the commit."""
         cdef Pending pending
         cdef PyObject* values[3]
         cdef PyObject* topic
         cdef list topics = []
-        cdef list answers = None
+        cdef list partition_responses = None
         cdef Py_ssize_t i, place = -1
         cdef bint failed = False
-        values[0] = <PyObject*>topics
-        response = self.response.make(values)
+        values[RESPONSES] = <PyObject*>topics
+        response = self._response.make(values)
         for i in range(batches.count):
             if batches.items[i].place != place:
                 place = batches.items[i].place
                 topic = batches.items[i].topic
-                answers = []
-                values[0] = get(topic, self.topic, NAME)
-                values[1] = get(topic, self.topic, TOPIC_ID)
-                values[2] = <PyObject*>answers
-                topics.append(self.topic_answer.make(values))
+                partition_responses = []
+                values[NAME] = get(topic, self._topic, NAME)
+                values[TOPIC_ID] = get(topic, self._topic, TOPIC_ID)
+                values[PARTITION_RESPONSES] = <PyObject*>partition_responses
+                topics.append(self._topic_response.make(values))
             try:
-                answer = self.append_one(&batches.items[i])
+                result = self.append_one(&batches.items[i])
             except Exception as error:
-                answer = self.not_taken(
+                result = self._api.append_failed(
                     context, <object>batches.items[i].partition, <object>batches.items[i].index, error
                 )
                 failed = True
-            answers.append(answer)
+            partition_responses.append(result)
         if failed:
-            return self.answer_for(
+            return self._api.respond(
                 context, request, response, True, [<object>batches.items[i].partition for i in range(batches.count)]
             )
         pending = Pending.__new__(Pending)
-        pending.api = self
+        pending.api = self._api
         pending.context = context
         pending.request = request
-        PipelineCore.answer_later(self.pipeline, pending, response)
+        PipelineCore.respond_after_commit(self._pipeline, pending, response)
         return pending
 
     cdef object append_one(self, Batch* batch):
-        """Stages a batch and makes its response."""
+        """Appends a batch and makes its response."""
         cdef PyObject* values[3]
         cdef PartitionCore partition = <PartitionCore>batch.partition
         cdef int64_t base_offset = partition.take(
@@ -426,7 +460,7 @@ cdef class ProduceCore:
             log_start_offset = (<LogCore>partition.log).log_start_offset
         else:
             log_start_offset = partition.log.log_start_offset
-        values[0] = batch.index
-        values[1] = <PyObject*>offset
-        values[2] = <PyObject*>log_start_offset
-        return self.answer.make(values)
+        values[INDEX] = batch.index
+        values[BASE_OFFSET] = <PyObject*>offset
+        values[LOG_START_OFFSET] = <PyObject*>log_start_offset
+        return self._partition_response.make(values)

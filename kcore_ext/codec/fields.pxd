@@ -1,6 +1,7 @@
 """Messages read and made by compiled code that knows their class: a field is a slot at an offset.
 
-A module names the fields that it uses when it makes a `FieldLayout`, and calls each by its place among those names.
+A module gives the names of the fields that it uses, each with the index by which it reads the field, when it makes a
+`FieldLayout`.
 """
 
 cimport cython
@@ -29,7 +30,7 @@ cdef class FieldLayout:
     cdef Py_ssize_t at[MAX_FIELDS]      # where in an object they are
     cdef PyObject* defaults[MAX_FIELDS] # of those without a name here; NULL: a struct, made when somebody reads it
 
-    cdef FieldLayout part(self, str name, tuple names)
+    cdef FieldLayout part(self, str name, dict fields)
     cdef object make(self, PyObject** values)
 
 

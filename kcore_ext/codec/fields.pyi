@@ -6,13 +6,13 @@ class FieldLayout:
 
     Args:
         cls: a declared class of `kcore.protocol`. None: no class is known, every field is read as Python has it.
-        names: the fields that a module uses, by the index that it uses for each (one dictionary), or in their order.
+        fields: the names of the fields that a module uses, by the index that it uses for each: 0, 1, 2, ...
 
     Raises:
         TypeError: no such class, or one without one of these fields.
     """
 
-    def __init__(self, cls: type | None, *names: str | dict[int, str]) -> None: ...
+    def __init__(self, cls: type | None, fields: dict[int, str]) -> None: ...
     @property
     def cls(self) -> type | None: ...
     @property

@@ -22,10 +22,9 @@ cdef extern from "Python.h":
 cdef class FieldLayout:
     """The memory positions of a message class's fields; the stub documents it."""
 
-    def __cinit__(self, cls, *names):
+    def __cinit__(self, cls, dict fields not None):
         cdef int i
-        if len(names) == 1 and isinstance(names[0], dict):
-            names = names_by_index(names[0])
+        cdef tuple names = names_by_index(fields)
         self.names = names
         self.named = len(names)
         if cls is None:
@@ -49,12 +48,12 @@ cdef class FieldLayout:
                 self.count += 1
         self.type = <PyTypeObject*>cls
 
-    cdef FieldLayout part(self, str name, tuple names):
+    cdef FieldLayout part(self, str name, dict fields):
         """Returns the layout of the structs in the field of that name."""
         cdef FieldSpec spec
         for spec in self.schema.fields:
             if spec.name == name and spec.struct is not None:
-                return FieldLayout(spec.struct, *names)
+                return FieldLayout(spec.struct, fields)
         raise TypeError(f"{self.cls.__name__} has no structs {name!r}")
 
     cdef object make(self, PyObject** values):

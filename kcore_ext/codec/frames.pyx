@@ -430,6 +430,10 @@ cdef int _first_flexible(int api_key) except -2:
     return _flexible_since[api_key]
 
 
+cdef enum:
+    MAX_HEADER_TAGS = 1000  # no header of today has any
+
+
 cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_ssize_t position, RequestHead* head):
     """Fills `head` and returns the client id; `decode_request_header` without Python objects."""
     cdef Reader reader
@@ -441,6 +445,7 @@ cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_s
     reader.end = data + size
     reader.reason = NULL
     reader.found = -1
+    reader.elements_left = MAX_HEADER_TAGS
     data += position
     head.api_key = <short>(data[0] << 8 | data[1])
     head.api_version = <short>(data[2] << 8 | data[3])

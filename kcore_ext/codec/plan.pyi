@@ -14,6 +14,9 @@ class DecodeError(ValueError):
     """The expected and the found value."""
     def __init__(self, position: int, reason: str) -> None: ...
 
+class TooManyElementsError(DecodeError):
+    """A message with more array elements than its reader accepts."""
+
 class EncodeError(ValueError):
     """A value that cannot be encoded."""
 

@@ -47,6 +47,10 @@ class DecodeError(ValueError):
         return f"at byte {self.position}: {self.reason}"
 
 
+class TooManyElementsError(DecodeError):
+    """A message with more array elements than its reader accepts."""
+
+
 class EncodeError(ValueError):
     """A value that cannot be encoded.
 

@@ -8,8 +8,14 @@ cdef struct Reader:
     const unsigned char* end
     const char* reason      # set by the first failure, a static text
     Py_ssize_t found        # the length or count that the reason speaks of; -1 for none
+    Py_ssize_t elements_left    # number of array elements and tagged fields that may follow
 
-cdef object read_message(Plan* plan, const unsigned char* data, Py_ssize_t size, Py_ssize_t position)
+cdef enum:
+    UNLIMITED = 0x7FFFFFFF      # elements; no frame has more bytes
+
+cdef object read_message(
+    Plan* plan, const unsigned char* data, Py_ssize_t size, Py_ssize_t position, Py_ssize_t max_elements=*
+)
 cdef int raise_failure(Reader* reader) except -1
 cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept
 cdef int skip_tags(Reader* reader) noexcept

@@ -7,16 +7,17 @@ anything is allocated for it.
 
 import codecs
 
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from kcore_ext.util.byte_order cimport read_int16, read_int32, read_int64
 from kcore_ext.codec.objects cimport new_instance
 from kcore_ext.codec.plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
 )
-from kcore_ext.codec.plan import DecodeError
+from kcore_ext.codec.plan import DecodeError, TooManyElementsError
 
 cdef extern from "Python.h":
     PyObject* Py_None
@@ -37,6 +38,7 @@ cdef extern from "Python.h":
     PyObject* PyTuple_New(Py_ssize_t) noexcept
     void PyTuple_SET_ITEM(PyObject*, Py_ssize_t, PyObject*) noexcept
     PyObject* PyErr_Occurred() noexcept
+    PyObject* PyErr_NoMemory() noexcept
 
 DEF NULL_LENGTH = -1
 DEF FAILED = -2
@@ -44,7 +46,7 @@ DEF LONGEST_STRING = 0x7FFF  # Kafka's limit in compact and in plain strings
 
 
 def _as_java(error):
-    """Replaces bytes that are not UTF-8 as Java does: one U+FFFD for an encoded surrogate, where Python makes three."""
+    """Replaces bytes that are not UTF-8 like `_text`: the error handler of the columns that Spark jobs read."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     data, start = error.object, error.start
@@ -55,6 +57,8 @@ def _as_java(error):
 
 
 codecs.register_error("kcore.java", _as_java)
+
+cdef const char* TOO_MANY_ELEMENTS = b"more elements than allowed"
 
 cdef bytes _ZERO_UUID = bytes(16)
 cdef str _EMPTY = ""
@@ -93,6 +97,41 @@ cdef inline size_t _place(const unsigned char* at, Py_ssize_t length) noexcept:
     return mixed >> 52
 
 
+cdef const unsigned char* _surrogate(const unsigned char* at, const unsigned char* end) noexcept:
+    """Finds the next encoded surrogate (ED A0..BF 80..BF); NULL if there is none. ED always begins a character."""
+    while end - at > 2:
+        at = <const unsigned char*>memchr(at, 0xED, end - at - 2)
+        if at == NULL:
+            return NULL
+        if (at[1] & 0xE0) == 0xA0 and (at[2] & 0xC0) == 0x80:
+            return at
+        at += 1
+    return NULL
+
+
+cdef PyObject* _text(const unsigned char* at, Py_ssize_t length) noexcept:
+    """Decodes UTF-8. Replaces invalid bytes by U+FFFD as Java does: one for an encoded surrogate, for which Python makes
+    three. Creates no exception, which would cost a microsecond for each invalid byte.
+    """
+    cdef PyObject* text = PyUnicode_DecodeUTF8(<const char*>at, length, b"replace")
+    cdef unsigned char* copy
+    cdef unsigned char* found
+    if text == NULL or PyUnicode_IS_ASCII(text) or _surrogate(at, at + length) == NULL:
+        return text
+    Py_DECREF(text)
+    copy = <unsigned char*>PyMem_Malloc(length)
+    if copy == NULL:
+        return PyErr_NoMemory()
+    memcpy(copy, at, length)
+    found = <unsigned char*>_surrogate(copy, copy + length)
+    while found != NULL:
+        memcpy(found, b"\xEF\xBF\xBD", 3)  # U+FFFD
+        found = <unsigned char*>_surrogate(found + 3, copy + length)
+    text = PyUnicode_DecodeUTF8(<const char*>copy, length, b"replace")
+    PyMem_Free(copy)
+    return text
+
+
 cdef PyObject* _kept_string(const unsigned char* at, Py_ssize_t length) noexcept:
     """Decodes a string; caches only ASCII strings."""
     cdef PyObject** slot = &_kept[_place(at, length)]
@@ -100,8 +139,8 @@ cdef PyObject* _kept_string(const unsigned char* at, Py_ssize_t length) noexcept
     if text != NULL and PyUnicode_GET_LENGTH(text) == length and memcmp(PyUnicode_DATA(text), at, length) == 0:
         Py_INCREF(text)
         return text
-    text = PyUnicode_DecodeUTF8(<const char*>at, length, b"kcore.java")
-    cdef PyObject* old = slot[0]  # an error handler may have run and read another message
+    text = _text(at, length)
+    cdef PyObject* old = slot[0]
     if text != NULL and PyUnicode_IS_ASCII(text):
         Py_INCREF(text)
         slot[0] = text
@@ -195,7 +234,7 @@ cdef inline PyObject* _string(Reader* reader, bint compact, bint nullable) noexc
     elif SHORTEST_KEPT <= length <= LONGEST_KEPT:
         text = _kept_string(reader.at, length)
     else:
-        text = PyUnicode_DecodeUTF8(<const char*>reader.at, length, b"kcore.java")
+        text = _text(reader.at, length)
     reader.at += length
     return text
 
@@ -286,6 +325,15 @@ cdef inline PyObject* _number(Reader* reader, int kind) noexcept:
 
 
 # ---------------------------------------------------------------- structures
+cdef inline int _charge(Reader* reader, Py_ssize_t count) noexcept:
+    """Counts elements of an array or tagged fields; returns -1 and records a failure above the limit of the message."""
+    if count > reader.elements_left:
+        _fail(reader, TOO_MANY_ELEMENTS, -1)
+        return -1
+    reader.elements_left -= count
+    return 0
+
+
 cdef PyObject* _item(Op* op, Reader* reader) noexcept:
     """Reads one element of an array of strings, structs, uuids or bytes."""
     if op.item == STRUCT:
@@ -300,7 +348,9 @@ cdef PyObject* _item(Op* op, Reader* reader) noexcept:
 
 
 cdef PyObject* _array(Op* op, Reader* reader) noexcept:
-    """Reads a tuple of elements. The count is checked against the remaining bytes before the tuple is allocated."""
+    """Reads a tuple of elements. Compares the count with the remaining bytes and with the allowed elements before it
+    allocates the tuple.
+    """
     cdef Py_ssize_t count = _length(reader, op.compact, True, op.nullable)
     cdef Py_ssize_t i
     cdef PyObject* element
@@ -308,6 +358,8 @@ cdef PyObject* _array(Op* op, Reader* reader) noexcept:
         return _none() if count == NULL_LENGTH else NULL
     if count > (reader.end - reader.at) // op.min_size:
         return _fail(reader, b"an array claims more elements than bytes are left for:", count)
+    if _charge(reader, count) < 0:
+        return NULL
     cdef PyObject* elements = PyTuple_New(count)
     if elements == NULL:
         return NULL
@@ -390,7 +442,7 @@ cdef int _tag_count(Reader* reader, unsigned int* count) noexcept:
     if <Py_ssize_t>count[0] > (reader.end - reader.at) // 2:
         _fail(reader, b"a tag section claims more fields than bytes are left for:", count[0])
         return -1
-    return 0
+    return _charge(reader, count[0])
 
 
 cdef int skip_tags(Reader* reader) noexcept:
@@ -478,6 +530,8 @@ cdef int raise_failure(Reader* reader) except -1:
         if PyErr_Occurred() != NULL:
             return -1
         raise SystemError("reading failed without a reason")
+    if reader.reason == TOO_MANY_ELEMENTS:
+        raise TooManyElementsError(reader.at - reader.start, "the message has more array elements than allowed")
     reason = reader.reason.decode()
     if reader.found >= 0:
         reason = f"{reason} {reader.found} of {reader.end - reader.at}"
@@ -494,10 +548,16 @@ cdef object read_client_id(Reader* reader):
     return "" if client_id is None else client_id
 
 
-cdef object read_message(Plan* plan, const unsigned char* data, Py_ssize_t size, Py_ssize_t position):
+cdef object read_message(
+    Plan* plan, const unsigned char* data, Py_ssize_t size, Py_ssize_t position, Py_ssize_t max_elements=UNLIMITED
+):
     """Reads one message from `data[position:size]`; ignores bytes after it.
 
+    The time to decode a message depends mostly on the number of its array elements; `max_elements` bounds it. Elements
+    of nested arrays and tagged fields count too.
+
     Raises:
+        TooManyElementsError: the message has more than `max_elements` elements.
         DecodeError: the bytes are no such message.
     """
     cdef Reader reader
@@ -508,6 +568,7 @@ cdef object read_message(Plan* plan, const unsigned char* data, Py_ssize_t size,
     reader.end = data + size
     reader.reason = NULL
     reader.found = -1
+    reader.elements_left = max_elements
     cdef PyObject* raw = _struct(plan, &reader)
     if raw == NULL:
         raise_failure(&reader)

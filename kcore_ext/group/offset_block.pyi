@@ -42,7 +42,7 @@ class OffsetBlock(Generic[R]):
         topic_id: bytes,
         partitions: Sequence[Any],
         codes: list[int] | None,
-        answer_type: Callable[..., Any],
+        response_type: Callable[..., Any],
         accepted: dict[int, Any],
     ) -> list[Any]:
         """Takes the offsets of one topic of the request.
@@ -53,7 +53,7 @@ class OffsetBlock(Generic[R]):
             partitions: the partitions of the request.
             codes: the code of each partition that earlier checks refused, 0 for the others; None if none was
                 refused.
-            answer_type: makes the response of a partition from partition_index and error_code.
+            response_type: makes the response of a partition from partition_index and error_code.
             accepted: shared responses with code 0 by partition; missing ones are added.
 
         Returns:
@@ -64,13 +64,13 @@ class OffsetBlock(Generic[R]):
             ValueError: a text does not fit in a record.
         """
 
-    def answer(
+    def topic_responses(
         self,
         planned: list[tuple[Any, Any, list[int] | None]],
         with_topic_ids: bool,
         topic_type: type,
         by_id: bool,
-        answer_type: Callable[..., Any],
+        response_type: Callable[..., Any],
         accepted: dict[int, Any],
     ) -> list[Any]:
         """Takes the offsets of all topics of a plan: calls `add` for each, and makes a topic of the response of the
@@ -81,7 +81,7 @@ class OffsetBlock(Generic[R]):
             with_topic_ids: whether the topics' ids are stored with the offsets.
             topic_type: makes a topic of the response from its name, its topic_id if `by_id`, and its partitions.
             by_id: whether topics of the response have ids.
-            answer_type: as in `add`.
+            response_type: as in `add`.
             accepted: as in `add`.
         """
 

@@ -54,7 +54,12 @@ cdef extern from "Python.h":
     uint32_t PyUnicode_READ_CHAR(object text, Py_ssize_t index)
 
 cdef bytes ZERO_UUID = bytes(16)
-cdef tuple PARTITION_FIELDS = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata")
+cdef dict PARTITION_FIELDS = {
+    PARTITION_INDEX: "partition_index",
+    COMMITTED_OFFSET: "committed_offset",
+    COMMITTED_LEADER_EPOCH: "committed_leader_epoch",
+    COMMITTED_METADATA: "committed_metadata",
+}
 
 cdef enum:
     OFFSET_METADATA_TOO_LARGE = 12
@@ -62,7 +67,7 @@ cdef enum:
     MAX_ENTRIES = 0x7FFFFFFF    # of a block; requests are far smaller, even if a length field says otherwise
 
 
-cdef FieldLayout unknown_shape = FieldLayout(None, *PARTITION_FIELDS)
+cdef FieldLayout unknown_shape = FieldLayout(None, PARTITION_FIELDS)
 cdef FieldLayout last_shape = unknown_shape  # partitions of one request have one class
 cdef dict shapes = {}                   # by class: one layout for each kind of request
 
@@ -80,8 +85,8 @@ cdef FieldLayout shape_of(object asked):
         found = unknown_shape
         if isinstance(asked, StructBase):
             schema = schema_of(<PyTypeObject*>cls)
-            if {<str>schema.names[i] for i in range(schema.n)}.issuperset(PARTITION_FIELDS):
-                found = shapes[cls] = FieldLayout(cls, *PARTITION_FIELDS)
+            if {<str>schema.names[i] for i in range(schema.n)}.issuperset(PARTITION_FIELDS.values()):
+                found = shapes[cls] = FieldLayout(cls, PARTITION_FIELDS)
     last_shape = <FieldLayout>found
     return last_shape
 
@@ -248,7 +253,7 @@ cdef class OffsetBlock:
 
     # ---- building from a request
 
-    def add(self, str topic not None, bytes topic_id not None, partitions, list codes, answer_type, dict accepted):
+    def add(self, str topic not None, bytes topic_id not None, partitions, list codes, response_type, dict accepted):
         cdef list answers = []
         cdef FieldLayout shape
         cdef PyObject* shared
@@ -278,20 +283,20 @@ cdef class OffsetBlock:
                     if shared is not NULL:
                         answers.append(<object>shared)
                         continue
-            answer = answer_type(partition_index=index, error_code=code)
+            answer = response_type(partition_index=index, error_code=code)
             if code == 0 and type(index) is int and PyDict_Size(accepted) < SHARED_ANSWERS:
                 accepted[index] = answer
             answers.append(answer)
         return answers
 
-    def answer(self, list planned, bint with_topic_ids, topic_type, bint by_id, answer_type, dict accepted):
+    def topic_responses(self, list planned, bint with_topic_ids, topic_type, bint by_id, response_type, dict accepted):
         cdef list topics = []
         cdef tuple entry
         for entry in planned:
             asked, topic, codes = entry
             name = topic.name
             topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
-            partitions = self.add(name, topic_id, asked.partitions, codes, answer_type, accepted)
+            partitions = self.add(name, topic_id, asked.partitions, codes, response_type, accepted)
             if by_id:
                 topics.append(topic_type(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
             else:

@@ -71,7 +71,7 @@ cdef class CommitFastPath:
         self._record_type = record_type
         self._request = request
         self._topic = topic
-        self._partition = topic.part("partitions", ("partition_index",))
+        self._partition = topic.part("partitions", {PARTITION_INDEX: "partition_index"})
         self._has_ids = topic.named > TOPIC_ID
 
     @property

@@ -69,10 +69,10 @@ cdef class OffsetFetchFastPath:
     cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1
     cdef bint _is_still_everything(self, Remembered known, Question* question) except -1
-    cdef PyObject* _answers_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+    cdef PyObject* _responses_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL
     cdef object _built(self, Question* question)
-    cdef bint _add_asked(self, Question* question, list topics, Making* making) except -1
+    cdef bint _add_requested(self, Question* question, list topics, Making* making) except -1
     cdef list _asked_partitions(self, Question* question, PyObject* indexes, str name, bytes topic_id, Making* making)
     cdef int _add_everything(self, Question* question, list topics, Making* making) except -1
     cdef object _topic_of(self, Question* question, object name, object topic_id, list answers, Making* making)

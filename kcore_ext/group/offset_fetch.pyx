@@ -37,23 +37,38 @@ cdef enum:
     SEEN = 4096                 # size of the table of fingerprints
     MIX = 1_000_003             # factor of the fingerprint
 
-cdef enum:                      # fields of the layouts below, by their indices
-    GROUP_ID = 0                # of a request, and of a group in it
+cdef enum:                      # fields of a request, and of a group of either
+    GROUP_ID = 0
     TOPICS = 1
-    GROUPS = 2
+    GROUPS = 2                  # of a request
     REQUIRE_STABLE = 3
-    MEMBER_ID = 2
+    MEMBER_ID = 2               # of a group of a request
     MEMBER_EPOCH = 3
-    NAME = 0                    # of a topic
+
+cdef enum:                      # fields of a topic of either
+    NAME = 0
     PARTITIONS = 1
     TOPIC_ID = 2
-    INDEX = 0                   # of a partition
-    RESPONSE_TOPICS = 0         # of a response
+
+cdef enum:                      # fields of a partition of a response
+    INDEX = 0
+    OFFSET = 1
+    LEADER_EPOCH = 2
+    METADATA = 3
+    ERROR_CODE = 4
+
+cdef enum:                      # fields of a response
+    RESPONSE_TOPICS = 0
     RESPONSE_GROUPS = 1
 
-cdef tuple PARTITION_FIELDS = (
-    "partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code",
-)
+cdef dict GROUP_FIELDS = {GROUP_ID: "group_id", TOPICS: "topics"}
+cdef dict PARTITION_FIELDS = {
+    INDEX: "partition_index",
+    OFFSET: "committed_offset",
+    LEADER_EPOCH: "committed_leader_epoch",
+    METADATA: "metadata",
+    ERROR_CODE: "error_code",
+}
 
 cdef bytes ZERO_UUID = bytes(16)
 cdef object ZERO = 0
@@ -96,13 +111,17 @@ cdef class OffsetFetchFastPath:
         self._request = FieldLayout(request, {
             GROUP_ID: "group_id", TOPICS: "topics", GROUPS: "groups", REQUIRE_STABLE: "require_stable",
         })
-        self._request_group = self._request.part("groups", ("group_id", "topics", "member_id", "member_epoch"))
-        self._request_topic = self._request_group.part("topics", ("name", "partition_indexes", "topic_id"))
-        self._request_old_topic = self._request.part("topics", ("name", "partition_indexes"))
+        self._request_group = self._request.part(
+            "groups", GROUP_FIELDS | {MEMBER_ID: "member_id", MEMBER_EPOCH: "member_epoch"}
+        )
+        self._request_topic = self._request_group.part(
+            "topics", {NAME: "name", PARTITIONS: "partition_indexes", TOPIC_ID: "topic_id"}
+        )
+        self._request_old_topic = self._request.part("topics", {NAME: "name", PARTITIONS: "partition_indexes"})
         self._response = FieldLayout(response, {RESPONSE_TOPICS: "topics", RESPONSE_GROUPS: "groups"})
-        self._group = self._response.part("groups", ("group_id", "topics"))
-        self._topic = self._group.part("topics", ("name", "partitions", "topic_id"))
-        self._old_topic = self._response.part("topics", ("name", "partitions"))
+        self._group = self._response.part("groups", GROUP_FIELDS)
+        self._topic = self._group.part("topics", {NAME: "name", PARTITIONS: "partitions", TOPIC_ID: "topic_id"})
+        self._old_topic = self._response.part("topics", {NAME: "name", PARTITIONS: "partitions"})
         self._partition = self._topic.part("partitions", PARTITION_FIELDS)
         self._old_partition = self._old_topic.part("partitions", PARTITION_FIELDS)
 
@@ -251,7 +270,7 @@ cdef class OffsetFetchFastPath:
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
         """Returns True if the i-th topic is unchanged; its entries begin at `place`, which is moved to their end."""
         cdef FieldLayout shape = self._old_partition if question.old else self._partition
-        cdef PyObject* answers = self._answers_of(known, question, i, name, topic_id)
+        cdef PyObject* answers = self._responses_of(known, question, i, name, topic_id)
         cdef Py_ssize_t size = length_of(indexes), first = place[0], at
         cdef PyObject* partitions = NULL
         cdef PyObject* index
@@ -292,7 +311,7 @@ cdef class OffsetFetchFastPath:
                     continue
                 topic_id = topic.topic_id
                 identity = <PyObject*>topic_id
-            answers = self._answers_of(known, question, i, <PyObject*>name, identity)
+            answers = self._responses_of(known, question, i, <PyObject*>name, identity)
             if len(partitions) != length_of(answers) or place + len(partitions) > PyList_GET_SIZE(known.entries):
                 return False
             at = 0
@@ -306,7 +325,7 @@ cdef class OffsetFetchFastPath:
             i += 1
         return i == PyList_GET_SIZE(known.topics)
 
-    cdef PyObject* _answers_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+    cdef PyObject* _responses_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL:
         """Returns the partitions of the i-th topic of a response; NULL if that is another topic."""
         cdef FieldLayout shape = self._old_topic if question.old else self._topic
@@ -333,7 +352,7 @@ cdef class OffsetFetchFastPath:
         if question.everything:
             if question.offsets is not NULL:
                 self._add_everything(question, topics, &making)
-        elif not self._add_asked(question, topics, &making):
+        elif not self._add_requested(question, topics, &making):
             return None
         response = self._response_of(question, topics)
         if question.pending is NULL and len(entries) + len(topics) <= MAX_PARTITIONS:
@@ -341,7 +360,7 @@ cdef class OffsetFetchFastPath:
                 self._remember(question, topics, entries, response, making.print)
         return response
 
-    cdef bint _add_asked(self, Question* question, list topics, Making* making) except -1:
+    cdef bint _add_requested(self, Question* question, list topics, Making* making) except -1:
         """Adds the requested topics; returns False if one of them is not the common case."""
         cdef Py_ssize_t i
         cdef PyObject* asked
@@ -398,7 +417,7 @@ cdef class OffsetFetchFastPath:
             note(making, <object>index, entry)
             if entry is not None and question.by_id and not belongs_to(entry, topic_id):
                 entry = None
-            give(answers, at, answer(shape, <object>index, entry, unstable))
+            give(answers, at, partition_response(shape, <object>index, entry, unstable))
         return answers
 
     cdef int _add_everything(self, Question* question, list topics, Making* making) except -1:
@@ -421,7 +440,7 @@ cdef class OffsetFetchFastPath:
             at = 0
             for index, entry in partitions.items():
                 note(making, index, <OffsetAndMetadata?>entry)
-                give(answers, at, answer(shape, index, <OffsetAndMetadata>entry, unstable))
+                give(answers, at, partition_response(shape, index, <OffsetAndMetadata>entry, unstable))
                 at += 1
             topics.append(self._topic_of(question, name, topic_id, answers, making))
         return 0
@@ -431,21 +450,21 @@ cdef class OffsetFetchFastPath:
         cdef PyObject* values[3]
         making.characters += len(<str>name)
         making.print = making.print * MIX + <uint64_t>hash(name)
-        values[0] = <PyObject*>name
-        values[1] = <PyObject*>answers
-        values[2] = <PyObject*>topic_id  # ignored by the layout of old topics
+        values[NAME] = <PyObject*>name
+        values[PARTITIONS] = <PyObject*>answers
+        values[TOPIC_ID] = <PyObject*>topic_id  # ignored by the layout of old topics
         return shape.make(values)
 
     cdef object _response_of(self, Question* question, list topics):
         cdef PyObject* values[2]
         cdef list groups = []
         if not question.old:
-            values[0] = question.group_id
-            values[1] = <PyObject*>topics
+            values[GROUP_ID] = question.group_id
+            values[TOPICS] = <PyObject*>topics
             groups.append(self._group.make(values))
             topics = []
-        values[0] = <PyObject*>topics
-        values[1] = <PyObject*>groups
+        values[RESPONSE_TOPICS] = <PyObject*>topics
+        values[RESPONSE_GROUPS] = <PyObject*>groups
         return self._response.make(values)
 
     cdef int _remember(self, Question* question, list topics, list entries, object response,
@@ -482,23 +501,23 @@ cdef inline int note(Making* making, object index, OffsetAndMetadata entry) exce
     return 0
 
 
-cdef inline object answer(FieldLayout shape, object index, OffsetAndMetadata entry, PyObject* unstable):
+cdef inline object partition_response(FieldLayout shape, object index, OffsetAndMetadata entry, PyObject* unstable):
     """Returns the response of a partition; `unstable` has the partitions of open transactions, NULL for none."""
     cdef PyObject* values[5]
     cdef object offset, leader_epoch
-    values[0] = <PyObject*>index
-    values[1] = values[2] = <PyObject*>NO_OFFSET
-    values[3] = <PyObject*>NO_METADATA
-    values[4] = <PyObject*>ZERO
+    values[INDEX] = <PyObject*>index
+    values[OFFSET] = values[LEADER_EPOCH] = <PyObject*>NO_OFFSET
+    values[METADATA] = <PyObject*>NO_METADATA
+    values[ERROR_CODE] = <PyObject*>ZERO
     if unstable is not NULL and PyDict_GetItemWithError(<object>unstable, index) is not NULL:
-        values[4] = <PyObject*>UNSTABLE
+        values[ERROR_CODE] = <PyObject*>UNSTABLE
     elif entry is not None:
         offset = entry.committed_offset
-        values[1] = <PyObject*>offset
+        values[OFFSET] = <PyObject*>offset
         if entry.leader_epoch != -1:
             leader_epoch = entry.leader_epoch
-            values[2] = <PyObject*>leader_epoch
-        values[3] = <PyObject*>entry.metadata
+            values[LEADER_EPOCH] = <PyObject*>leader_epoch
+        values[METADATA] = <PyObject*>entry.metadata
     return shape.make(values)
 
 

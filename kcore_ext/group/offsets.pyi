@@ -121,7 +121,7 @@ def new_offsets(
     limit: int,
     records: list[Any],
     record_type: type[tuple[Any, ...]],
-    answer_type: Callable[..., Any],
+    response_type: Callable[..., Any],
 ) -> list[Any]:
     """Adds the records of one topic of a commit, and returns its partitions' responses.
 
@@ -137,7 +137,7 @@ def new_offsets(
         limit: of the metadata, in UTF-16 code units.
         records: receives a record for each accepted partition.
         record_type: the named tuple (key, value, version) of a record.
-        answer_type: makes the response of a partition from partition_index and error_code.
+        response_type: makes the response of a partition from partition_index and error_code.
 
     Returns:
         The responses in the order of `partitions`.
@@ -146,8 +146,8 @@ def new_offsets(
         ValueError: a value does not fit in a record.
     """
 
-def answer_fetch(
-    answer_type: Callable[..., Any],
+def fetch_responses(
+    response_type: Callable[..., Any],
     indexes: Iterable[int],
     offsets: Mapping[int, OffsetAndMetadata],
     unstable: Container[int],
@@ -156,7 +156,7 @@ def answer_fetch(
     """Returns the responses for one topic of a fetch.
 
     Args:
-        answer_type: makes the response of a partition from partition_index, committed_offset,
+        response_type: makes the response of a partition from partition_index, committed_offset,
             committed_leader_epoch, metadata, error_code.
         indexes: the partitions, in the order of the response.
         offsets: the topic's materialised offsets.

@@ -364,48 +364,61 @@ cdef OffsetAndMetadata read_value(const uint8_t* at, Py_ssize_t size):
 
 # ---- the partitions of a request
 
-cdef tuple FETCH_FIELDS = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
+cdef enum:                      # fields of a response's partition
+    INDEX = 0
+    OFFSET = 1
+    LEADER_EPOCH = 2
+    METADATA = 3
+    ERROR_CODE = 4
+
+cdef dict FETCH_FIELDS = {
+    INDEX: "partition_index",
+    OFFSET: "committed_offset",
+    LEADER_EPOCH: "committed_leader_epoch",
+    METADATA: "metadata",
+    ERROR_CODE: "error_code",
+}
 cdef dict fetch_shapes = {}     # by the declared classes of responses, of which there are two
 
 
-cdef FieldLayout fetch_shape(object answer_type):
+cdef FieldLayout fetch_shape(object response_type):
     """Returns the layout of a response class; None for a class with other fields or its own constructor."""
     cdef Schema schema
     cdef int i
     cdef FieldLayout shape = None
-    if answer_type in fetch_shapes:
-        return <FieldLayout>fetch_shapes[answer_type]
-    if isinstance(answer_type, type) and issubclass(answer_type, StructBase) and answer_type.__init__ is StructBase.__init__:
-        schema = schema_of(<PyTypeObject*>answer_type)
-        if sorted([<str>schema.names[i] for i in range(schema.n)]) == sorted(FETCH_FIELDS):
-            shape = fetch_shapes[answer_type] = FieldLayout(answer_type, *FETCH_FIELDS)
+    if response_type in fetch_shapes:
+        return <FieldLayout>fetch_shapes[response_type]
+    if isinstance(response_type, type) and issubclass(response_type, StructBase) and response_type.__init__ is StructBase.__init__:
+        schema = schema_of(<PyTypeObject*>response_type)
+        if sorted([<str>schema.names[i] for i in range(schema.n)]) == sorted(FETCH_FIELDS.values()):
+            shape = fetch_shapes[response_type] = FieldLayout(response_type, FETCH_FIELDS)
     return shape
 
 
-cdef object fetch_answer(object answer_type, FieldLayout shape, object index, object offset, object epoch, object metadata,
+cdef object fetch_response(object response_type, FieldLayout shape, object index, object offset, object epoch, object metadata,
                          object code):
     """Returns the response of one partition; `shape` is None for an undeclared class."""
     cdef PyObject* values[5]
     if shape is None:
-        return answer_type(
+        return response_type(
             partition_index=index,
             committed_offset=offset,
             committed_leader_epoch=epoch,
             metadata=metadata,
             error_code=code,
         )
-    values[0] = <PyObject*>index
-    values[1] = <PyObject*>offset
-    values[2] = <PyObject*>epoch
-    values[3] = <PyObject*>metadata
-    values[4] = <PyObject*>code
+    values[INDEX] = <PyObject*>index
+    values[OFFSET] = <PyObject*>offset
+    values[LEADER_EPOCH] = <PyObject*>epoch
+    values[METADATA] = <PyObject*>metadata
+    values[ERROR_CODE] = <PyObject*>code
     return shape.make(values)
 
 
-def answer_fetch(answer_type, indexes, offsets, unstable, bytes topic_id):
+def fetch_responses(response_type, indexes, offsets, unstable, bytes topic_id):
     cdef list answers = []
     cdef OffsetAndMetadata entry
-    cdef FieldLayout shape = fetch_shape(answer_type)
+    cdef FieldLayout shape = fetch_shape(response_type)
     cdef bint any_unstable = bool(unstable)
     cdef dict plain = <dict>offsets if type(offsets) is dict else None
     cdef PyObject* found
@@ -421,11 +434,11 @@ def answer_fetch(answer_type, indexes, offsets, unstable, bytes topic_id):
         else:
             entry = offsets.get(index)
         if entry is None or (topic_id is not None and not entry.belongs_to(topic_id)):
-            answers.append(fetch_answer(answer_type, shape, index, -1, -1, "", code))
+            answers.append(fetch_response(response_type, shape, index, -1, -1, "", code))
         else:
             answers.append(
-                fetch_answer(
-                    answer_type, shape, index, entry.committed_offset, entry.leader_epoch, entry.metadata, 0
+                fetch_response(
+                    response_type, shape, index, entry.committed_offset, entry.leader_epoch, entry.metadata, 0
                 )
             )
     return answers

@@ -1,7 +1,15 @@
 """Checker of an LMDB file: reads and checks every page."""
 
 def check_trees(
-    fd: int, page_size: int, last_page: int, free: bytes, main: bytes, file_size: int, max_leaves: int, deep: bool
+    fd: int,
+    page_size: int,
+    last_page: int,
+    free: bytes,
+    main: bytes,
+    file_size: int,
+    max_leaves: int,
+    deep: bool,
+    max_ms: int = 0,
 ) -> int:
     """Checks every tree of an LMDB file: bounds, levels, order of keys, counts of entries, and the lists of free pages.
 
@@ -13,10 +21,11 @@ def check_trees(
         main: the meta page's record of the main database (48 bytes).
         file_size: the size of the file.
         max_leaves: the maximum number of leaf pages of named databases to read.
+        max_ms: the time after which no more such leaves are read, about; 0: no limit.
         deep: True to read also the first page of each value that has pages of its own.
 
     Returns:
-        The number of pages in use; negative if `max_leaves` was too small.
+        The number of pages in use; negative if `max_leaves` or `max_ms` was too small.
 
     Raises:
         ValueError: a page is damaged; the message names it.

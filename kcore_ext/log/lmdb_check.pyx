@@ -11,6 +11,13 @@ from libc.errno cimport EINTR, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        long tv_sec
+        long tv_nsec
+    int CLOCK_MONOTONIC
+    int clock_gettime(int clock, timespec* time)
+
 cdef extern from "<unistd.h>" nogil:
     ssize_t pread(int fd, void* buffer, size_t size, int64_t position)
 
@@ -25,8 +32,15 @@ cdef enum:
     F_SUBDATA = 0x02
     MAX_DEPTH = 32
     MAX_KEY = 511
+    LEAVES_BETWEEN_CLOCK_READS = 256
 
 cdef uint64_t NO_PAGE = <uint64_t>-1
+
+
+cdef inline int64_t _now_ms() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
 cdef inline uint16_t _u16(const uint8_t* at) noexcept nogil:
@@ -69,6 +83,7 @@ cdef class _Walk:
     cdef uint64_t _last_page
     cdef uint64_t _limit
     cdef uint64_t _left
+    cdef int64_t _end_ms
     cdef bint _deep
     cdef bint _complete
     cdef uint8_t* _seen
@@ -79,13 +94,15 @@ cdef class _Walk:
     cdef uint64_t _count
 
     def __cinit__(
-        self, int fd, uint32_t page_size, uint64_t last_page, uint64_t file_size, uint64_t max_leaves, bint deep
+        self, int fd, uint32_t page_size, uint64_t last_page, uint64_t file_size, uint64_t max_leaves, bint deep,
+        int64_t max_ms,
     ):
         self._fd = fd
         self._page_size = page_size
         self._last_page = last_page
         self._limit = min(last_page + 1, file_size // page_size)
         self._left = max_leaves
+        self._end_ms = 0 if max_ms == 0 else _now_ms() + max_ms
         self._deep = deep
         self._complete = True
         self._databases = []
@@ -138,6 +155,8 @@ cdef class _Walk:
                 self._complete = False
                 return 0
             self._left -= 1
+            if self._end_ms and self._left % LEAVES_BETWEEN_CLOCK_READS == 0 and _now_ms() >= self._end_ms:
+                self._left = 0
         self._read(data, self._page_size, page * self._page_size)
         flags = _u16(data + 10)
         if _u64(data) != page or flags != (P_LEAF if depth == 1 else P_BRANCH):
@@ -296,6 +315,6 @@ cdef class _Walk:
 
 
 def check_trees(int fd, uint32_t page_size, uint64_t last_page, bytes free, bytes main, uint64_t file_size,
-                uint64_t max_leaves, bint deep):
+                uint64_t max_leaves, bint deep, int64_t max_ms=0):
     """See the stub."""
-    return _Walk(fd, page_size, last_page, file_size, max_leaves, deep).run(free, main)
+    return _Walk(fd, page_size, last_page, file_size, max_leaves, deep, max_ms).run(free, main)

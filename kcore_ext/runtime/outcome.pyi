@@ -63,7 +63,7 @@ class Pending:
     @property
     def response(self) -> Any: ...
     def complete(self, response: Any) -> None:
-        """Sets the response and calls the callback. Only the runtime calls it: machines use `ShardContext.answer`.
+        """Sets the response and calls the callback. Only the runtime calls it: machines use `ShardContext.respond`.
 
         An exception of the callback is logged, so that the other responses of the round are completed.
         """

@@ -19,15 +19,15 @@ cdef class EncodedRecords:
 cdef class PipelineCore:
     cdef public dict _participants      # participants with staged records, as an ordered set
     cdef public list _answers           # (pending, response) in the order in which they are completed
-    cdef public list _background_answers  # (pending, response) of the background commit; None if there is none
+    cdef public list _background_responses  # (pending, response) of the background commit; None if there is none
     cdef public bint allows_background_commit  # whether this round may be written while the next one is decided
     cdef public object _on_dirty
     cdef public int changing            # changes of memory that have begun and not ended
     cdef public bint settling           # a round has left `_participants` and is neither durable nor failed
 
     cpdef enlist(self, participant)
-    cpdef answer_later(self, Pending pending, response)
-    cpdef answer_after_background(self, Pending pending, response)
+    cpdef respond_after_commit(self, Pending pending, response)
+    cpdef respond_after_background(self, Pending pending, response)
 
 
 cdef class ShardCore:

@@ -26,7 +26,7 @@ class PipelineCore:
 
     _participants: dict[Any, None]
     _answers: list[tuple[Pending, Any]]
-    _background_answers: list[tuple[Pending, Any]] | None
+    _background_responses: list[tuple[Pending, Any]] | None
     allows_background_commit: bool
     """True if every participant of the round allows writing it while the next one is decided."""
     changing: int
@@ -64,10 +64,10 @@ class PipelineCore:
         If this raises, nothing changed.
         """
 
-    def answer_later(self, pending: Pending, response: Any) -> None:
+    def respond_after_commit(self, pending: Pending, response: Any) -> None:
         """Completes `pending` with `response` once the current round is durable, in the order of these calls."""
 
-    def answer_after_background(self, pending: Pending, response: Any) -> None:
+    def respond_after_background(self, pending: Pending, response: Any) -> None:
         """Completes `pending` with `response` once the background commit is durable."""
 
     def _take_round(self) -> tuple[dict[Any, None], list[tuple[Pending, Any]]]:
@@ -109,7 +109,7 @@ class ShardCore:
     def run(self, api: Any, context: Any, request: Any) -> Any:
         """Decides one request. Returns the response, or a `Pending` if it is parked or must wait for the commit."""
 
-    def answer(self, pending: Pending, response: Any) -> None:
+    def respond(self, pending: Pending, response: Any) -> None:
         """Completes a parked request after the commit of everything decided up to the end of this decision."""
 
     def write(self, outcome: Outcome) -> Any:

@@ -61,7 +61,7 @@ cdef class PipelineCore:
 
     @property
     def committing(self) -> bool:
-        return self._background_answers is not None
+        return self._background_responses is not None
 
     @property
     def has_uncommitted(self) -> bool:
@@ -85,11 +85,11 @@ cdef class PipelineCore:
             if not allows_background_commit:
                 self.allows_background_commit = False
 
-    cpdef answer_later(self, Pending pending, response):
+    cpdef respond_after_commit(self, Pending pending, response):
         self._answers.append((pending, response))
 
-    cpdef answer_after_background(self, Pending pending, response):
-        self._background_answers.append((pending, response))
+    cpdef respond_after_background(self, Pending pending, response):
+        self._background_responses.append((pending, response))
 
     def _take_round(self):
         # Everything is allocated before anything changes: a round is taken completely or not at all.
@@ -114,7 +114,7 @@ cdef class PipelineCore:
                 shard = <ShardCore>participant
                 shard.dirty = False
                 shard.committing = True
-        self._background_answers = answers
+        self._background_responses = answers
 
     def _seal(self):
         cdef dict participants = self._participants
@@ -194,15 +194,15 @@ cdef class ShardCore:
         cdef Pending pending
         if self.dirty:
             pending = pending_of(api, context, request)
-            self._pipeline.answer_later(pending, response)
+            self._pipeline.respond_after_commit(pending, response)
             return pending
         if self.committing:
             pending = pending_of(api, context, request)
-            self._pipeline.answer_after_background(pending, response)
+            self._pipeline.respond_after_background(pending, response)
             return pending
         return response
 
-    def answer(self, Pending pending not None, response):
+    def respond(self, Pending pending not None, response):
         self._outbox.append((pending, response))
         self._parked.pop(pending, None)     # last: a request is always in `_outbox` or `_parked`
 

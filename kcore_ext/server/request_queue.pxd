@@ -30,6 +30,8 @@ cdef class ApiEntry:
     cdef object _shorten
     cdef readonly Py_ssize_t limit_bytes    # largest frame
     cdef readonly object note           # receives the size of each long frame; None disables accounting
+    cdef readonly Py_ssize_t max_request_bytes
+    cdef readonly Py_ssize_t max_request_elements
     cdef CachedFrame* _sent             # by response; NULL unless the API caches responses
 
     cpdef int header_version(self, int version) except -1
@@ -86,6 +88,7 @@ cdef class RequestQueue:
     cdef const unsigned char* _start(self)
     cdef bint _is_late(self, int64_t* until_ns) except -1
     cdef bint _next(self) except -1
+    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,

@@ -45,7 +45,7 @@ class Owner(Protocol):
         """
         ...
 
-    def cannot_answer(self, failed: ResponseSlot, error: Exception) -> None:
+    def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
         """Handles a completed response that cannot be encoded."""
         ...
 
@@ -61,6 +61,8 @@ class ApiEntry:
         limit_bytes: the largest response in bytes, including its length field.
         note: receives the size of every encoded response of more than 16 KiB; raises `MessageTooLargeError` if not
             enough memory is left. None disables accounting.
+        max_request_bytes: the largest request; a longer one is refused as soon as its API key has arrived.
+        max_request_elements: the largest number of array elements and tagged fields in a request.
 
     Attributes:
         api: the API.
@@ -88,6 +90,8 @@ class ApiEntry:
     walk: Callable[[Any, dict[int, int]], None] | None
     limit_bytes: int
     note: Callable[[int], None] | None
+    max_request_bytes: int
+    max_request_elements: int
 
     def __init__(
         self,
@@ -99,7 +103,16 @@ class ApiEntry:
         shorten: Callable[[Any], bool],
         limit_bytes: int = ...,
         note: Callable[[int], None] | None = None,
+        max_request_bytes: int = ...,
+        max_request_elements: int = ...,
     ) -> None: ...
+    def decode(self, frame: bytes, version: int, position: int) -> Any:
+        """Decodes the request at `position` of a frame without its length.
+
+        Raises:
+            TooManyElementsError: the request has more than `max_request_elements` elements.
+            DecodeError: the bytes are no such request.
+        """
     def header_version(self, version: int) -> int:
         """Returns the version of the response header. Raises IndexError for a version that is not served."""
 
@@ -190,7 +203,7 @@ class RequestQueue:
         """
     def request(self, frame: bytes) -> None:
         """Serves one frame, bypassing the gate."""
-    def answer(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
+    def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """Sends an immediate response, or queues it behind the responses in front of it."""
     def defer(self, answer: ResponseSlot, *, parked: bool = False) -> None:
         """Reserves the place of a later response. Reserving the last place again changes nothing."""

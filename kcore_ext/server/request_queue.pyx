@@ -25,10 +25,10 @@ from libc.string cimport memcpy
 
 from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
 
-from kcore_ext.util.byte_order cimport read_int32
+from kcore_ext.util.byte_order cimport read_int16, read_int32
 from kcore_ext.codec.frames cimport RequestHead, encode_response_frame, read_request_header
 from kcore_ext.codec.plan cimport Plan, schema_of
-from kcore_ext.codec.read cimport read_message
+from kcore_ext.codec.read cimport UNLIMITED, read_message
 from kcore_ext.runtime.outcome cimport Pending
 
 cdef extern from "Python.h":
@@ -54,6 +54,8 @@ cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
 
 cdef enum:
     LENGTH_BYTES = 4
+    KEY_BYTES = 2
+    CHECKED_BYTES = 65_536      # frames of more bytes are compared with the limit of their API
     CORRELATION_ID_AT = 4       # in a frame without its length, after key and version
     BODY_AT = 8
     MAX_KNOWN = 32              # requests that a queue caches ...
@@ -70,7 +72,7 @@ cdef class ApiEntry:
 
     def __init__(
         self, api, *, int min_version, int max_version, header_versions, shorten, Py_ssize_t limit_bytes=LONGEST_FRAME,
-        note=None,
+        note=None, Py_ssize_t max_request_bytes=LONGEST_FRAME, Py_ssize_t max_request_elements=UNLIMITED,
     ):
         self.api = api
         self.fast = api.fast
@@ -87,6 +89,8 @@ cdef class ApiEntry:
         self._shorten = shorten
         self.limit_bytes = limit_bytes
         self.note = note
+        self.max_request_bytes = max_request_bytes
+        self.max_request_elements = max_request_elements
         if self.caches_responses and self._sent is NULL:
             self._sent = <CachedFrame*>PyMem_Calloc(MAX_SENT, sizeof(CachedFrame))
             if self._sent is NULL:
@@ -107,7 +111,12 @@ cdef class ApiEntry:
 
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position):
         cdef Plan* plan = self._schema.plan(version, version >= self._schema.flexible_since)
-        return read_message(plan, frame, size, position)
+        return read_message(plan, frame, size, position, self.max_request_elements)
+
+    def decode(self, bytes frame not None, int version, Py_ssize_t position):
+        return self._decode(
+            <const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position
+        )
 
     cdef bytes frame_of(self, object response, int version, int correlation_id):
         """Encodes a response and counts its errors."""
@@ -193,7 +202,7 @@ cdef class ResponseSlot:
                 frame = route.frame_of(response, self._version, self._correlation_id)
         except Exception as error:
             if self._queue._owner is not None:
-                self._queue._owner.cannot_answer(self, error)
+                self._queue._owner.response_failed(self, error)
         else:
             return self.complete(frame)
 
@@ -333,6 +342,8 @@ cdef class RequestQueue:
         size = read_int32(start)
         if size < 0 or size > self._max_frame_bytes:
             raise self._frame_error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
+        if size > CHECKED_BYTES and left >= LENGTH_BYTES + KEY_BYTES:
+            self._check_size(start + LENGTH_BYTES, size)
         if left < LENGTH_BYTES + size:
             return False
         if left == LENGTH_BYTES + size:
@@ -346,6 +357,23 @@ cdef class RequestQueue:
         else:
             self._request(start, size)
         return True
+
+    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size) except -1:
+        """Refuses a frame that is too long for its API, before the rest of it is received."""
+        cdef int api_key = read_int16(frame)
+        cdef ApiEntry route = None
+        if 0 <= api_key < len(self._routes):
+            route = self._routes[api_key]
+        if route is None:
+            route = self._owner.route(api_key)
+        if route is None:
+            raise self._frame_error(f"a frame of {size} bytes with API key {api_key}, which is not served")
+        if size > route.max_request_bytes:
+            raise self._frame_error(
+                f"a request of {size} bytes with API key {api_key}; {route.max_request_bytes} are accepted "
+                "(kcore.max.request.bytes)"
+            )
+        return 0
 
     def request(self, bytes frame not None):
         self._request(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
@@ -452,7 +480,7 @@ cdef class RequestQueue:
 
     # ---- responses
 
-    def answer(self, ApiEntry route not None, int version, int correlation_id, response):
+    def respond(self, ApiEntry route not None, int version, int correlation_id, response):
         self._ready(route, version, correlation_id, route.frame_of(response, version, correlation_id))
 
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:

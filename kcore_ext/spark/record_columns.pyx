@@ -15,7 +15,7 @@ from kcore_ext.codec.plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID,
     Op, Plan, Schema, schema_of,
 )
-from kcore_ext.codec.read cimport Reader, read_uvarint
+from kcore_ext.codec.read cimport UNLIMITED, Reader, read_uvarint
 from kcore_ext.spark.column_store cimport (
     Bytes, Column, ColumnNode, Input, discard, field_column, finish, finish_all, is_ascii, make_room, pad, scalar_column, put_default,
     put_int32, put_text, reserve, struct_column, truncate,
@@ -344,6 +344,7 @@ cdef int _read(Route* route, const unsigned char* at, Py_ssize_t size) except -1
     reader.end = at + size
     reader.reason = NULL
     reader.found = -1
+    reader.elements_left = UNLIMITED
     if _put_struct(route, &reader) == 0:
         return True
     if reader.found == EXHAUSTED:

@@ -300,6 +300,7 @@ cpdef add(
 ):
     cdef bint ongoing
     cdef dict partitions = None
+    cdef dict grown = None      # topic -> its partitions as a set, for topics that had partitions: one copy for each
     cdef object present, topic, index
     cdef Transaction made
     if transaction is None:
@@ -313,12 +314,24 @@ cpdef add(
         return PRODUCER_FENCED
     ongoing = transaction.status == ONGOING
     for topic, index in places:
+        if grown is not None and topic in grown:
+            (<set>grown[topic]).add(index)
+            continue
         present = (transaction.partitions if partitions is None else partitions).get(topic, NOTHING)
         if index not in present:
             if partitions is None:
                 partitions = dict(transaction.partitions)
+            if present:
+                if grown is None:
+                    grown = {}
+                grown[topic] = set(present)
+                (<set>grown[topic]).add(index)
+                continue
             # Not `frozenset((index,))`: the code that Cython 3.3.1 generates for it crashes if there is no memory.
-            partitions[topic] = present | {index} if present else PyFrozenSet_New((index,))
+            partitions[topic] = PyFrozenSet_New((index,))
+    if grown is not None:
+        for topic, present in grown.items():
+            partitions[topic] = PyFrozenSet_New(present)
     if ongoing and partitions is None:
         return NONE_CODE
     made = Transaction.__new__(Transaction)

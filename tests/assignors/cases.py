@@ -1,9 +1,8 @@
-"""Kafka 4.3.1's own results, read into the types of kcore.assignors.
+"""Results recorded from Apache Kafka 4.3.1, converted to the types of kcore.assignors.
 
 `assignor-vectors.json` holds hand-picked cases, `assignor-cases.json.gz` generated groups that change over rounds
-(each round's result is what the members own in the next). Both were made by running Kafka's classes. `exact` cases do
-not depend on the order of a hash table; for the others `expect` is Kafka's result with sorted orders, which is what
-kcore follows.
+(each round's result is the owned partitions of the next). Both were made by running Kafka's classes. `exact` cases do
+not depend on the order of a hash table; for the others `expect` is Kafka's result with sorted orders, as in kcore.
 """
 
 import base64
@@ -32,7 +31,7 @@ Plain = dict[str, dict[str, tuple[int, ...]]]
 
 
 def vectors() -> list[dict[str, Any]]:
-    """The hand-picked cases of Kafka 4.3; those of 4.0 (whose uniform assignor moved needlessly) are left out."""
+    """Returns the hand-picked cases of Kafka 4.3; omits those of 4.0, whose uniform assignor moved needlessly."""
     found: list[dict[str, Any]] = json.loads((DATA / "assignor-vectors.json").read_text())
     return [case for case in found if case.get("version") != "4.0"]
 
@@ -55,7 +54,7 @@ def grouped(pairs: Iterable[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
 
 
 def plain(assignment: GroupAssignment, names: Mapping[bytes, str] | None = None) -> Plain:
-    """An assignment as dicts, by topic name."""
+    """Converts an assignment to dicts, by topic name."""
     return {
         member: {names[t] if names else t: numbers for t, numbers in rows.items()}  # type: ignore[index,misc]
         for member, rows in assignment.to_dict().items()
@@ -63,7 +62,7 @@ def plain(assignment: GroupAssignment, names: Mapping[bytes, str] | None = None)
 
 
 def member(assignor: str, entry: Mapping[str, Any], owned: Mapping[Any, tuple[int, ...]]) -> Member:
-    """A member with what it owns in the place where this assignor looks for it."""
+    """Makes a member with its owned partitions in the field that this assignor reads."""
     generation = entry.get("generation")
     known = -1 if generation is None else generation
     data = StickyAssignorUserData(owned, known).encode() if assignor == "sticky" and generation is not None else None
@@ -79,7 +78,7 @@ def member(assignor: str, entry: Mapping[str, Any], owned: Mapping[Any, tuple[in
 
 
 def round_input(case: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[list[Member], Topics]:
-    """Members and topics of one recorded round."""
+    """Makes members and topics of one recorded round."""
     assignor = case["assignor"]
     ids: dict[str, bytes] = {name: topic_id(text) for name, text in case.get("topic_ids", {}).items()}
     server = assignor in SERVER_SIDE
@@ -110,7 +109,7 @@ def run_round(case: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[Plain, 
 
 
 def streams_input(part: Mapping[str, Any]) -> tuple[list[StreamsMember], dict[str, Subtopology]]:
-    """Members and subtopologies of one recorded round of a streams group."""
+    """Makes members and subtopologies of one recorded round of a streams group."""
     members = [
         StreamsMember(
             m["id"],

@@ -11,7 +11,7 @@ RACKS = ("r0", "r1", "r2")
 def groups(
     draw: st.DrawFn, *, equal: bool | None = None, racks: bool = True, owned: bool = True, static: bool = True
 ) -> tuple[list[Member], Topics]:
-    """Up to twelve members and forty partitions; claims may conflict, be stale, or name what does not exist."""
+    """Draws up to twelve members and forty partitions; claims may conflict, be stale, or name missing partitions."""
     names = [f"t{i}" for i in range(draw(st.integers(1, 5)))]
     counts = {name: draw(st.integers(0, 8)) for name in names}
     with_racks = racks and draw(st.booleans())
@@ -45,7 +45,7 @@ def groups(
 
 
 def settled(members: list[Member], known: Topics) -> list[Member]:
-    """The same members with claims that cannot conflict: every partition is claimed once, by a subscriber."""
+    """Returns the same members with claims that cannot conflict: a subscriber claims every partition, once."""
     taken: set[tuple[str, int]] = set()
     result = []
     for member in sorted(members, key=lambda m: m.member_id):

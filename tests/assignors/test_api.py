@@ -1,4 +1,4 @@
-"""The typed face: value objects, names, assignors of one's own, user data."""
+"""The typed API: value objects, names, user-defined assignors, user data."""
 
 import copy
 import gc
@@ -35,7 +35,7 @@ Rows = dict[str, dict[str, list[int]]]
 
 
 class FirstTakesAll:
-    """An assignor of one's own: one class."""
+    """A user-defined assignor."""
 
     name = "first-takes-all"
 
@@ -82,7 +82,7 @@ def test_every_assignor_is_found_by_kafkas_name() -> None:
     assert all(COOPERATIVE not in get(name).protocols for name in ("range", "roundrobin", "sticky", "kcore.balanced"))
 
 
-def test_an_assignor_of_ones_own_is_one_class_and_one_line_of_configuration() -> None:
+def test_a_user_defined_assignor_is_one_class_and_one_line_of_configuration() -> None:
     found = load_all("uniform, range,tests.assignors.test_api:FirstTakesAll", "consumer")
     assert list(found) == ["uniform", "range", "first-takes-all"]
     members = [Member("y", ["t"]), Member("x", ["t", "gone"])]
@@ -95,7 +95,7 @@ def test_an_assignor_of_ones_own_is_one_class_and_one_line_of_configuration() ->
     ("name", "message"),
     [("GivesToStrangers", "without subscribing"), ("GivesTwice", "two members")],
 )
-def test_an_invalid_result_of_ones_own_assignor_is_refused(name: str, message: str) -> None:
+def test_an_invalid_result_of_a_user_defined_assignor_is_refused(name: str, message: str) -> None:
     assignor = get(f"tests.assignors.test_api:{name}")
     with pytest.raises(PartitionAssignorError, match=message):
         assignor.assign([Member("a", ["t"]), Member("b", ["t"])], {"t": 2, "u": 1})
@@ -118,7 +118,7 @@ def test_a_wrong_name_is_a_configuration_error(setting: str) -> None:
         load_all([])
 
 
-def test_a_module_that_is_not_found_says_where_modules_are_looked_for() -> None:
+def test_the_error_for_a_missing_module_names_the_search_path() -> None:
     said = r"^assignor evenodd:EvenOdd: No module named 'evenodd'; is its folder in PYTHONPATH\?$"
     with pytest.raises(ConfigError, match=said):
         load_all("uniform,evenodd:EvenOdd", "consumer")
@@ -155,7 +155,7 @@ def test_values_are_immutable_and_compare_by_value() -> None:
 
 
 def test_members_that_keep_their_partitions_keep_their_row() -> None:
-    """One object from result to result, whether looked at one by one or as a whole; the rest is new."""
+    """The row is one object across results, with access one by one or as a whole; other rows are new."""
     uniform = get("uniform", "consumer")
     topics = Topics({"t": 4, "u": 2})
     members = [Member(m, ["t", "u"]) for m in "abc"]
@@ -175,7 +175,7 @@ def test_members_that_keep_their_partitions_keep_their_row() -> None:
     }
 
 
-def test_only_one_assignment_back_is_kept() -> None:
+def test_only_one_earlier_assignment_is_kept() -> None:
     uniform = get("uniform", "consumer")
     topics = Topics({"t": 4})
     last = uniform.assign([Member("m0", ["t"])], topics)
@@ -202,7 +202,7 @@ def test_values_survive_copying_and_pickling() -> None:
 
 
 def test_topics_keep_kafkas_orders() -> None:
-    """Names by UTF-16 code units, ids as Uuid.compareTo (signed halves); wrong input is refused."""
+    """Names sort by UTF-16 code units, ids by Uuid.compareTo (signed halves); invalid keys are refused."""
     assert tuple(Topics({"\U0001f600": 1, "\uffff": 1, "a": 1})) == ("a", "\U0001f600", "\uffff")
     high, low = b"\x80" + bytes(15), b"\x01" + bytes(15)
     assert tuple(Topics({low: 1, high: 1})) == (high, low)
@@ -223,7 +223,7 @@ def test_members_are_ordered_as_java_orders_strings(ids: list[str]) -> None:
 
 @given(st.lists(st.text("ab\0", max_size=30), unique=True))
 def test_ids_with_long_common_parts_are_ordered(ids: list[str]) -> None:
-    """Ids that agree in more than the eight bytes that are compared first."""
+    """The ids agree in more than the eight bytes that are compared first."""
     assert [ids[i] for i in id_order(ids)] == sorted(ids)
 
 
@@ -240,8 +240,8 @@ def test_two_members_with_one_id_are_refused() -> None:
     ("owned", "found"),
     [({"t": ["x"]}, "'str'"), ({"t": 5}, "'int'"), ({"t": None}, "'NoneType'"), ({"t": [0.5]}, "'float'")],
 )
-def test_what_is_no_partition_is_refused_by_member_and_topic(owned: Any, found: str) -> None:
-    """Wherever ownership comes from: the subscription, user data, the target so far."""
+def test_an_invalid_partition_is_refused_with_member_and_topic(owned: Any, found: str) -> None:
+    """Ownership may come from the subscription, user data, or the previous target."""
     where = f"^member 'm': topic 't': no partition numbers: {found}"
     for name, kind in (("uniform", "consumer"), ("simple", "share"), ("cooperative-sticky", "classic")):
         with pytest.raises(ValueError, match=where):
@@ -268,13 +268,15 @@ def test_what_is_no_partition_is_refused_by_member_and_topic(owned: Any, found: 
         ({"user_data": "x"}, TypeError, "user_data"),
     ],
 )
-def test_a_member_of_wrong_parts_is_refused_by_name(arguments: Any, error: type[Exception], message: str) -> None:
+def test_the_error_for_a_member_with_invalid_fields_names_the_field(
+    arguments: Any, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=rf"^member 'm': .*{message}"):
         Member("m", **arguments)
 
 
 @pytest.mark.parametrize("count", [-1, 2**31 - 1, 2**31, 2**70, 0.5, "3", None])
-def test_a_count_that_is_none_is_refused_by_topic(count: Any) -> None:
+def test_the_error_for_an_invalid_count_names_the_topic(count: Any) -> None:
     with pytest.raises(ValueError, match=r"^topic 't': "):
         Topics({"t": count})
     with pytest.raises(ValueError, match=r"^topic 'u': "):
@@ -282,7 +284,7 @@ def test_a_count_that_is_none_is_refused_by_topic(count: Any) -> None:
 
 
 @pytest.mark.parametrize("replicas", [-1, 2**31 - 1, 2**40])
-def test_a_number_of_standbys_that_cannot_be_is_refused(replicas: int) -> None:
+def test_an_invalid_number_of_standbys_is_refused(replicas: int) -> None:
     for count in (1, 4):
         with pytest.raises(ValueError, match="num_standby_replicas"):
             get("sticky", "streams").assign(
@@ -290,7 +292,7 @@ def test_a_number_of_standbys_that_cannot_be_is_refused(replicas: int) -> None:
             )
 
 
-def test_no_members_no_topics() -> None:
+def test_a_group_without_members_and_topics_is_empty() -> None:
     for kind in ("classic", "consumer", "share"):
         for name in names(kind):
             assert get(name, kind).assign([], {"t": 2}) == {}
@@ -306,8 +308,8 @@ def test_an_unknown_topic_id_is_an_error_and_an_unknown_name_is_not() -> None:
         assert assignor.assign([Member("m", ["gone"])], {"t": 1}) == {"m": {}}
 
 
-def test_a_static_member_that_comes_back_brings_its_target() -> None:
-    """A member that `previous` does not have counts with what it owns."""
+def test_a_static_member_that_returns_brings_its_target() -> None:
+    """A member missing from `previous` counts with its owned partitions."""
     uniform = get("uniform", "consumer")
     topics = Topics({"t": 4})
     before = uniform.assign([Member("a", ["t"], instance_id="i"), Member("b", ["t"])], topics)
@@ -315,7 +317,7 @@ def test_a_static_member_that_comes_back_brings_its_target() -> None:
     assert (after["c"], after["b"]) == (before["a"], before["b"])
 
 
-def test_share_groups_get_initialised_partitions_only() -> None:
+def test_only_initialised_share_partitions_are_assigned() -> None:
     assignment = get("simple", "share").assign([Member("m", ["t"])], {"t": 4}, assignable={"t": [1, 3, 9]})
     assert assignment == {"m": {"t": (1, 3)}}
 
@@ -335,7 +337,7 @@ def test_streams_need_a_process() -> None:
     st.dictionaries(st.text(max_size=5), st.lists(st.integers(0, 2**31 - 1), max_size=4), max_size=4),
     st.integers(-1, 2**31 - 1),
 )
-def test_user_data_is_read_as_it_was_written(owned: dict[str, list[int]], generation_id: int) -> None:
+def test_user_data_round_trips(owned: dict[str, list[int]], generation_id: int) -> None:
     data = StickyAssignorUserData({t: tuple(p) for t, p in owned.items()}, generation_id)
     assert StickyAssignorUserData.decode(data.encode()) == data
     assert StickyAssignorUserData.decode(data.encode(version=0)) == StickyAssignorUserData(data.owned)
@@ -345,8 +347,8 @@ def test_user_data_is_read_as_it_was_written(owned: dict[str, list[int]], genera
     st.binary(max_size=40)
     | st.builds(lambda d, n: d[:n], st.just(StickyAssignorUserData({"t": (0, 1)}, 3).encode()), st.integers(0, 30))
 )
-def test_any_user_data_is_read_alike_by_both_readers(data: bytes) -> None:
-    """The compiled reader and the plain one agree on every input; what cannot be read owns nothing."""
+def test_both_readers_agree_on_any_user_data(data: bytes) -> None:
+    """The compiled reader and the pure Python one agree on every input; invalid user data owns no partitions."""
     raw = [Member("a", ["t"], user_data=data), Member("b", ["t"])]
     decoded = [Member("a", ["t"], user_data=StickyAssignorUserData.decode(data)), Member("b", ["t"])]
     assert get("sticky").assign(raw, {"t": 3}) == get("sticky").assign(decoded, {"t": 3})
@@ -369,7 +371,7 @@ def test_the_newer_generation_wins_a_conflict() -> None:
     assert get("cooperative-sticky").assign(members, {"t": 2}) == {"a": {"t": (1,)}, "b": {"t": (0,)}}
 
 
-def test_measures() -> None:
+def test_measures_of_an_assignment() -> None:
     topics = Topics({"t": 4}, racks={"t": [["a"], ["b"], ["a"], ["b"]]})
     members = [Member("m", ["t"], rack_id="a"), Member("n", ["t"], rack_id="b")]
     assignment = assignment_of({"m": {"t": [0, 1, 2]}, "n": {"t": [3]}}, topics)

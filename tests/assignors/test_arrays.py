@@ -1,4 +1,4 @@
-"""The array face gives what the typed face gives, and says what is wrong with its input."""
+"""The array API gives the same results as the typed API, and its errors describe invalid input."""
 
 from operator import itemgetter
 from typing import Any
@@ -15,7 +15,7 @@ from tests.assignors.groups import groups, settled
 
 
 def group_of(members: list[Member], topics: Topics) -> arrays.Group:
-    """The same group as arrays; members must come sorted and subscribe to known topics only."""
+    """Converts a group to arrays; members must be sorted and subscribe to known topics only."""
     position = {topic: i for i, topic in enumerate(topics)}
     kinds: dict[tuple[int, ...], int] = {}
     kind_of = [kinds.setdefault(tuple(sorted(position[t] for t in m.topics)), len(kinds)) for m in members]
@@ -39,7 +39,7 @@ def group_of(members: list[Member], topics: Topics) -> arrays.Group:
 
 
 def owners(assignment: GroupAssignment, topics: Topics) -> list[int]:
-    """Owner of every partition of all topics, by position of the member."""
+    """Returns the owner of every partition of all topics, by position of the member."""
     start, total = {}, 0
     for topic in topics:
         start[topic] = total
@@ -54,8 +54,8 @@ def owners(assignment: GroupAssignment, topics: Topics) -> list[int]:
 
 @settings(max_examples=150, deadline=None)
 @given(groups())
-def test_arrays_equal_values(group: tuple[list[Member], Topics]) -> None:
-    """Every assignor, with racks, static members and earlier owners."""
+def test_arrays_give_the_results_of_value_objects(group: tuple[list[Member], Topics]) -> None:
+    """Runs every assignor with racks, static members and earlier owners."""
     topics = group[1]
     members = [
         Member(
@@ -95,7 +95,7 @@ def test_arrays_equal_values(group: tuple[list[Member], Topics]) -> None:
 def streams_arrays(
     members: list[StreamsMember], parts: dict[str, Subtopology], replicas: int
 ) -> tuple[dict[str, set[tuple[str, int]]], dict[str, set[tuple[str, int]]]]:
-    """Runs the array face on what the typed face takes; active and standby tasks of every member."""
+    """Runs the array API on the input of the typed API; returns active and standby tasks of every member."""
     members = sorted(members, key=lambda m: m.member_id)
     names = sorted(parts)
     tasks = [(name, number) for name in names for number in range(parts[name].partitions)]
@@ -112,7 +112,7 @@ def streams_arrays(
         first.append(len(rows))
     got, (standby_first, standby) = arrays.streams_sticky(
         arrays.Group([parts[name].partitions for name in names], len(members)),
-        # Numbers with gaps: their order is all that counts.
+        # Numbers with gaps: only their order counts.
         [3 * processes.index(m.process_id) for m in members],
         [parts[name].stateful for name in names],
         num_standby_replicas=replicas,
@@ -141,10 +141,10 @@ def tasks_of(assignment: GroupAssignment) -> dict[str, set[tuple[str, int]]]:
     joined=st.lists(st.integers(0, 5), max_size=3),
     replicas=st.integers(0, 3),
 )
-def test_streams_arrays_equal_values(
+def test_streams_arrays_give_the_results_of_value_objects(
     processes: list[int], parts: dict[str, Subtopology], joined: list[int], replicas: int
 ) -> None:
-    """From scratch, and after members joined and the first one left."""
+    """Runs from scratch, and after members joined and the first one left."""
     assignor = StickyTaskAssignor()
     members = [StreamsMember(f"m{i}", f"p{process}") for i, process in enumerate(processes)]
     got = assignor.assign(members, parts, num_standby_replicas=replicas)
@@ -183,13 +183,13 @@ def test_streams_arrays_give_kafkas_result(case: dict[str, Any]) -> None:
         (1, {"process_of": [0], "stateful": [1], "standby": ([0, 1], [2])}, "rows"),
     ],
 )
-def test_wrong_arrays_of_streams_groups_are_refused(members: int, arguments: Any, message: str) -> None:
+def test_invalid_arrays_of_streams_groups_are_refused(members: int, arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         arrays.streams_sticky(arrays.Group([2], members), **arguments)
 
 
-def test_a_million_partitions_without_a_million_objects() -> None:
-    """10,000 members and 1,000,000 partitions: even, complete, and one join moves only what the new member gets."""
+def test_a_million_partitions_need_no_million_objects() -> None:
+    """Assigns 1,000,000 partitions to 10,000 members evenly; a join moves only the new member's share."""
     group = arrays.Group(np.full(100, 10_000, np.int32), 9_999)
     grown = arrays.Group(np.full(100, 10_000, np.int32), 10_000)
     for face in (arrays.uniform_, arrays.sticky):
@@ -221,12 +221,12 @@ def test_unsubscribed_topics_have_no_owner() -> None:
         ({"topic_partitions": [1], "members": 1, "member_racks": [0], "partition_racks": ([0], [])}, "rack_first"),
     ],
 )
-def test_wrong_shapes_are_refused(arguments: dict[str, object], message: str) -> None:
+def test_invalid_shapes_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         arrays.Group(**arguments)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("previous", [[0], [0, 2], [0, -2]])
-def test_a_previous_owner_that_is_no_member_is_refused(previous: list[int]) -> None:
+def test_a_previous_owner_outside_the_group_is_refused(previous: list[int]) -> None:
     with pytest.raises(ValueError, match="previous"):
         arrays.uniform_(arrays.Group([2], 2), np.array(previous, np.int32))

@@ -16,7 +16,7 @@ Score = tuple[int, int, int]
 
 @st.composite
 def small_groups(draw: st.DrawFn) -> tuple[list[Member], Topics]:
-    """Groups that can be solved by trying everything: at most four members and six partitions."""
+    """Draws groups that can be solved exhaustively: at most four members and six partitions."""
     names = ["t0", "t1", "t2"][: draw(st.integers(1, 3))]
     counts = {name: draw(st.integers(0, 6 // len(names))) for name in names}
     racks = {name: [draw(st.sets(st.sampled_from(RACKS))) for _ in range(counts[name])] for name in names}
@@ -34,7 +34,7 @@ def small_groups(draw: st.DrawFn) -> tuple[list[Member], Topics]:
 
 
 def score(members: list[Member], topics: Topics, owners: dict[tuple[str, int], int]) -> Score:
-    """(sum of squared loads, partitions that leave an owner who may keep them, minus rack matches)."""
+    """Returns (sum of squared loads, partitions that leave an owner who may keep them, minus rack matches)."""
     loads = [0] * len(members)
     moves = matches = 0
     for (topic, number), owner in owners.items():
@@ -60,7 +60,7 @@ def best_score(members: list[Member], topics: Topics) -> Score:
 @settings(max_examples=300, deadline=None)
 @given(small_groups())
 def test_no_assignment_is_better(group: tuple[list[Member], Topics]) -> None:
-    """The exact optimum of a solver that tries everything, in all three criteria at once."""
+    """Compares all three criteria with the optimum of an exhaustive search."""
     members, topics = group
     assignment = get("kcore.balanced").assign(members, topics)
     validate(assignment, members)
@@ -77,7 +77,7 @@ def test_no_assignment_is_better(group: tuple[list[Member], Topics]) -> None:
     ids=lambda c: c["name"],
 )
 def test_balance_and_moves_are_the_recorded_optimum(case: dict[str, Any]) -> None:
-    """On every recorded round the counts and the number of moves are those that an independent solver found."""
+    """Compares counts and number of moves on every recorded round with an independent solver."""
     for part in case["rounds"]:
         if "best_counts" not in part["measures"]:
             continue
@@ -104,8 +104,8 @@ def test_balance_and_moves_are_the_recorded_optimum(case: dict[str, Any]) -> Non
             )
 
 
-def test_racks_are_matched_when_nothing_else_decides() -> None:
-    """Three members on three racks, replicas on one rack each: every partition is read from its own rack."""
+def test_racks_are_matched_if_balance_and_moves_allow() -> None:
+    """With three members on three racks and one replica per partition, every member reads from its own rack."""
     topics = Topics({"t": 6}, racks={"t": [["a"], ["b"], ["c"], ["a"], ["b"], ["c"]]})
     members = [Member(f"m{rack}", ["t"], rack_id=rack) for rack in "cab"]
     assignment = get("kcore.balanced").assign(members, topics)
@@ -113,14 +113,14 @@ def test_racks_are_matched_when_nothing_else_decides() -> None:
 
 
 def test_nothing_moves_for_a_rack_alone() -> None:
-    """Moves come before rack matches: a balanced assignment stays."""
+    """Moves rank before rack matches: a balanced assignment stays."""
     topics = Topics({"t": 2}, racks={"t": [["a"], ["b"]]})
     members = [Member("m0", ["t"], rack_id="a", owned={"t": [1]}), Member("m1", ["t"], rack_id="b", owned={"t": [0]})]
     assert get("kcore.balanced").assign(members, topics) == {"m0": {"t": (1,)}, "m1": {"t": (0,)}}
 
 
 def test_a_chain_of_moves_reaches_the_optimum() -> None:
-    """No single move helps, but moving along a chain of subscriptions does (Kafka's sticky stops short of it)."""
+    """No single move helps, but a chain of moves along subscriptions does (Kafka's sticky does not find it)."""
     members = [
         Member("a", ["t0"], owned={"t0": [0, 1]}),
         Member("b", ["t0", "t1"], owned={"t1": [0]}),

@@ -21,7 +21,7 @@ def vector_input(vector: dict[str, Any]) -> tuple[list[Member], Topics, dict[byt
     for member_id, entry in vector["members"].items():
         owned = {t: tuple(p) for t, p in entry["owned"].items()}
         if server:
-            # Topics are named by id: one that does not exist is then an error, as in Kafka's spec of a group.
+            # Topics have ids: a missing one is then an error, as in Kafka's spec of a group.
             entry = {**entry, "topics": [ids[t] for t in entry["topics"]]}  # noqa: PLW2901
             owned = {ids[t]: p for t, p in owned.items()}
         members.append(cases.member(assignor, {"id": member_id, "instance": entry["instance_id"], **entry}, owned))
@@ -32,7 +32,10 @@ def vector_input(vector: dict[str, Any]) -> tuple[list[Member], Topics, dict[byt
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda v: v["name"])
 def test_hand_picked_case_gives_kafkas_result(vector: dict[str, Any]) -> None:
-    """Exact cases exactly; the others as Kafka with sorted orders; where Kafka never ends, valid and balanced."""
+    """Compares exact cases exactly and others with Kafka's result for sorted orders. If Kafka loops forever, the result
+    must
+    be valid and balanced.
+    """
     members, topics, names = vector_input(vector)
     group_type, name = cases.GROUP_TYPES[vector["assignor"]]
     assignor = get(name, group_type)  # type: ignore[arg-type]
@@ -58,7 +61,7 @@ def test_hand_picked_case_gives_kafkas_result(vector: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["assignor"] != "streams-sticky"], ids=lambda c: c["name"])
 def test_recorded_rounds_give_kafkas_result(case: dict[str, Any]) -> None:
-    """All rounds of a changing group; rounds in which Kafka's result is itself invalid ask for a valid one."""
+    """Compares all rounds of a changing group. If Kafka's result is itself invalid, kcore's must be valid."""
     for part in case["rounds"]:
         got, members, topics, assignment = cases.run_round(case, part)
         expected = {m["id"]: cases.grouped(part["expect"].get(m["id"], [])) for m in part["members"]}
@@ -89,7 +92,7 @@ def test_recorded_rounds_of_streams_groups_give_kafkas_result(case: dict[str, An
     "case", [c for c in CASES if c["assignor"] in ("server-uniform", "share-simple")], ids=lambda c: c["name"]
 )
 def test_previous_target_and_owned_partitions_are_the_same_input(case: dict[str, Any]) -> None:
-    """A server-side assignor gives one result whether the target so far comes as `previous` or with the members."""
+    """A server-side assignor gives the same result for `previous` and for the members' owned partitions."""
     group_type, name = cases.GROUP_TYPES[case["assignor"]]
     assignor = get(name, group_type)  # type: ignore[arg-type]
     before = None
@@ -105,8 +108,8 @@ def test_previous_target_and_owned_partitions_are_the_same_input(case: dict[str,
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c["assignor"] != "streams-sticky"][::7], ids=lambda c: c["name"])
-def test_measures_agree_with_the_recorded_ones(case: dict[str, Any]) -> None:
-    """`measure` counts balance, moves, rack matches and sharing as the recording did."""
+def test_measures_equal_the_recorded_ones(case: dict[str, Any]) -> None:
+    """Compares balance, moves, rack matches and sharing with the recording."""
     for part in case["rounds"]:
         if "faults" in part or part.get("target"):
             continue

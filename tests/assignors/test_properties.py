@@ -1,4 +1,4 @@
-"""What must hold for any group: validity, balance, stickiness, convergence, independence from order."""
+"""Properties of assignments of any group: validity, balance, stickiness, convergence, independence from order."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ Group = tuple[list[Member], Topics]
 
 
 def with_user_data(members: list[Member]) -> list[Member]:
-    """The members as the eager sticky assignor sees them: what they own is in their user data."""
+    """Returns the members as the eager sticky assignor sees them: with owned partitions in their user data."""
     return [
         Member(
             m.member_id,
@@ -57,8 +57,8 @@ def wanted_partitions(group: Group) -> int:
 @pytest.mark.parametrize(("kind", "name"), EXCLUSIVE)
 @settings(max_examples=50, deadline=None)
 @given(group=groups())
-def test_every_partition_once_and_only_to_subscribers(kind: str, name: str, group: Group) -> None:
-    """All members are present; a partition is assigned or withheld, never both, never to a stranger."""
+def test_every_partition_goes_once_and_only_to_subscribers(kind: str, name: str, group: Group) -> None:
+    """All members are present; each partition is either assigned to a subscriber or withheld."""
     assignment = assign(kind, name, group)
     validate(assignment, group[0])
     assert set(assignment) == {m.member_id for m in group[0]}
@@ -125,7 +125,9 @@ def test_a_second_run_moves_nothing(name: str, group: Group) -> None:
 @settings(max_examples=50, deadline=None)
 @given(group=groups(equal=True, racks=False))
 def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None:
-    """What is withheld in the first round is given in the second; no round gives away what somebody still holds."""
+    """The second round assigns the partitions withheld in the first; no round assigns a partition that another
+    member owns.
+    """
     members, topics = settled(group[0], group[1]), group[1]
     target = assign("classic", "sticky", (members, topics))
     first = assign("classic", "cooperative-sticky", (members, topics))
@@ -148,7 +150,7 @@ def test_cooperative_rounds_reach_the_sticky_target_in_two(group: Group) -> None
 @settings(max_examples=60, deadline=None)
 @given(group=groups(owned=False))
 def test_unequal_sticky_cannot_be_improved_by_one_move(group: Group) -> None:
-    """A member two partitions ahead has none that the other could have (Kafka's own oracle for KIP-54)."""
+    """A member two partitions ahead has none that the other could own (Kafka's own oracle for KIP-54)."""
     members, _topics = group
     assignment = assign("classic", "sticky", group)
     sizes = assignment.sizes()
@@ -160,7 +162,7 @@ def test_unequal_sticky_cannot_be_improved_by_one_move(group: Group) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(group=groups(equal=True))
-def test_share_partitions_have_readers_and_members_their_share(group: Group) -> None:
+def test_share_partitions_have_readers_and_members_have_their_share(group: Group) -> None:
     """Every partition has between one and ceil(members / partitions) readers (KIP-932)."""
     members, _topics = group
     assignment = assign("share", "simple", group)
@@ -176,7 +178,7 @@ def test_share_partitions_have_readers_and_members_their_share(group: Group) -> 
 @settings(max_examples=60, deadline=None)
 @given(group=groups(equal=True, racks=False), data=st.data())
 def test_changed_members_are_those_whose_partitions_differ(group: Group, data: st.DataObject) -> None:
-    """The members that KIP-848 writes a record for, also when topics or members come and go."""
+    """KIP-848 writes a record for these members, also when topics or members come and go."""
     members, topics = group
     before = assign("consumer", "uniform", group)
     grown = Topics({t: topics[t] + data.draw(st.integers(0, 2)) for t in topics if data.draw(st.booleans())})
@@ -189,14 +191,14 @@ def test_changed_members_are_those_whose_partitions_differ(group: Group, data: s
 
 @settings(max_examples=60, deadline=None)
 @given(group=groups())
-def test_an_assignment_survives_the_way_through_plain_dicts(group: Group) -> None:
+def test_an_assignment_round_trips_through_dicts(group: Group) -> None:
     assignment = assign("consumer", "uniform", group)
     assert assignment_of(assignment.to_dict(), group[1]) == assignment
     assert {m: a.size for m, a in assignment.items()} == assignment.sizes()
 
 
 def test_every_process_gives_the_same_result() -> None:
-    """Hash randomisation has no say: processes with different seeds print the same assignments."""
+    """Hash randomisation has no influence: processes with different seeds print the same assignments."""
     program = (
         "from kcore.assignors import *\n"
         "topics = Topics({f't{i}': 7 + i for i in range(9)}, racks={f't{i}': [[f'r{p % 3}'] for p in range(7 + i)]"

@@ -120,7 +120,7 @@ class BrokerContext:
             slices=self.slices,
             now=self.now,
         )
-        self.control = ControlPlane(self.shard, self.topics, self.config, self.cluster, self.new_id)
+        self.control = ControlPlane(self.shard, self.topics, self.config, self.cluster, self.new_id, self.now)
         self.partitions = Partitions(self.engine, self.pipeline, self.slices, self.control.topic_configs.effective)
         self.topics.listen(self.partitions)
         self.heard = Heard()

@@ -1,4 +1,4 @@
-"""The command in this process, and a folder and a server for it to look at."""
+"""Fixtures that run the command in this process, on a folder and on a server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SETTINGS = {**QUICK, "offsets.topic.num.partitions": "3"}
 
 
 class Ran(NamedTuple):
-    """What a run of the command left."""
+    """The result of a run of the command."""
 
     status: int
     out: str
@@ -27,13 +27,13 @@ class Ran(NamedTuple):
 
     @property
     def rows(self) -> list[Any]:
-        """Its output as JSON, an object a line."""
+        """The output as JSON, one object per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """`run("groups", "list", folder)`."""
+    """Returns a function that runs the command: `run("groups", "list", folder)`."""
 
     def run(*arguments: Any) -> Ran:
         try:
@@ -47,7 +47,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
 
 
 def populate(target: Target) -> str:
-    """A topic with records, a group with offsets and one with a member, whose id it returns."""
+    """Creates a topic with records, a group with offsets and one with a member; returns the member's id."""
     make_topic(target, "lines", 2)
     target.send(produce("lines", batch([b"one", b"two", b"three"])), 9)
     target.send(commit("simple", {("lines", 0): 2, ("lines", 1): 0}, metadata="note"), 9)
@@ -55,7 +55,7 @@ def populate(target: Target) -> str:
 
 
 class Place(NamedTuple):
-    """What a verb looks at, as arguments of the command."""
+    """The target of a verb, as arguments of the command."""
 
     arguments: list[str]
     member: str
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 @pytest.fixture(scope="session", params=["folder", "server"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    """The same state in a folder that nobody has open, and in a running server."""
+    """Yields the same state in a closed folder and in a running server."""
     folder = tmp_path_factory.mktemp("cli") / "data"
     if request.param == "folder":
         with kcore.open(folder, config=SETTINGS) as engine:

@@ -1,4 +1,4 @@
-"""The command as a person uses it: arguments in, exit status and text out."""
+"""Runs the command on given arguments; returns exit status and text."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def kcore() -> Iterator[Terminal]:
         yield Terminal(live)
 
 
-def test_everything_from_the_beginning(kcore: Terminal) -> None:
+def test_reading_everything_from_the_beginning(kcore: Terminal) -> None:
     said = kcore("consume", "--topic", "t")
     assert (said.status, sorted(said.lines)) == (0, ["a", "b", "c", "d"])
     assert [line for line in said.lines if line != "d"] == ["a", "b", "c"], "a partition's order is kept"
@@ -45,11 +45,11 @@ def test_everything_from_the_beginning(kcore: Terminal) -> None:
         ("2023-11-14T22:13:21", []),
     ],
 )
-def test_where_to_begin(kcore: Terminal, start: str, expected: list[str]) -> None:
+def test_the_start_offset_can_be_chosen(kcore: Terminal, start: str, expected: list[str]) -> None:
     assert kcore("consume", "--topic", "t", "--partition", "0", "--from", start).lines == expected
 
 
-def test_json_says_everything_of_a_record(kcore: Terminal) -> None:
+def test_json_contains_all_fields_of_a_record(kcore: Terminal) -> None:
     builder = BatchBuilder(1_000, base_timestamp_ms=1_700_000_000_000)
     builder.append(1_700_000_000_000, b"k\xc3\xa9", b"\xff\x00", [("h", b"v"), ("n", None)])
     builder.append(1_700_000_000_001, None, None)
@@ -66,8 +66,8 @@ def test_json_says_everything_of_a_record(kcore: Terminal) -> None:
     ]  # fmt: skip
 
 
-def test_a_group_goes_on_where_it_stopped(kcore: Terminal) -> None:
-    """What was printed is committed, to the record; the member leaves, and the next one need not wait for it."""
+def test_a_group_resumes_at_its_committed_offsets(kcore: Terminal) -> None:
+    """Each printed record is committed; the member leaves, so the next one need not wait for its session."""
     first = kcore("consume", "--topic", "t", "--group", "g", "--max", "2").lines
     second = kcore("consume", "--topic", "t", "--group", "g").lines
     assert sorted(first + second) == ["a", "b", "c", "d"]
@@ -79,7 +79,7 @@ def test_a_group_goes_on_where_it_stopped(kcore: Terminal) -> None:
     assert (group["group"], group["state"]) == ("g", "Empty")
 
 
-def test_what_a_reader_of_a_batch_did_not_print_is_not_committed(kcore: Terminal) -> None:
+def test_records_that_were_not_printed_are_not_committed(kcore: Terminal) -> None:
     with kcore.live.connect() as client:
         make_topic(client, "u")
         client.send(produce("u", batch([b"1", b"2", b"3"])), 9)
@@ -90,7 +90,7 @@ def test_what_a_reader_of_a_batch_did_not_print_is_not_committed(kcore: Terminal
 
 
 def test_members_share_the_partitions(kcore: Terminal) -> None:
-    """Two members of a group: each its own partitions, and all of them again when the other has left."""
+    """Each of two members has its own partitions; when one leaves, the other has all."""
     import threading
 
     bootstrap = f"127.0.0.1:{kcore.live.port}"
@@ -119,7 +119,7 @@ def test_members_share_the_partitions(kcore: Terminal) -> None:
 
 
 def following(kcore: Terminal, *arguments: str) -> subprocess.Popen[str]:
-    """A process that prints what is in a topic, and then what comes."""
+    """Starts a process that prints the records of a topic and then waits for more."""
     command = [sys.executable, "-m", "kcore", "consume", "--bootstrap", f"127.0.0.1:{kcore.live.port}"]
     return subprocess.Popen(
         [*command, "--topic", "t", *arguments, "--follow"],
@@ -130,8 +130,8 @@ def following(kcore: Terminal, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_following_prints_what_comes(kcore: Terminal) -> None:
-    """A process that waits for more, and prints it at once, until it is stopped."""
+def test_following_prints_new_records(kcore: Terminal) -> None:
+    """The process prints new records at once, until it is stopped."""
     with following(kcore, "--partition", "1") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "d\n"
@@ -146,7 +146,7 @@ def test_following_prints_what_comes(kcore: Terminal) -> None:
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_member_that_is_stopped_commits_and_leaves(kcore: Terminal, number: signal.Signals, status: int) -> None:
-    """It is in the middle of a fetch then, on the connection over which it would leave."""
+    """The signal interrupts a fetch on the connection that the member uses for leaving."""
     with following(kcore, "--group", "g") as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -159,7 +159,7 @@ def test_a_member_that_is_stopped_commits_and_leaves(kcore: Terminal, number: si
     assert (group["group"], group["state"]) == ("g", "Empty")
 
 
-def test_refusals_say_why(kcore: Terminal) -> None:
+def test_refusals_state_the_cause(kcore: Terminal) -> None:
     assert kcore("consume", "--topic", "nowhere") == (1, "", "kcore: topic 'nowhere': not there\n")
     assert kcore("consume", "--topic", "t", "--partition", "7") == (1, "", "kcore: topic 't': no partition 7\n")
     assert "valid: earliest" in kcore("consume", "--topic", "t", "--from", "soon").err
@@ -168,8 +168,8 @@ def test_refusals_say_why(kcore: Terminal) -> None:
     assert said == (0, "", ""), "behind the end is nothing yet"
 
 
-def test_what_transactions_took_back_is_not_printed() -> None:
-    """Aborted records stay out; committed ones and plain ones are there."""
+def test_aborted_records_are_not_printed() -> None:
+    """Committed records and those without a transaction are printed."""
     from kcore.cli.consume import read_records
     from kcore.protocol.messages.fetch import AbortedTransaction, PartitionData
     from kcore_ext.batch import build_control_batch, stamp

@@ -1,4 +1,4 @@
-"""`kcore groups describe` of consumer groups: epochs, targets against what members have, and what they wait for."""
+"""`kcore groups describe` of consumer groups: epochs, targets, present assignments, and the causes of delays."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def join(engine: Any, member_id: str, **more: Any) -> Any:
     return engine.send(ConsumerGroupHeartbeatRequest(group_id="modern", member_id=member_id, **fields))
 
 
-def test_a_group_in_the_middle_of_a_rebalance_says_who_waits_for_whom(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """The member that must give up says what, the one that waits says for what and whose it still is."""
+def test_a_group_in_the_middle_of_a_rebalance_shows_who_waits_for_whom(run: Callable[..., Ran], tmp_path: Path) -> None:
+    """The member that must revoke partitions lists them; the one that waits lists them with their owner."""
     folder = tmp_path / "data"
     with kcore.open(folder, config=NO_INTERVAL) as engine:
         make_topic(engine, "lines", 2)
@@ -45,8 +45,8 @@ def test_a_group_in_the_middle_of_a_rebalance_says_who_waits_for_whom(run: Calla
     ]
 
 
-def test_a_group_without_its_newest_target_says_so(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """Within the assignment interval (KIP-1263) members have what the last target says, and wait for the next one."""
+def test_a_group_without_its_newest_target_shows_that(run: Callable[..., Ran], tmp_path: Path) -> None:
+    """Within the assignment interval (KIP-1263) members have the last target, and wait for the next one."""
     folder = tmp_path / "data"
     with kcore.open(folder, config={**SETTINGS, "group.consumer.assignment.interval.ms": "15000"}) as engine:
         make_topic(engine, "lines", 2)
@@ -61,7 +61,7 @@ def test_a_group_without_its_newest_target_says_so(run: Callable[..., Ran], tmp_
 
 
 def test_an_empty_consumer_group_has_a_row(run: Callable[..., Ran], tmp_path: Path) -> None:
-    """Its epochs, and no member."""
+    """The row has its epochs and no member."""
     folder = tmp_path / "data"
     with kcore.open(folder, config=NO_INTERVAL) as engine:
         make_topic(engine, "lines", 2)

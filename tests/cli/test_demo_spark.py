@@ -1,4 +1,4 @@
-"""`kcore demo --spark`: its script, and what it says when something is missing; `make demo-spark` runs the whole."""
+"""`kcore demo --spark`: its script and its errors; `make demo-spark` runs the whole demonstration."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kcore.spark.jobs.session import check_java
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_seed_gives_the_same_script(seed: int) -> None:
-    """Acts come by time, within the time, in groups that exist; there is a crash and a storm in each script."""
+    """Events are in order of time, within the duration, in existing groups; each script has a crash and a storm."""
     acts = script(seed, 20.0)
     assert acts == script(seed, 20.0)
     assert [act.at_s for act in acts] == sorted(act.at_s for act in acts)
@@ -28,7 +28,7 @@ def test_the_same_seed_gives_the_same_script(seed: int) -> None:
     assert late == ["join", "leave"] * 3
 
 
-def test_without_java_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_java_the_error_states_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(KcoreError, match=r"version 17 or newer.*apt-get install"):
         check_java()
@@ -36,7 +36,7 @@ def test_without_java_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.mark.parametrize("package", ["pyarrow", "pyspark"])
 @pytest.mark.parametrize("more", [["rebuild", "events", "--out", "state"], ["--help"]])
-def test_without_the_extra_jobs_say_so(package: str, more: list[str]) -> None:
+def test_without_the_extra_the_error_names_it(package: str, more: list[str]) -> None:
     code = f"import sys; sys.modules['{package}'] = None; from kcore.cli import main; sys.exit(main())"
     done = subprocess.run([sys.executable, "-c", code, "spark", *more], capture_output=True, text=True, check=False)
     if package == "pyspark" and more == ["--help"]:
@@ -47,7 +47,7 @@ def test_without_the_extra_jobs_say_so(package: str, more: list[str]) -> None:
     assert done.stderr.count("\n") == 1
 
 
-def test_the_text_of_the_demonstration_is_there_wherever_it_is_started(
+def test_the_text_of_the_demonstration_is_found_from_any_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -62,6 +62,6 @@ def test_the_text_of_the_demonstration_is_there_wherever_it_is_started(
         own_readme()
 
 
-def test_no_time_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_duration_of_zero_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--spark", "--seconds", "0"]) == 1
     assert "--seconds 0.0: expected more than 0" in capsys.readouterr().err

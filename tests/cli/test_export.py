@@ -1,4 +1,4 @@
-"""`kcore export`: of a folder and of a running server, once or as long as it runs, and `verify` of what came out."""
+"""`kcore export` of a folder and of a running server, once or continuously, and `verify` of the result."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ Run = Callable[..., Ran]
 
 
 def exported(folder: Path) -> dict[tuple[str, int], list[EventRow]]:
-    """What an export or a data folder holds; partitions without a row are left out."""
+    """Returns the rows of an export or a data folder, without empty partitions."""
     with open_source(folder) as source:
         rows = {part[:2]: list(source.rows(part)) for part in source.parts()}
     return {place: of for place, of in rows.items() if of}
 
 
 def test_a_running_server_and_its_folder_give_the_same(run: Run, tmp_path: Path) -> None:
-    """Over TCP while it runs, and from the folder once it is stopped, for internal topics and for others."""
+    """Exports over TCP while the server runs, and from the folder afterwards; internal topics and others."""
     with ServerProcess(tmp_path / "data", SETTINGS) as server:
         with Connection.to(server.bootstrap) as connection:
             populate(connection)
@@ -55,7 +55,7 @@ def test_a_running_server_and_its_folder_give_the_same(run: Run, tmp_path: Path)
         assert (checked.status, checked.out) == (0, "whole\n")
 
 
-def test_ranges_are_kept_to_and_what_is_there_is_not_exported_again(run: Run, place: Place, tmp_path: Path) -> None:
+def test_ranges_are_exported_and_existing_rows_are_not_exported_again(run: Run, place: Place, tmp_path: Path) -> None:
     arguments = ("export", *place.arguments, "--out", tmp_path / "out", "--topic", "lines")
     assert run(*arguments, "--from", 1, "--to", 2).out == "1 rows in 1 files\n"
     assert run(*arguments, "--from", 1).out == "1 rows in 1 files\n"
@@ -83,7 +83,7 @@ def test_ranges_are_kept_to_and_what_is_there_is_not_exported_again(run: Run, pl
         (("verify", "DATA"), "DATA: the manifest cannot be read: "),
     ],
 )  # fmt: skip
-def test_wrong_use_is_told(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_arguments_are_refused(run: Run, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
     with kcore.open(tmp_path / "DATA", config=SETTINGS) as engine:
         populate(engine)
     if "PARQUET" in arguments:
@@ -94,7 +94,7 @@ def test_wrong_use_is_told(run: Run, tmp_path: Path, arguments: tuple[str, ...],
     assert len(ran.err.splitlines()) == 1
 
 
-def test_verify_tells_what_is_wrong(run: Run, place: Place, tmp_path: Path) -> None:
+def test_verify_reports_damage(run: Run, place: Place, tmp_path: Path) -> None:
     run("export", *place.arguments, "--out", tmp_path, "--topic", "lines")
     (path,) = tmp_path.glob("topic=lines/*/*")
     path.write_bytes(path.read_bytes()[:-4])
@@ -104,8 +104,8 @@ def test_verify_tells_what_is_wrong(run: Run, place: Place, tmp_path: Path) -> N
     assert (checked.status, checked.out) == (1, f"{name}: has {size} bytes, not {size + 4}\n1 findings\n")
 
 
-def test_damage_is_told_and_the_rest_exported(run: Run, tmp_path: Path) -> None:
-    """A log folder with a half-written batch: status 1, a line for what is lost, and a whole export of the rest."""
+def test_damage_is_reported_and_the_rest_is_exported(run: Run, tmp_path: Path) -> None:
+    """A folder with a half-written batch gives status 1, a line for each loss, and a whole export of the rest."""
     from tests.spark.test_batches import batch_of
 
     folder = tmp_path / "logs" / "orders-0"
@@ -123,8 +123,8 @@ def test_damage_is_told_and_the_rest_exported(run: Run, tmp_path: Path) -> None:
     assert (checked.status, checked.out) == (1, f"{told}\n1 findings\n")
 
 
-def test_a_server_is_followed_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    """Also over a server that was killed and came back: every row once, in files that are whole."""
+def test_a_server_is_followed_until_the_export_is_stopped(tmp_path: Path) -> None:
+    """The server is killed and restarted meanwhile: every row is exported once, in whole files."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""Names that clients choose cannot steer the terminal of whoever looks at them, whatever verb shows them."""
+"""Names chosen by clients cannot control the terminal of a user of any verb."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Run = Callable[..., Ran]
 
 
 def is_harmless(text: str) -> bool:
-    """Lines of printable characters."""
+    """Returns True if the text has only lines of printable characters."""
     return all(letter.isprintable() or letter == "\n" for letter in text)
 
 
@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         member = new_member(engine, group, **names)
         generation = engine.send(join(group, member, **names, metadata=NASTY.encode())).generation_id
         assert engine.send(sync(group, member, generation, {member: b"all"}, **names)).error_code == 0
-        engine.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[NASTY]))  # makes the transactions' topic
+        engine.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[NASTY]))  # creates the internal topic
         assert engine.send(InitProducerIdRequest(transactional_id=NASTY, transaction_timeout_ms=60_000)).error_code == 0
         one = ScramCredentialUpsertion(
             name=NASTY, mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
@@ -93,15 +93,15 @@ def test_errors_are_harmless(verb: list[str], folder: Path, run: Run) -> None:
 
 
 class Screen(io.StringIO):
-    """A terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
 
 
 @pytest.mark.parametrize(("stream", "shown"), [(Screen, clean(NASTY + "\t", keep="\n\t")), (io.StringIO, NASTY + "\t")])
-def test_records_are_escaped_on_a_terminal_and_nowhere_else(stream: type[io.StringIO], shown: str) -> None:
-    """Line ends and tabs stay: they are part of many texts and do no harm. A pipe gets the records themselves."""
+def test_records_are_escaped_on_a_terminal_only(stream: type[io.StringIO], shown: str) -> None:
+    """Line ends and tabs stay: they are part of many texts and harmless. A pipe gets the unchanged records."""
     with LiveServer() as live:
         with live.connect() as client:
             make_topic(client, "t")
@@ -113,7 +113,7 @@ def test_records_are_escaped_on_a_terminal_and_nowhere_else(stream: type[io.Stri
 
 
 def test_log_lines_are_harmless() -> None:
-    """The message, its fields, and the text of an exception in a traceback."""
+    """Checks the message, its fields, and the text of an exception in a traceback."""
     formatter = process_logging.TextFormatter()
     try:
         raise ValueError(NASTY)
@@ -136,6 +136,6 @@ def test_log_lines_are_harmless() -> None:
         ("\x9b", r"\x9b"), ("\u202e", r"\u202e"), ("\U000e0001", r"\U000e0001"), ("\ud800", r"\ud800"),
     ],
 )  # fmt: skip
-def test_clean(text: str, shown: str) -> None:
+def test_cleaned_text(text: str, shown: str) -> None:
     assert clean(text) == shown
     assert clean(shown) == shown

@@ -1,4 +1,4 @@
-"""`kcore log copy`: a copy of a folder while a server writes into it, and of one at rest."""
+"""`kcore log copy`: a copy of a folder while a server writes to it, and of one without a server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ACKNOWLEDGED_BEFORE = 60
 
 
 class Writer(threading.Thread):
-    """A client that writes numbers to a partition of its own, and commits each as an offset of its group."""
+    """A client that writes numbers to its own partition, and commits each as an offset of its group."""
 
     def __init__(self, bootstrap: str, partition: int, stop: threading.Event) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Writer(threading.Thread):
                     done = connection.send(commit(f"group-{self.partition}", offsets), 9)
                     assert done.topics[0].partitions[0].error_code == 0
                     self.acknowledged = number + 1
-        except BaseException as error:  # the test looks at it
+        except BaseException as error:  # the test checks it
             self.error = error
 
 
@@ -83,7 +83,7 @@ def test_a_copy_under_load_holds_a_prefix_with_everything_acknowledged_before(ru
             for partition in range(WRITERS):
                 values = read_all(engine, "numbers", partition)
                 assert values == [(n, b"%d" % n) for n in range(len(values))]
-                # One write of each writer may be on its way when the counts are read.
+                # One write of each writer may be in flight when the counts are read.
                 assert before[partition] <= len(values) <= after[partition] + 1
                 offset = committed(engine, f"group-{partition}")[("numbers", partition)]
                 assert before[partition] <= offset <= len(values), "the commit came behind the record"
@@ -113,7 +113,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_an_empty_destination_is_taken_and_another_one_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_only_an_empty_destination_is_accepted(run: Run, folder: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
     assert run("log", "copy", folder, copy).status == 0
@@ -134,7 +134,9 @@ def test_a_damaged_page_is_an_error_and_leaves_no_copy(run: Run, folder: Path, t
     assert not (tmp_path / "copy").exists()
 
 
-def test_without_room_there_is_no_copy(run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_disk_space_there_is_no_copy(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Disk:
         f_bavail = 1
         f_frsize = 4096
@@ -145,6 +147,6 @@ def test_without_room_there_is_no_copy(run: Run, folder: Path, tmp_path: Path, m
     assert not (tmp_path / "copy").exists()
 
 
-def test_a_folder_that_is_not_there_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(run: Run, tmp_path: Path) -> None:
     ran = run("log", "copy", tmp_path / "nothing", tmp_path / "copy")
     assert (ran.status, "no kcore data folder" in ran.err) == (1, True)

@@ -1,4 +1,4 @@
-"""`kcore log repair`: each kind of damage, what it says is lost, and that the folder serves again."""
+"""`kcore log repair`: each kind of damage, the reported losses, and a working folder afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,22 @@ import pytest
 import kcore
 from kcore.broker.metadata.names import METADATA_TOPIC_ID
 from kcore.log import DataFolderError, LmdbLogEngine, PartitionKey, PartitionLog, verify_folder
-from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, LOG_KEY, META_DB, PARTITION_PREFIX, SNAP_DB, SNAP_KEY, U32, U64
+from kcore.log.lmdb_layout import (
+    DROPPED_PREFIX,
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    JOURNAL_DB,
+    LOG_DB,
+    LOG_KEY,
+    META_DB,
+    NEXT_NUMBER_KEY,
+    NODE_EPOCH_KEY,
+    PARTITION_PREFIX,
+    SNAP_DB,
+    SNAP_KEY,
+    U32,
+    U64,
+)
 from kcore.protocol.records import CONSUMER_OFFSETS
 from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
 from tests.cli.conftest import populate
@@ -38,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def repair(run: Run, folder: Path, *options: str) -> list[dict[str, Any]]:
-    """The losses of a repair, which leaves a folder without findings and keeps the damaged file."""
+    """Runs a repair, which must leave a folder without findings and keep the damaged file; returns the losses."""
     damaged = (folder / "data.mdb").read_bytes()
     ran = run("log", "repair", folder, "--yes", "--format", "json", *options)
     assert ran.status == 0, ran.err
@@ -52,7 +67,7 @@ def repair(run: Run, folder: Path, *options: str) -> list[dict[str, Any]]:
 
 
 def served(folder: Path) -> tuple[list[tuple[int, str]], dict[tuple[str, int], int]]:
-    """The topic's values and the group's offsets, from a server on the folder."""
+    """Returns the topic's values and the group's offsets, read from a server on the folder."""
     with kcore.open(folder, config=SETTINGS, create=False) as engine:
         return served_values(engine, "lines"), committed(engine, "simple")
 
@@ -69,7 +84,7 @@ def edit(folder: Path, database: bytes, *changes: tuple[bytes, bytes | None]) ->
 
 
 def flip(folder: Path, number: int, *bases: int) -> None:
-    """Flip a bit of stored batches, and of their copies on older pages."""
+    """Flips a bit of stored batches and of their copies on older pages."""
     data = bytearray((folder / "data.mdb").read_bytes())
     with lmdb.open(str(folder), max_dbs=8, readonly=True) as env, env.begin() as txn:
         db = env.open_db(LOG_DB, txn=txn, create=False)
@@ -117,7 +132,7 @@ def test_a_gap_keeps_its_offsets(run: Run, folder: Path) -> None:
 def test_a_damaged_last_batch_keeps_the_end(run: Run, folder: Path) -> None:
     number = change(folder, "lines", append_ten)
     before = raw(folder, number, 12, bytes(80))
-    for _ in range(4):  # LMDB reuses the pages of the sound copies
+    for _ in range(4):  # LMDB reuses the pages of the valid copies
         raw(folder, number, 12, before[:-3] + bytes([before[-3] ^ 1]) + before[-2:])
     with pytest.raises(DataFolderError, match=r"the last batch: CRC .*; `kcore log repair` keeps what can be read"):
         LmdbLogEngine(folder)
@@ -129,8 +144,8 @@ def test_a_damaged_last_batch_keeps_the_end(run: Run, folder: Path) -> None:
         assert (answer.error_code, answer.base_offset) == (0, 13)
 
 
-def test_refused_openings_and_verify_leave_what_a_repair_needs(run: Run, folder: Path) -> None:
-    """LMDB keeps older copies of a damaged page until a commit reuses them, so a refused opening must not commit."""
+def test_refused_opens_and_verify_preserve_the_pages_for_a_repair(run: Run, folder: Path) -> None:
+    """LMDB keeps older copies of a damaged page until a commit reuses them, so a refused open must not commit."""
     number = change(folder, "lines", append_ten)
     before = raw(folder, number, 12, bytes(80))
     raw(folder, number, 12, before[:-3] + bytes([before[-3] ^ 1]) + before[-2:])
@@ -206,7 +221,57 @@ def test_a_journal_with_an_unknown_number_is_refused(run: Run, folder: Path) -> 
     assert (loss["loss"], loss["detail"], loss["records"]) == ("orphan", "batches of unknown partition number 901", 1)
 
 
-def test_a_damaged_journal_gives_what_is_whole(run: Run, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (FORMAT_KEY, None),
+        (FORMAT_KEY, b""),
+        (FORMAT_KEY, b"\x03"),
+        (FORMAT_KEY, bytes(4)),
+        (FORMAT_KEY, b"\x40\0\0\x03"),
+        (NODE_EPOCH_KEY, None),
+        (NODE_EPOCH_KEY, b"\0\0\0\1"),
+        (NEXT_NUMBER_KEY, None),
+        (NEXT_NUMBER_KEY, b"\0\0\0"),
+        (NEXT_NUMBER_KEY, bytes(4)),
+        (DROPPED_PREFIX + b"\0\1", b""),
+        (DROPPED_PREFIX + bytes(5), b""),
+    ],
+)
+def test_damaged_versions_and_counters_are_replaced(run: Run, folder: Path, key: bytes, value: bytes | None) -> None:
+    edit(folder, META_DB, (key, value))
+    with pytest.raises(DataFolderError):
+        LmdbLogEngine(folder)
+    assert repair(run, folder) == []
+    assert served(folder) == (VALUES, OFFSETS)
+
+
+def test_a_folder_of_a_newer_version_is_not_repaired(run: Run, folder: Path) -> None:
+    edit(folder, META_DB, (FORMAT_KEY, U32.pack(FORMAT_VERSION + 1)))
+    ran = run("log", "repair", folder, "--yes")
+    assert (ran.status, "a newer format version than this version of kcore knows" in ran.err) == (1, True)
+
+
+@pytest.mark.parametrize("database", [LOG_DB, META_DB, SNAP_DB])
+def test_a_missing_database_is_made_again(run: Run, folder: Path, database: bytes) -> None:
+    before = served(folder)
+    with lmdb.open(str(folder), max_dbs=8) as env:
+        db = env.open_db(database)
+        with env.begin(write=True) as txn:
+            txn.drop(db)
+    with pytest.raises(DataFolderError, match="not kcore's"):
+        LmdbLogEngine(folder)
+    losses = repair(run, folder)
+    assert [loss["detail"] for loss in losses if loss["loss"] == "page"] == (
+        [] if database == SNAP_DB else [f"database {database.decode()} is missing"]
+    )
+    if database == SNAP_DB:
+        assert (losses, served(folder)) == ([], before)
+    else:
+        LmdbLogEngine(folder).close()
+
+
+def test_the_whole_part_of_a_damaged_journal_is_recovered(run: Run, folder: Path) -> None:
     engine = LmdbLogEngine(folder)
     log = engine.get(PartitionKey(topic_id(engine, "lines"), 0))
     assert log is not None
@@ -229,7 +294,7 @@ def test_a_damaged_journal_gives_what_is_whole(run: Run, folder: Path) -> None:
     assert served(folder) == ([*VALUES, (3, b"v3".hex())], OFFSETS)
 
 
-def test_topics_come_back_when_their_metadata_is_lost(run: Run, folder: Path) -> None:
+def test_topics_are_restored_when_their_metadata_is_lost(run: Run, folder: Path) -> None:
     engine = LmdbLogEngine(folder)
     log = engine.get(PartitionKey(METADATA_TOPIC_ID, 0))
     assert log is not None
@@ -245,7 +310,7 @@ def test_topics_come_back_when_their_metadata_is_lost(run: Run, folder: Path) ->
     assert served(folder) == (VALUES, OFFSETS)
 
 
-def test_producer_ids_are_not_given_out_twice_when_their_count_is_lost(run: Run, folder: Path) -> None:
+def test_producer_ids_are_not_allocated_twice_when_their_count_is_lost(run: Run, folder: Path) -> None:
     with kcore.open(folder, config=SETTINGS) as engine:
         used = engine.send(producer_id()).producer_id
         engine.send(produce("lines", batch([b"mine"], producer_id=used, epoch=0, sequence=0)), 9)
@@ -260,9 +325,9 @@ def test_producer_ids_are_not_given_out_twice_when_their_count_is_lost(run: Run,
         assert engine.send(producer_id()).producer_id > used
 
 
-def test_partition_metadata_that_is_lost_comes_back_from_older_pages(run: Run, folder: Path) -> None:
+def test_lost_partition_metadata_is_restored_from_older_pages(run: Run, folder: Path) -> None:
     for _ in range(3):
-        LmdbLogEngine(folder).close()  # each opening writes the page with the metadata to another place
+        LmdbLogEngine(folder).close()  # each open writes the metadata to another page
     data = (folder / "data.mdb").read_bytes()
     with lmdb.open(str(folder), max_dbs=8, readonly=True) as env, env.begin() as txn:
         db = env.open_db(META_DB, txn=txn, create=False)
@@ -281,7 +346,7 @@ def test_partition_metadata_that_is_lost_comes_back_from_older_pages(run: Run, f
     assert served(folder) == (VALUES, OFFSETS)
 
 
-def test_a_dry_run_changes_nothing_and_tells_the_same(run: Run, folder: Path) -> None:
+def test_a_dry_run_changes_nothing_and_reports_the_same(run: Run, folder: Path) -> None:
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     before = (folder / "data.mdb").read_bytes()
@@ -292,7 +357,7 @@ def test_a_dry_run_changes_nothing_and_tells_the_same(run: Run, folder: Path) ->
     assert repair(run, folder) == losses
 
 
-def test_text_says_what_is_lost_and_where_the_damaged_file_is(run: Run, folder: Path) -> None:
+def test_text_names_the_losses_and_the_damaged_file(run: Run, folder: Path) -> None:
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     copy = folder.parent / "kept"
@@ -304,7 +369,7 @@ def test_text_says_what_is_lost_and_where_the_damaged_file_is(run: Run, folder: 
     ]
 
 
-def test_a_repair_that_nobody_confirms_changes_nothing(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unconfirmed_repair_changes_nothing(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     before = (folder / "data.mdb").read_bytes()
@@ -314,7 +379,9 @@ def test_a_repair_that_nobody_confirms_changes_nothing(run: Run, folder: Path, m
     assert (folder / "data.mdb").read_bytes() == before
 
 
-def test_without_room_for_the_copy_nothing_is_begun(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_disk_space_for_the_copy_the_repair_does_not_start(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     before = (folder / "data.mdb").read_bytes()
@@ -330,7 +397,7 @@ def test_without_room_for_the_copy_nothing_is_begun(run: Run, folder: Path, monk
     assert (folder / "data.mdb").read_bytes() == before
 
 
-def test_a_copy_is_never_written_over(run: Run, folder: Path) -> None:
+def test_a_copy_is_never_overwritten(run: Run, folder: Path) -> None:
     number = change(folder, "lines", append_ten)
     raw(folder, number, 6, None)
     ran = run("log", "repair", folder, "--yes", "--copy-to", folder.parent)
@@ -381,6 +448,6 @@ def test_a_crash_leaves_the_old_state_or_the_repaired_one(run: Run, folder: Path
 
 @pytest.fixture(autouse=True)
 def _no_leftovers(folder: Path) -> Iterator[None]:
-    """No test leaves a staging folder behind."""
+    """Checks that no test leaves a staging folder behind."""
     yield
     assert not (folder / "data.mdb.repair").exists()

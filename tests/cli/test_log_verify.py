@@ -1,4 +1,4 @@
-"""`kcore log verify` and `kcore log compact`: what is found, how it is told, and what a sound folder says."""
+"""`kcore log verify` and `kcore log compact`: findings and their texts, and the output for a folder without damage."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def topic_id(engine: LmdbLogEngine, name: str) -> bytes:
 
 
 def change(folder: Path, topic: str, write: Callable[[PartitionLog], None]) -> int:
-    """Lets `write` change the log of a topic's partition 0; returns the number that LMDB knows it by."""
+    """Lets `write` change the log of a topic's partition 0; returns the partition's number in LMDB."""
     engine = LmdbLogEngine(folder)
     log = engine.get(PartitionKey(topic_id(engine, topic), 0))
     assert log is not None
@@ -63,7 +63,7 @@ def records(*pairs: tuple[bytes | None, bytes | None], **more: Any) -> bytearray
 
 
 def raw(folder: Path, number: int, base: int, data: bytes | None) -> bytes:
-    """Puts other bytes in the place of a batch, behind everybody's back; returns what was there."""
+    """Replaces the bytes of a batch directly in the storage; returns the old bytes."""
     with lmdb.open(str(folder), max_dbs=8, map_size=1 << 30) as env:
         db = env.open_db(LOG_DB)
         with env.begin(write=True) as txn:
@@ -77,7 +77,7 @@ def raw(folder: Path, number: int, base: int, data: bytes | None) -> bytes:
 
 
 def found(run: Run, folder: Path) -> list[tuple[str, int, str]]:
-    """The findings, and that the exit status goes with them."""
+    """Returns the findings; checks the exit status."""
     ran = run("log", "verify", folder, "--format", "json")
     assert ran.status == (1 if ran.rows else 0)
     return [(row["partition"], row["offset"], row["finding"]) for row in ran.rows]
@@ -89,7 +89,7 @@ def test_a_sound_folder_has_no_findings(run: Run, folder: Path) -> None:
     assert found(run, folder) == []
 
 
-def test_a_flipped_bit_is_told_with_topic_and_offset(run: Run, folder: Path) -> None:
+def test_a_flipped_bit_is_reported_with_topic_and_offset(run: Run, folder: Path) -> None:
     number = change(folder, "lines", lambda log: [log.append(records((b"k", b"v")), 5) for _ in range(4)] and None)
     before = raw(folder, number, 4, bytes(100))
     raw(folder, number, 4, before[:-1] + bytes([before[-1] ^ 1]))
@@ -118,7 +118,7 @@ def test_a_missing_batch_is_a_gap_unless_compaction_may_have_removed_it(run: Run
     assert [one for one in found(run, folder) if one[2] == "gap"] == []
 
 
-def test_a_key_that_stands_twice_below_the_mark_is_told(run: Run, folder: Path) -> None:
+def test_a_duplicate_key_below_the_compaction_point_is_reported(run: Run, folder: Path) -> None:
     change(folder, "lines", lambda log: [log.append(records((b"same", b"v")), 5) for _ in range(4)] and None)
     change(folder, "lines", lambda log: log.rewrite({}, 5))
     findings = found(run, folder)
@@ -127,7 +127,9 @@ def test_a_key_that_stands_twice_below_the_mark_is_told(run: Run, folder: Path) 
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_transaction_without_an_end_below_the_mark_is_told(run: Run, folder: Path, ended: bool) -> None:
+def test_a_transaction_without_an_end_below_the_compaction_point_is_reported(
+    run: Run, folder: Path, ended: bool
+) -> None:
     def write(log: PartitionLog) -> None:
         log.append(records((b"a", b"v"), transactional=True, producer_id=9, producer_epoch=0, base_sequence=0), 5)
         if ended:
@@ -142,14 +144,14 @@ def test_a_transaction_without_an_end_below_the_mark_is_told(run: Run, folder: P
     assert log is not None
     end = log.high_watermark
     first = end - (4 if ended else 3)
-    # Everything before it may be there more than once: it is taken away, so that only the transaction is left.
+    # Earlier records may be duplicates: remove them, so that only the transaction is left.
     log.rewrite({base: None for base, _ in log.batches() if base < first}, end - 1)
     engine.commit()
     engine.close()
     assert found(run, folder) == ([] if ended else [(f"{CONSUMER_OFFSETS}-0", first, "compaction")])
 
 
-def test_a_coordinators_record_that_cannot_be_read_is_told(run: Run, folder: Path) -> None:
+def test_an_unreadable_record_of_a_coordinator_is_reported(run: Run, folder: Path) -> None:
     offset = []
 
     def write(log: PartitionLog) -> None:
@@ -159,7 +161,7 @@ def test_a_coordinators_record_that_cannot_be_read_is_told(run: Run, folder: Pat
     assert found(run, folder) == [(f"{CONSUMER_OFFSETS}-0", offset[0], "record")]
 
 
-def test_damaged_metadata_leaves_the_other_logs_to_be_checked(run: Run, folder: Path) -> None:
+def test_logs_are_checked_despite_damaged_metadata(run: Run, folder: Path) -> None:
     engine = LmdbLogEngine(folder)
     log = engine.get(PartitionKey(METADATA_TOPIC_ID, 0))
     assert log is not None
@@ -170,7 +172,7 @@ def test_damaged_metadata_leaves_the_other_logs_to_be_checked(run: Run, folder: 
     assert found(run, folder) == [(f"{CLUSTER_METADATA}-0", 0, "crc")]
 
 
-def test_a_compacted_folder_is_sound_and_holds_the_same(run: Run, folder: Path) -> None:
+def test_a_compacted_folder_is_valid_and_has_the_same_state(run: Run, folder: Path) -> None:
     settings = {
         **SETTINGS,
         "kcore.snapshot.min.bytes": "1",
@@ -191,7 +193,7 @@ def test_a_compacted_folder_is_sound_and_holds_the_same(run: Run, folder: Path) 
     assert run("offsets", "list", folder).out == offsets
 
 
-def test_compact_gives_space_back_to_the_file_system(run: Run, folder: Path) -> None:
+def test_compact_returns_space_to_the_file_system(run: Run, folder: Path) -> None:
     change(folder, "lines", lambda log: [log.append(records((b"k", b"x" * 9_000)), 5) for _ in range(300)] and None)
     change(folder, "lines", lambda log: log.delete_before(log.high_watermark - 1))
     size = (folder / "data.mdb").stat().st_size
@@ -204,7 +206,7 @@ def test_compact_gives_space_back_to_the_file_system(run: Run, folder: Path) -> 
 
 
 @pytest.mark.parametrize("action", ["verify", "compact"])
-def test_a_folder_that_is_open_or_not_there_is_refused(run: Run, folder: Path, tmp_path: Path, action: str) -> None:
+def test_an_open_or_missing_folder_is_refused(run: Run, folder: Path, tmp_path: Path, action: str) -> None:
     with kcore.open(folder, config=SETTINGS):
         ran = run("log", action, folder)
         assert (ran.status, "in use by this process" in ran.err) == (1, True)

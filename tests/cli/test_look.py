@@ -1,4 +1,4 @@
-"""`kcore log`, `groups` and `offsets`: the same answers of a folder and of a running server."""
+"""`kcore log`, `groups` and `offsets` give the same output for a folder and for a running server."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def test_groups_are_listed_by_state(run: Run, place: Place) -> None:
     assert [row["group"] for row in both] == ["crew", "simple"]
 
 
-def test_a_state_that_there_is_not_is_wrong_use(run: Run, place: Place) -> None:
-    """Case does not matter, as in Kafka; a name that nobody has is told with those that there are."""
+def test_an_unknown_state_is_invalid_usage(run: Run, place: Place) -> None:
+    """Case does not matter, as in Kafka; the error for an unknown name lists the valid ones."""
     rows = run("groups", "list", *place.arguments, "--state", "empty", "--format", "json").rows
     assert [row["group"] for row in rows] == ["simple"]
     ran = run("groups", "list", *place.arguments, "--state", "Foo")
@@ -60,7 +60,7 @@ def test_groups_are_described(run: Run, place: Place) -> None:
     assert row["group"] == "simple"
 
 
-def test_a_group_that_is_not_there_is_a_finding(run: Run, place: Place) -> None:
+def test_a_missing_group_is_a_finding(run: Run, place: Place) -> None:
     ran = run("groups", "describe", *place.arguments, "--group", "nobody", "--format", "json")
     assert ran.status == 1
     assert ran.rows[0]["state"] == "GROUP_ID_NOT_FOUND"
@@ -107,7 +107,7 @@ def test_records_are_dumped(run: Run, place: Place) -> None:
     ]
 
 
-def test_a_dump_can_be_narrowed(run: Run, place: Place) -> None:
+def test_a_dump_can_be_filtered(run: Run, place: Place) -> None:
     narrow = [*place.arguments, "--format", "json", "--topic", "lines"]
     assert [row["value"] for row in run("log", "dump", *narrow, "--from", 1, "--to", 2).rows] == ["two"]
     assert [row["value"] for row in run("log", "dump", *narrow, "--from", 2).rows] == ["three"]
@@ -129,14 +129,14 @@ def test_the_whole_log_of_a_folder_is_dumped_with_its_metadata(run: Run, place: 
     rows = run("log", "dump", *place.arguments, "--format", "json").rows
     kinds = {row["type"] for row in rows}
     assert {"record", "OffsetCommit", "GroupMetadata"} <= kinds
-    if place.arguments[0] != "--bootstrap":  # the metadata's topic is not one that clients can read
+    if place.arguments[0] != "--bootstrap":  # clients cannot read the metadata topic
         assert {"Topic", "Partition"} <= kinds
     places = [(row["topic"], row["partition"], row["offset"]) for row in rows]
     assert places == sorted(places)
 
 
 @pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("groups", "describe"), ("offsets", "list")])
-def test_one_place_must_be_named(verb: tuple[str, str], run: Run, tmp_path: Path) -> None:
+def test_exactly_one_target_must_be_given(verb: tuple[str, str], run: Run, tmp_path: Path) -> None:
     for arguments in ([], [tmp_path, "--bootstrap", "localhost:1"]):
         ran = run(*verb, *arguments)
         assert (ran.status, ran.err) == (
@@ -146,7 +146,7 @@ def test_one_place_must_be_named(verb: tuple[str, str], run: Run, tmp_path: Path
 
 
 @pytest.mark.parametrize("verb", [("log", "dump"), ("groups", "list"), ("offsets", "list")])
-def test_what_cannot_be_reached_is_said_in_a_line(verb: tuple[str, str], run: Run, tmp_path: Path) -> None:
+def test_an_unreachable_target_is_reported_in_one_line(verb: tuple[str, str], run: Run, tmp_path: Path) -> None:
     for arguments, said in (
         ([tmp_path / "no"], "no kcore data folder"),
         (["--bootstrap", "127.0.0.1:1"], "cannot connect to 127.0.0.1:1"),
@@ -167,8 +167,8 @@ def test_a_folder_that_a_server_has_open_is_refused(run: Run, tmp_path: Path) ->
             assert f"in use by process {server.pid}" in ran.err
 
 
-def test_a_reader_that_goes_away_is_no_failure(place: Place) -> None:
-    """`kcore log dump … | head -1`"""
+def test_a_closed_pipe_is_no_failure(place: Place) -> None:
+    """Runs `kcore log dump … | head -1`."""
     command = [sys.executable, "-m", "kcore", "log", "dump", *place.arguments]
     read, write = os.pipe()
     os.close(read)

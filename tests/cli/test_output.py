@@ -1,4 +1,4 @@
-"""What verbs print: names that clients made up cannot break a table, and programs get them as they are."""
+"""Output of verbs: names chosen by clients cannot break a table, and machine-readable output has them unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_names_stay_in_their_cells(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [f"{name:250}  {lag}" for name, lag in expected]
 
 
-def test_programs_get_names_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_machine_readable_output_has_unchanged_names(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows(("group_id", "lag"), ROWS, "json")
     lines = capsys.readouterr().out.splitlines()
     assert [tuple(json.loads(line).values()) for line in lines] == ROWS

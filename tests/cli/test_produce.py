@@ -28,21 +28,21 @@ def values(kcore: Terminal, topic: str, partition: int = 0) -> list[bytes | None
 
 
 def test_lines_become_records_in_their_order(kcore: Terminal) -> None:
-    """Whatever stands in them; the last one needs no end, and Windows' ends are ends."""
+    """Lines may contain any text; the last one needs no line end, and CRLF is a line end."""
     said = kcore("produce", "--topic", "t", "--partition", "1", stdin=b"one\ntwo words\r\n\n\xff\xfe\nlast")
     assert said == (0, "", "kcore: 5 records\n")
     assert values(kcore, "t", 1) == [b"one", b"two words", b"", b"\xff\xfe", b"last"]
     assert values(kcore, "t", 0) == []
 
 
-def test_large_input_arrives_whole(kcore: Terminal) -> None:
+def test_large_input_arrives_completely(kcore: Terminal) -> None:
     lines = [b"%d " % number + b"x" * (number % 700) for number in range(3_000)]
     said = kcore("produce", "--topic", "t", "--partition", "0", stdin=b"\n".join(lines))
     assert (said.status, said.err) == (0, "kcore: 3000 records\n")
     assert values(kcore, "t") == lines
 
 
-def test_keys_go_where_javas_producer_sends_them(kcore: Terminal) -> None:
+def test_keys_select_the_same_partitions_as_javas_producer(kcore: Terminal) -> None:
     said = kcore("produce", "--topic", "t", "--key-separator", "=>", stdin=b"a=>1\nb=>2\na=>3\nc=>x=>y\n")
     assert said.status == 0
     found = {partition: values(kcore, "t", partition) for partition in range(3)}
@@ -52,7 +52,7 @@ def test_keys_go_where_javas_producer_sends_them(kcore: Terminal) -> None:
     assert found == expected
 
 
-def test_the_hash_is_javas() -> None:
+def test_the_hash_equals_javas() -> None:
     rng = random.Random(1)
     for _ in range(500):
         key = rng.randbytes(rng.randrange(40))
@@ -67,7 +67,7 @@ def test_batches_may_be_compressed(kcore: Terminal, codec: str) -> None:
     assert said.lines == ["same"] * 50
 
 
-def test_refusals_say_why_and_how_far_it_got(kcore: Terminal) -> None:
+def test_refusals_state_the_cause_and_the_last_written_line(kcore: Terminal) -> None:
     with kcore.live.connect() as client:
         make_topic(client, "t")
     said = kcore("produce", "--topic", "t", "--partition", "9", stdin=b"x\n")
@@ -77,8 +77,8 @@ def test_refusals_say_why_and_how_far_it_got(kcore: Terminal) -> None:
     assert "INVALID_TOPIC_EXCEPTION" in said.err
 
 
-def test_a_disk_that_is_full_for_a_moment_is_waited_for() -> None:
-    """What was refused was not stored, and is sent again: no line is lost, none is there twice."""
+def test_produce_waits_for_a_full_disk() -> None:
+    """Refused records were not stored and are sent again: no line is lost or duplicated."""
     log = FaultInjectingEngine(MemoryLogEngine())
     with LiveServer(log=log) as live:
         kcore = Terminal(live)

@@ -1,4 +1,4 @@
-"""`kcore serve` and the command as a whole: settings, listeners, starts that are refused, ends that are clean."""
+"""`kcore serve` and the command as a whole: settings, listeners, refused starts, clean ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RATIO = "log.cleaner.min.cleanable.ratio"
 FEW = {"offsets.topic.num.partitions": "1"}
 
 
-def test_the_version_is_told(run: Run) -> None:
+def test_the_version_is_printed(run: Run) -> None:
     assert run("--version") == Ran(0, f"kcore {kcore.__version__}\n", "")
 
 
@@ -47,7 +47,7 @@ def test_each_verb_has_help(verb: str, run: Run) -> None:
 @pytest.mark.parametrize(
     "arguments", [("nonsense",), ("serve", "--nonsense"), ("groups",), ("log", "dump", "--from", "x")]
 )
-def test_wrong_use_is_told_with_the_usage(arguments: tuple[str, ...], run: Run) -> None:
+def test_invalid_usage_prints_the_usage(arguments: tuple[str, ...], run: Run) -> None:
     ran = run(*arguments)
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.startswith("usage: kcore")
@@ -56,7 +56,7 @@ def test_wrong_use_is_told_with_the_usage(arguments: tuple[str, ...], run: Run) 
 # ---- settings
 
 
-def test_the_effective_configuration_says_where_each_value_came_from(
+def test_the_effective_configuration_shows_the_source_of_each_value(
     run: Run, properties: Write, tmp_path: Path
 ) -> None:
     file = properties(
@@ -106,7 +106,7 @@ def test_the_effective_configuration_says_where_each_value_came_from(
         ("advertised.listeners=B://127.0.0.1:9\n", "{file}:1: advertised.listeners names B, which is not in listeners"),
     ],
 )  # fmt: skip
-def test_a_bad_setting_is_refused_with_its_place_and_what_is_valid(
+def test_an_invalid_setting_is_refused_with_its_source_and_the_valid_values(
     text: str, said: str, run: Run, properties: Write
 ) -> None:
     file = properties(text)
@@ -125,7 +125,7 @@ def test_a_bad_setting_is_refused_with_its_place_and_what_is_valid(
         (["--config", "/nowhere/at.all"], "kcore: /nowhere/at.all: cannot be read: "),
     ],
 )
-def test_bad_arguments_are_refused_with_their_place(arguments: list[str], said: str, run: Run) -> None:
+def test_bad_arguments_are_refused_with_their_position(arguments: list[str], said: str, run: Run) -> None:
     ran = run("serve", *arguments)
     assert ran.status == 1
     assert ran.err.startswith(said), ran.err
@@ -139,8 +139,10 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_without_a_data_folder_it_says_that_nothing_is_kept(run: Run, tmp_path: Path) -> None:
-    """Once, at the start; not to those who ask for just that. What is in force shows it too."""
+def test_without_a_data_folder_a_warning_is_logged(run: Run, tmp_path: Path) -> None:
+    """The warning is logged once at the start, unless the setting was explicit; the effective configuration shows
+    it, too.
+    """
 
     def log_of(*arguments: str) -> str:
         command = [sys.executable, "-m", "kcore", "serve", "--listen", "127.0.0.1:0", *arguments]
@@ -160,8 +162,8 @@ def test_without_a_data_folder_it_says_that_nothing_is_kept(run: Run, tmp_path: 
     assert "kcore.durability=os  # -c\n" in run("serve", "-c", "kcore.durability=os", "--print-config").out
 
 
-def test_several_listeners_each_tell_their_own_address() -> None:
-    """Clients are told the address of the listener they came through, the advertised one where there is one."""
+def test_each_listener_advertises_its_own_address() -> None:
+    """Metadata has the address of the client's listener, or its advertised one."""
     process = started(
         *("-c", "offsets.topic.num.partitions=1", "-c", "kcore.durability=memory"),
         *("--listen", "127.0.0.1:0", "--listen", "INSIDE://127.0.0.1:0", "--listen", "127.0.0.1:0"),
@@ -187,7 +189,7 @@ def test_several_listeners_each_tell_their_own_address() -> None:
     assert told["INSIDE"][1] == 1234
 
 
-def test_port_0_takes_a_free_one_and_sigterm_and_sigint_end_it_cleanly(tmp_path: Path) -> None:
+def test_port_0_selects_a_free_port_and_sigterm_and_sigint_end_the_server_cleanly(tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         process = started(
             "--data", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "-c", "offsets.topic.num.partitions=1"
@@ -206,7 +208,7 @@ def test_port_0_takes_a_free_one_and_sigterm_and_sigint_end_it_cleanly(tmp_path:
         assert (process.returncode, out, err) == (0, "", "")
 
 
-def test_a_port_that_is_taken_is_said_in_a_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         process = started("--data", str(tmp_path / "data"), "--listen", f"127.0.0.1:{port}")
@@ -219,7 +221,7 @@ def test_a_port_that_is_taken_is_said_in_a_line(tmp_path: Path) -> None:
         assert engine.engine.recovery.topics == 1
 
 
-def test_a_folder_that_another_server_has_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_use_by_another_server_is_refused(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "data", FEW) as server:
         second = ServerProcess(tmp_path / "data", FEW, stderr=tmp_path / "second.log")
         with pytest.raises(KcoreError, match="ended with status 1"):
@@ -230,8 +232,8 @@ def test_a_folder_that_another_server_has_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to_file", [False, True])
-def test_a_server_that_does_not_start_says_why(tmp_path: Path, to_file: bool) -> None:
-    """In the error, whether or not its log goes to a file too; of a file, what it said this time."""
+def test_the_error_of_a_failed_start_states_the_cause(tmp_path: Path, to_file: bool) -> None:
+    """The error contains the log of this start, whether or not the log also goes to a file."""
     log = tmp_path / "log"
     log.write_text("kcore: from before\n")
     server = ServerProcess(settings={"bad": "x"}, stderr=log if to_file else None)
@@ -244,7 +246,7 @@ def test_a_server_that_does_not_start_says_why(tmp_path: Path, to_file: bool) ->
         assert log.read_text() == f"kcore: from before\n{said}\n"
 
 
-def test_a_server_that_could_not_start_can_be_started_again(tmp_path: Path) -> None:
+def test_a_server_can_be_started_again_after_a_failed_start(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path / "data", {**FEW, "cluster.id": "first"})
     with server:
         assert server.alive

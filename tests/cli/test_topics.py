@@ -1,4 +1,4 @@
-"""`kcore topics`, against a running server and against a folder."""
+"""`kcore topics` against a running server and against a folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def kcore() -> Iterator[Terminal]:
         yield Terminal(live)
 
 
-def test_create_list_describe_delete(kcore: Terminal) -> None:
+def test_topics_are_created_listed_described_and_deleted(kcore: Terminal) -> None:
     made = kcore(
         "topics", "create", "--topic", "a", "--topic", "b", "--partitions", "2", "--config", "retention.ms=5000"
     )
@@ -58,21 +58,21 @@ def test_text_has_columns(kcore: Terminal) -> None:
         (("describe", "--topic", "nowhere"), "UNKNOWN_TOPIC_OR_PARTITION"),
     ],
 )
-def test_refusals_say_why_and_end_with_1(kcore: Terminal, arguments: tuple[str, ...], why: str) -> None:
+def test_refusals_state_the_cause_and_exit_with_1(kcore: Terminal, arguments: tuple[str, ...], why: str) -> None:
     said = kcore("topics", *arguments)
     assert (said.status, said.out) == (1, "")
     assert why in said.err
     assert "Traceback" not in said.err
 
 
-def test_what_is_so_already_is_fine_if_one_says_so(kcore: Terminal) -> None:
+def test_existing_and_missing_topics_are_accepted_with_the_if_options(kcore: Terminal) -> None:
     kcore("topics", "create", "--topic", "a")
     assert kcore("topics", "create", "--topic", "a").status == 1
     assert kcore("topics", "create", "--topic", "a", "--topic", "b", "--if-not-exists") == (0, "created b\n", "")
     assert kcore("topics", "delete", "--topic", "gone", "--if-exists") == (0, "", "")
 
 
-def test_a_folder_is_as_good_as_a_server(tmp_path: Path) -> None:
+def test_a_folder_works_like_a_server(tmp_path: Path) -> None:
     folder = str(tmp_path / "data")
     assert run("topics", "list", folder).status == 1, "only create makes a folder"
     assert run("topics", "create", folder, "--topic", "a", "--partitions", "2").out == "created a\n"

@@ -1,4 +1,4 @@
-"""One server for all tests of a worker process; each test has topics and groups of its own."""
+"""Fixtures with one server per worker process; each test has its own topics and groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kcore.testing import ServerProcess
 from tests.clients.members import Member
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's, hundreds of them, while it is imported
+    warnings.simplefilter("ignore", DeprecationWarning)  # hundreds of kafka-python's, at its import
     import kafka  # noqa: F401
 
 SETTINGS = {
@@ -27,7 +27,7 @@ SETTINGS = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs real clients."""
+    """Marks all tests of this folder, because they need client libraries."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server on a data folder, with every answer on the disk as in production."""
+    """Runs a server on a data folder, with fsync as in production."""
     folder = tmp_path_factory.mktemp("server")
     with ServerProcess(folder / "data", SETTINGS, stderr=folder / "log") as running:
         yield running
@@ -46,13 +46,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture(scope="session")
 def bootstrap(server: ServerProcess) -> str:
-    """Its HOST:PORT."""
+    """Returns the server's HOST:PORT."""
     return server.bootstrap
 
 
 @pytest.fixture(scope="session")
 def admin(bootstrap: str) -> AdminClient:
-    """For what a test needs around its subject."""
+    """Returns an admin client for preparing and checking tests."""
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
 
@@ -61,12 +61,12 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def name() -> str:
-    """A name that no other test uses: for groups, and as the beginning of topics."""
+    """Returns a name that no other test uses: for groups, and as a prefix of topics."""
     return f"t{os.getpid()}-{next(_numbers)}"
 
 
 def create_topic(admin: AdminClient, topic: str, partitions: int = 1, **config: str) -> str:
-    """Creates a topic; settings with underscores for dots."""
+    """Creates a topic; names of settings have underscores for dots."""
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(30)
     return topic
@@ -74,7 +74,9 @@ def create_topic(admin: AdminClient, topic: str, partitions: int = 1, **config: 
 
 @pytest.fixture
 def new_topic(admin: AdminClient, name: str) -> Callable[..., str]:
-    """Makes a topic: `new_topic(partitions=1, suffix="", **settings)` returns its name."""
+    """Returns a function that creates a topic and returns its name: `new_topic(partitions=1, suffix="",
+    **settings)`.
+    """
 
     def create(partitions: int = 1, suffix: str = "", **config: str) -> str:
         return create_topic(admin, name + suffix, partitions, **config)
@@ -84,7 +86,7 @@ def new_topic(admin: AdminClient, name: str) -> Callable[..., str]:
 
 @pytest.fixture
 def start_member(bootstrap: str) -> Iterator[Callable[..., Member]]:
-    """Starts group members in processes of their own, and ends those that are left."""
+    """Returns a function that starts a group member in its own process; ends remaining members afterwards."""
     members: list[Member] = []
 
     def start(library: str, **options: Any) -> Member:

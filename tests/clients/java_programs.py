@@ -1,4 +1,4 @@
-"""The programs of the folder `java`: compiled once, with the libraries that Maven finds for them."""
+"""Compiles and starts the programs of the folder `java` with their Maven dependencies."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 
 SOURCE = Path(__file__).with_name("java")
 CACHE = Path(__file__).parents[2] / "build" / "java-clients"
-QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")  # options of a machine that starts soon and stays small
+QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")  # a JVM that starts quickly and stays small
 
 
 @functools.cache
 def classpath() -> str:
-    """Where the compiled programs and their libraries are; both are kept for the next run.
+    """Returns the class path of the compiled programs and their libraries, which are cached for later runs.
 
-    Skips the test where there is no Java, no Maven, or nothing for it to fetch from.
+    Skips the test without Java, without Maven, or without access to a Maven repository.
     """
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
@@ -35,7 +35,7 @@ def classpath() -> str:
 
 
 def command(program: str) -> list[str]:
-    """How a program is started."""
+    """Returns the command that starts a program."""
     return ["java", *QUICK, "-cp", classpath(), program]
 
 
@@ -44,12 +44,12 @@ def _digest(*files: Path) -> str:
 
 
 def _made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache; several runs may make it at a time."""
+    """Returns a folder of the cache, made once; several runs may make it at the same time."""
     folder = CACHE / name
     if not folder.exists():
         fresh = CACHE / f"fresh-{os.getpid()}-{name}"
         make(fresh)
-        with contextlib.suppress(OSError):  # another run was faster
+        with contextlib.suppress(OSError):  # another run has made it first
             fresh.rename(folder)
     return folder
 

@@ -1,4 +1,4 @@
-"""A consumer in a process of its own, so that it can be killed: says what happens to it as JSON lines.
+"""A consumer in its own process, so that tests can kill it; prints its events as JSON lines.
 
     python member.py '{"library": "aiokafka", "bootstrap": "...", "group": "...", "topics": ["..."], ...}'
 
@@ -20,35 +20,35 @@ METADATA_MAX_AGE_MS = 1_000
 
 
 class Voice:
-    """Says each thing once it is new."""
+    """Prints events when they change."""
 
     def __init__(self) -> None:
         self._owned: list[list[Any]] | None = None
 
     def say(self, event: str, **fields: Any) -> None:
-        """One line."""
+        """Prints one event as a line."""
         print(json.dumps({"event": event, **fields}), flush=True)
 
     def owns(self, assignment: Iterable[Any]) -> None:
-        """Which partitions are owned now."""
+        """Prints the owned partitions after a change."""
         owned = sorted([part.topic, part.partition] for part in assignment)
         if owned != self._owned:
             self._owned = owned
             self.say("owns", partitions=owned)
 
     def revoked(self, parts: Iterable[Any]) -> None:
-        """Which partitions were taken away, as the library's listener was told."""
+        """Prints the partitions that the library's listener reports as revoked."""
         taken = sorted([part.topic, part.partition] for part in parts)
         if taken:
             self.say("revoked", partitions=taken)
 
     def record(self, topic: str, partition: int, offset: int, value: bytes | None) -> None:
-        """A record came."""
+        """Prints a received record."""
         self.say("record", topic=topic, partition=partition, offset=offset, value=(value or b"").decode())
 
 
 def confluent(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
-    """librdkafka, by confluent-kafka."""
+    """Consumes with librdkafka (confluent-kafka)."""
     from confluent_kafka import Consumer, KafkaException
 
     settings = {
@@ -61,7 +61,7 @@ def confluent(options: dict[str, Any], voice: Voice, stop: threading.Event) -> N
         "log_level": 0,
     }
     protocol, _, assignor = options["strategy"].partition(":")
-    if protocol == "consumer":  # KIP-848: the group says how often to beat, and assigns by itself
+    if protocol == "consumer":  # KIP-848: the group sets the heartbeat interval and the assignor
         settings |= {"group.protocol": "consumer"} | ({"group.remote.assignor": assignor} if assignor else {})
     else:
         settings |= {
@@ -89,7 +89,7 @@ def confluent(options: dict[str, Any], voice: Voice, stop: threading.Event) -> N
 
 
 def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
-    """The pure Python client, kafka-python."""
+    """Consumes with kafka-python, a pure Python client."""
     from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
@@ -118,14 +118,14 @@ def kafka_python(options: dict[str, Any], voice: Voice, stop: threading.Event) -
         reconnect_backoff_max_ms=200,
     )
     consumer.subscribe(options["topics"], listener=Listener())
-    # Without metadata it would join, learn of the partitions, and join again; and that second join is lost on
-    # kafka-python 3.0 when it ends between two polls.
+    # Without metadata it would join, learn the partitions, and rejoin; kafka-python 3.0 loses that second join if it
+    # ends between two polls.
     for topic in options["topics"]:
         consumer.partitions_for_topic(topic)
     while not stop.is_set():
         try:
             polled = consumer.poll(timeout_ms=POLL_S * 1000, max_records=100)
-        except KafkaConnectionError:  # this client tells its caller that the server is away
+        except KafkaConnectionError:  # this client raises if the server is away
             continue
         voice.owns(consumer.assignment())
         for part, records in polled.items():
@@ -192,7 +192,7 @@ async def _aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event
 
 
 def aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
-    """The asyncio client, aiokafka."""
+    """Consumes with aiokafka, an asyncio client."""
     asyncio.run(_aiokafka(options, voice, stop))
 
 

@@ -1,4 +1,4 @@
-"""Group members in processes of their own, as the tests see them."""
+"""Group members in their own processes, as the tests see them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _changed = threading.Condition()
 
 
 def _command(options: dict[str, Any]) -> list[str]:
-    """How a member is started; Java's has its options as name=value."""
+    """Returns the command that starts a member; Java's has its options as name=value."""
     if options["library"] != "java":
         return [sys.executable, str(Path(__file__).with_name("member.py")), json.dumps(options)]
     topics = [("topic", topic) for topic in options.pop("topics")]
@@ -30,7 +30,7 @@ def _command(options: dict[str, Any]) -> list[str]:
 def wait_until(
     condition: Callable[[], bool], what: str, members: Iterable[Member], deadline_s: float = DEADLINE_S
 ) -> None:
-    """Waits until what the members said makes `condition` true; a member that breaks meanwhile is a failure."""
+    """Waits until the members' events make `condition` true; fails if a member ends unexpectedly."""
     members = list(members)
     with _changed:
         _changed.wait_for(lambda: condition() or any(member.broken for member in members), deadline_s)
@@ -44,19 +44,19 @@ class Member:
         library: "confluent-kafka", "kafka-python", "aiokafka" or "java".
         bootstrap: HOST:PORT.
         group: its group.
-        topics: what it subscribes to.
+        topics: its subscribed topics.
         strategy: the assignor's name; "consumer" or "consumer:ASSIGNOR" for the protocol of KIP-848, which
-            confluent-kafka and Java speak, and whose session is the group's setting.
-        session_timeout_ms: its session; the default is longer than any deadline of a test.
-        instance_id: its static membership, None without.
+            confluent-kafka and Java support, and whose session timeout is the group's setting.
+        session_timeout_ms: its session timeout; the default is longer than any deadline of a test.
+        instance_id: its group instance id; None for a dynamic member.
 
     Attributes:
-        owned: what it owns, None before it first said so.
-        revoked: every set that its listener was told is taken away.
-        records: (topic, partition, offset, value) in the order of their coming.
-        uncommitted: how many of the last records it did not commit yet.
-        failures: commits that did not.
-        broken: it ended by itself.
+        owned: its partitions, None before its first event.
+        revoked: every set of partitions that its listener reported as revoked.
+        records: (topic, partition, offset, value) in order of arrival.
+        uncommitted: the number of last records without a commit.
+        failures: failed commits.
+        broken: True if it ended unexpectedly.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Member:
                 self.failures.append(line["reason"])
 
     def leave(self) -> None:
-        """Ends it cleanly, as an application does; it says goodbye to its group."""
+        """Ends the process cleanly, like an application; it leaves its group."""
         assert self._process.stdin is not None
         self._ending = True
         self._process.stdin.close()
@@ -145,14 +145,14 @@ class Member:
         assert status == 0, self
 
     def kill(self) -> None:
-        """SIGKILL, without a goodbye."""
+        """Sends SIGKILL; the process does not leave its group."""
         self._ending = True
         self._process.kill()
         self._process.wait(DEADLINE_S)
 
 
 def expect_share(parts: Iterable[Part], *members: Member, even: bool = True, deadline_s: float = DEADLINE_S) -> None:
-    """Waits until the members own all of `parts`, each once, and as evenly as they can be shared."""
+    """Waits until the members own all of `parts`, each once, and as evenly as possible."""
     wanted = sorted(parts)
     fewest = len(wanted) // len(members) if even else 0
 

@@ -1,6 +1,6 @@
-"""aiokafka: producing, consuming, offsets, and every call of its admin client that a single node has an answer for.
+"""aiokafka: producing, consuming and offsets.
 
-This client speaks the older, not flexible versions of the protocol.
+This client uses the older, not flexible versions of the protocol.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NewTopic = Callable[..., str]
 async def consuming(
     bootstrap: str, group: str | None, *topics: str, **settings: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer that begins at the start and commits only when told to."""
+    """Yields a consumer that begins at the start and does not commit automatically."""
     options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 100}
     consumer = AIOKafkaConsumer(*topics, bootstrap_servers=bootstrap, group_id=group, **(options | settings))
     await consumer.start()
@@ -37,7 +37,7 @@ async def consuming(
 
 @asynccontextmanager
 async def producing(bootstrap: str, **settings: Any) -> AsyncIterator[AIOKafkaProducer]:
-    """A producer."""
+    """Yields a producer."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **settings)
     await producer.start()
     try:
@@ -47,7 +47,7 @@ async def producing(bootstrap: str, **settings: Any) -> AsyncIterator[AIOKafkaPr
 
 
 async def read(consumer: AIOKafkaConsumer, count: int) -> list[ConsumerRecord]:
-    """The next `count` records."""
+    """Returns the next `count` records."""
     records: list[ConsumerRecord] = []
     async with asyncio.timeout(DEADLINE_S):
         while len(records) < count:
@@ -57,21 +57,21 @@ async def read(consumer: AIOKafkaConsumer, count: int) -> list[ConsumerRecord]:
 
 
 async def send(bootstrap: str, topic: str, values: list[Any], partition: int = 0, **settings: Any) -> list[Any]:
-    """Produces values in order; returns their offsets, None where they are not told."""
+    """Produces values in order; returns their offsets, None for acks=0."""
     async with producing(bootstrap, **settings) as producer:
         futures = [await producer.send(topic, value, partition=partition) for value in values]
         return [told and told.offset for told in await asyncio.wait_for(asyncio.gather(*futures), DEADLINE_S)]
 
 
 async def read_all(bootstrap: str, topic: str, count: int) -> list[ConsumerRecord]:
-    """The first `count` records of partition 0."""
+    """Returns the first `count` records of partition 0."""
     async with consuming(bootstrap, None) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         return await read(consumer, count)
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Asks until it is true."""
+    """Polls until the condition is true."""
     async with asyncio.timeout(DEADLINE_S):
         while not await condition():
             await asyncio.sleep(0.02)
@@ -92,7 +92,7 @@ async def test_every_codec_arrives_as_it_was_sent(
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 async def test_every_kind_of_acknowledgement(acks: Any, bootstrap: str, new_topic: NewTopic) -> None:
-    """With acks=0 no offset is told; the records are there all the same."""
+    """With acks=0 there is no offset, but the records are stored."""
     topic = new_topic()
     assert await send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks) == ([None] * 3 if acks == 0 else [0, 1, 2])
     assert [record.value for record in await read_all(bootstrap, topic, 3)] == [b"a", b"b", b"c"]
@@ -137,7 +137,7 @@ async def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, new_topic: 
         assert [record.value for record in await read(consumer, 2)] == values
 
 
-async def test_a_topic_is_made_when_somebody_produces_to_it(bootstrap: str, name: str) -> None:
+async def test_producing_to_a_missing_topic_creates_it(bootstrap: str, name: str) -> None:
     """auto.create.topics.enable is on, as in Kafka."""
     async with producing(bootstrap) as producer:
         assert (await producer.send_and_wait(name, b"first")).offset == 0
@@ -195,14 +195,14 @@ async def test_commits_and_offsets_by_hand(bootstrap: str, name: str, new_topic:
         await asyncio.gather(consumer.commit({first: (5, "a note")}), consumer.commit({second: 0}))
         assert (await consumer.committed(first), await consumer.committed(second)) == (5, 0)
         await consumer.commit({first: 7})
-    async with consuming(bootstrap, name, topic) as consumer:  # goes on where the group stopped
+    async with consuming(bootstrap, name, topic) as consumer:  # continues where the group stopped
         assert [record.offset for record in await read(consumer, 3)] == [7, 8, 9]
-        await consumer.commit()  # what was handed out
+        await consumer.commit()  # commits the delivered records
         assert await consumer.committed(first) == 10
 
 
 async def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """Whose instance id was taken over cannot commit: its partitions have another owner."""
+    """Another consumer has taken over the instance id, so this member's partitions have another owner."""
     topic = new_topic()
     part = TopicPartition(topic, 0)
     await send(bootstrap, topic, [b"a", b"b"])
@@ -248,7 +248,7 @@ async def test_a_pattern_finds_topics_that_come_later(
         assert await assigned(first, second)
 
 
-async def test_pause_and_resume(bootstrap: str, new_topic: NewTopic) -> None:
+async def test_paused_partitions_return_no_records(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     async with consuming(bootstrap, None) as consumer:

@@ -1,4 +1,4 @@
-"""confluent-kafka (librdkafka): every call of its AdminClient that a single node has an answer for."""
+"""confluent-kafka (librdkafka): every call of its AdminClient that a single node supports."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ TIMEOUT_S = 30
 
 
 def only(futures: dict[Any, Future[Any]]) -> Any:
-    """The one result."""
+    """Returns the only result."""
     [future] = futures.values()
     return future.result(TIMEOUT_S)
 
 
 def refusal(call: Callable[[], Any]) -> int:
-    """The error code with which a call fails."""
+    """Returns the error code of a failing call."""
     with pytest.raises(KafkaException) as failure:
         call()
     return int(failure.value.args[0].code())
@@ -83,10 +83,10 @@ def test_topics_are_created_listed_described_and_deleted(admin: AdminClient, nam
     assert refusal(lambda: only(admin.delete_topics([name]))) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_a_topic_made_again_is_a_new_one(
+def test_a_topic_with_the_name_of_a_deleted_one_is_new(
     admin: AdminClient, bootstrap: str, name: str, new_topic: Callable[..., str]
 ) -> None:
-    """KIP-516: another id, and none of the old records."""
+    """It has another id and none of the old records (KIP-516)."""
     topic = new_topic()
     send(bootstrap, topic, [b"old"])
     first = only(admin.describe_topics(TopicCollection([topic]))).topic_id
@@ -211,7 +211,9 @@ def test_offsets_of_a_group_are_listed_and_altered(
         consumer.subscribe([topic])
         assert [message.offset() for message in read(consumer, 2)] == [1, 2]
         [part] = alter(0).topic_partitions
-        assert part.error.code() == KafkaError.UNKNOWN_MEMBER_ID  # a group with members is not touched from outside
+        assert (
+            part.error.code() == KafkaError.UNKNOWN_MEMBER_ID
+        )  # groups with members do not accept offsets of other clients
     assert listed() == {0: 1}
 
 
@@ -235,7 +237,7 @@ def test_offsets_are_listed_and_records_deleted(
     assert [at(spec) for spec in ends[:2]] == [3, 5]
     assert refusal(lambda: only(admin.delete_records([TopicPartition(topic, 0, 6)]))) == KafkaError.OFFSET_OUT_OF_RANGE
     with consuming(bootstrap, name) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0)])  # is not there any more: auto.offset.reset decides
+        consumer.assign([TopicPartition(topic, 0, 0)])  # a deleted offset: auto.offset.reset decides
         assert [message.offset() for message in read(consumer, 2)] == [3, 4]
 
 
@@ -276,7 +278,7 @@ def test_there_are_no_scram_users(admin: AdminClient) -> None:
     assert refusal(lambda: future.result(TIMEOUT_S)) == KafkaError.RESOURCE_NOT_FOUND
 
 
-def test_an_unknown_topic_is_told_to_a_consumer(bootstrap: str, name: str) -> None:
+def test_a_consumer_of_an_unknown_topic_gets_an_error(bootstrap: str, name: str) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name, "auto.offset.reset": "earliest"})
     try:
         consumer.subscribe([f"{name}-missing"])

@@ -31,7 +31,9 @@ NewTopic = Callable[..., str]
 
 @contextmanager
 def consuming(bootstrap: str, group: str, **settings: Any) -> Iterator[Consumer]:
-    """A consumer that begins at the start and commits only when told to; settings with underscores for dots."""
+    """Yields a consumer that begins at the start and does not commit automatically; settings with underscores for
+    dots.
+    """
     options = {
         "bootstrap.servers": bootstrap,
         "group.id": group,
@@ -49,7 +51,7 @@ def consuming(bootstrap: str, group: str, **settings: Any) -> Iterator[Consumer]
 
 
 def read(consumer: Consumer, count: int) -> list[Message]:
-    """The next `count` messages."""
+    """Returns the next `count` messages."""
     messages: list[Message] = []
 
     def enough() -> bool:
@@ -63,7 +65,7 @@ def read(consumer: Consumer, count: int) -> list[Message]:
 
 
 def send(bootstrap: str, topic: str, values: list[Any], partition: int = 0, **settings: Any) -> list[Message]:
-    """Produces values in order; returns what the delivery reports said."""
+    """Produces values in order; returns the offsets or errors of the delivery reports."""
     reports: list[Message] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -80,7 +82,7 @@ def send(bootstrap: str, topic: str, values: list[Any], partition: int = 0, **se
 
 
 def read_all(bootstrap: str, group: str, topic: str, count: int, partition: int = 0) -> list[Message]:
-    """The first `count` messages of a partition."""
+    """Returns the first `count` messages of a partition."""
     with consuming(bootstrap, group) as consumer:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         return read(consumer, count)
@@ -101,7 +103,7 @@ def test_every_codec_arrives_as_it_was_sent(
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_every_kind_of_acknowledgement(acks: Any, bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """With acks=0 no offset is told; the records are there all the same."""
+    """With acks=0 there is no offset, but the records are stored."""
     topic = new_topic()
     reports = send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks)
     assert [report.offset() for report in reports] == ([None, None, None] if acks == 0 else [0, 1, 2])
@@ -127,7 +129,7 @@ def test_keys_headers_timestamps_and_tombstones(bootstrap: str, name: str, new_t
     ]
 
 
-def test_a_topic_may_stamp_records_itself(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_a_topic_with_log_append_time_sets_timestamps(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     """message.timestamp.type=LogAppendTime."""
     topic = new_topic(message_timestamp_type="LogAppendTime")
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -161,7 +163,7 @@ def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, name: str, new_to
         assert [message.value() for message in read(consumer, 2)] == values
 
 
-def test_a_compacted_topic_wants_keys(bootstrap: str, new_topic: NewTopic) -> None:
+def test_a_compacted_topic_requires_keys(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(cleanup_policy="compact")
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0, "linger.ms": 0})
     errors: list[KafkaError | None] = []
@@ -171,7 +173,7 @@ def test_a_compacted_topic_wants_keys(bootstrap: str, new_topic: NewTopic) -> No
     assert [error and error.code() for error in errors] == [None, KafkaError.INVALID_RECORD, None]
 
 
-def test_a_topic_is_made_when_somebody_produces_to_it(bootstrap: str, name: str) -> None:
+def test_producing_to_a_missing_topic_creates_it(bootstrap: str, name: str) -> None:
     """auto.create.topics.enable is on, as in Kafka."""
     send(bootstrap, name, [b"first"])
     assert [message.value() for message in read_all(bootstrap, name, name, 1)] == [b"first"]
@@ -202,7 +204,7 @@ def test_seek_to_beginning_end_offset_and_time(bootstrap: str, name: str, new_to
     with consuming(bootstrap, name, enable_partition_eof=True) as consumer:
 
         def at(offset: int) -> int | str:
-            """Where the next message comes from after a seek."""
+            """Returns the offset of the next message after a seek."""
             consumer.seek(TopicPartition(topic, 0, offset))
             message = eventually(lambda: consumer.poll(0.5), "a message or the end")
             if message.error() is None:
@@ -221,7 +223,7 @@ def test_seek_to_beginning_end_offset_and_time(bootstrap: str, name: str, new_to
         assert at(9) == 9
 
 
-def test_commits_sync_async_and_by_hand(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_commits_are_sync_async_or_manual(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     send(bootstrap, topic, [b"%d" % number for number in range(10)])
     committed_async: list[tuple[KafkaError | None, list[TopicPartition]]] = []
@@ -257,13 +259,13 @@ def test_commits_sync_async_and_by_hand(bootstrap: str, name: str, new_topic: Ne
             (None, [(0, 7)])
         ]
         assert committed() == [7, 0]
-    with consuming(bootstrap, name) as consumer:  # goes on where the group stopped
+    with consuming(bootstrap, name) as consumer:  # continues where the group stopped
         consumer.subscribe([topic])
         assert [message.offset() for message in read(consumer, 3)] == [7, 8, 9]
 
 
 def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """Who was thrown out for its silence cannot commit: its partitions may have another owner."""
+    """An expired member cannot commit, because its partitions may have another owner."""
     topic = new_topic()
     send(bootstrap, topic, [b"a", b"b"])
     with consuming(bootstrap, name, max_poll_interval_ms=1_000, session_timeout_ms=1_000) as consumer:
@@ -278,8 +280,8 @@ def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_t
             assert other.committed([TopicPartition(topic, 0)], timeout=30)[0].offset == OFFSET_INVALID
 
 
-def test_whose_instance_id_is_taken_over_is_fenced(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """KIP-345: of two processes with one instance id, the later one is it."""
+def test_a_member_whose_instance_id_is_taken_over_is_fenced(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+    """Of two processes with one instance id, the later one replaces the earlier one (KIP-345)."""
     topic = new_topic()
     send(bootstrap, topic, [b"a"])
     static = {"group_instance_id": "one", "heartbeat_interval_ms": 200}
@@ -327,7 +329,7 @@ def test_a_pattern_finds_topics_that_come_later(
         assert eventually(lambda: assigned() == [second], "the topic that went is forgotten")
 
 
-def test_pause_and_resume(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_paused_partitions_return_no_records(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     with consuming(bootstrap, name) as consumer:
         parts = [TopicPartition(topic, 0, OFFSET_BEGINNING), TopicPartition(topic, 1, OFFSET_BEGINNING)]

@@ -1,4 +1,4 @@
-"""Groups of each client library: members join, leave, crash and come back."""
+"""Groups of each client library: members join, leave, crash and return."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parts_of(topic: str, count: int) -> set[Part]:
 
 
 def produce(bootstrap: str, topic: str, partitions: int, values: Sequence[str]) -> None:
-    """Value n goes to partition n modulo `partitions`."""
+    """Produces value n to partition n modulo `partitions`."""
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for number, value in enumerate(values):
         producer.produce(topic, value, partition=number % partitions)
@@ -40,7 +40,7 @@ def produce(bootstrap: str, topic: str, partitions: int, values: Sequence[str]) 
 
 
 def expect_received(values: Sequence[str], *members: Member) -> None:
-    """Waits until the members have had and committed each of `values`, and nothing else, exactly once."""
+    """Waits until the members have received and committed exactly `values`, each once."""
     wanted = sorted(values)
 
     def complete() -> bool:
@@ -51,7 +51,7 @@ def expect_received(values: Sequence[str], *members: Member) -> None:
 
 
 @pytest.mark.parametrize(("library", "strategy"), STRATEGIES)
-def test_members_join_leave_crash_and_come_back(
+def test_members_join_leave_crash_and_return(
     library: str,
     strategy: str,
     name: str,
@@ -59,7 +59,7 @@ def test_members_join_leave_crash_and_come_back(
     new_topic: Callable[..., str],
     start_member: Callable[..., Member],
 ) -> None:
-    """Each partition has one owner after every change, and no record is handed out again after its commit."""
+    """Each partition has one owner after every change, and no committed record is delivered again."""
     topic = new_topic(4)
     parts = parts_of(topic, 4)
     options = {"group": name, "topics": [topic], "strategy": strategy}
@@ -70,7 +70,7 @@ def test_members_join_leave_crash_and_come_back(
     second = start_member(library, **options)
     expect_share(parts, first, second)
     taken = frozenset().union(*first.revoked[taken_before:])
-    if strategy == "cooperative-sticky":  # KIP-429: what a member keeps is never taken from it
+    if strategy == "cooperative-sticky":  # KIP-429: a member's remaining partitions are never revoked
         assert taken == second.owned
     else:
         assert taken == parts
@@ -79,7 +79,7 @@ def test_members_join_leave_crash_and_come_back(
     produce(bootstrap, topic, 4, values)
     expect_received(values, first, second)
 
-    second.leave()  # its session is longer than the deadline: it is the goodbye that frees its partitions
+    second.leave()  # its session outlasts the deadline: only the leave request frees its partitions
     expect_share(parts, first)
 
     third = start_member(library, **options, session_timeout_ms=SHORT_SESSION_MS)
@@ -106,7 +106,7 @@ def test_a_static_member_restarts_without_a_rebalance(
     new_topic: Callable[..., str],
     start_member: Callable[..., Member],
 ) -> None:
-    """KIP-345: who comes back under its instance id has its partitions back, and nobody else notices."""
+    """A member that returns with its instance id gets its partitions back without a rebalance (KIP-345)."""
     topic = new_topic(4)
     parts = parts_of(topic, 4)
     options = {"group": name, "topics": [topic], "session_timeout_ms": 30_000}
@@ -127,16 +127,16 @@ def test_a_static_member_restarts_without_a_rebalance(
 
 
 @pytest.mark.parametrize("library", ["confluent-kafka", "aiokafka"])
-def test_a_group_takes_partitions_that_are_added(
+def test_a_group_assigns_added_partitions(
     library: str,
     name: str,
     admin: AdminClient,
     new_topic: Callable[..., str],
     start_member: Callable[..., Member],
 ) -> None:
-    """Who leads sees them in its metadata, and joins again.
+    """The leader sees them in its metadata and rejoins.
 
-    kafka-python does too, but loses its assignment when that join ends between two of its polls.
+    kafka-python does too, but loses its assignment if that join ends between two of its polls.
     """
     topic = new_topic(2)
     members = [start_member(library, group=name, topics=[topic]) for _ in range(2)]
@@ -146,7 +146,7 @@ def test_a_group_takes_partitions_that_are_added(
 
 
 def test_a_crowd_joins_at_once(name: str, bootstrap: str, new_topic: Callable[..., str]) -> None:
-    """A dozen members at the same moment: one generation in the end, with one owner for each partition."""
+    """A dozen members join at the same time: they end in one generation, with one owner for each partition."""
     topic = new_topic(24)
     settings = {
         "bootstrap.servers": bootstrap,
@@ -181,7 +181,9 @@ def test_three_libraries_share_a_group(
     new_topic: Callable[..., str],
     start_member: Callable[..., Member],
 ) -> None:
-    """Whoever leads computes assignments that the others can read; members of any library replace each other."""
+    """Each library's leader computes assignments that the others can read; members of any library replace each
+    other.
+    """
     topic = new_topic(6)
     parts = parts_of(topic, 6)
     options = {"group": name, "topics": [topic], "strategy": "range"}
@@ -192,7 +194,7 @@ def test_three_libraries_share_a_group(
     expect_received(values, *members.values())
 
     lost: list[Member] = []
-    for library in LIBRARIES:  # each of them leads at some time, and each is lost once
+    for library in LIBRARIES:  # each of them leads once, and each is killed once
         lost.append(members.pop(library))
         lost[-1].kill()
         expect_share(parts, *members.values())

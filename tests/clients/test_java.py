@@ -1,6 +1,6 @@
-"""Java's clients (kafka-clients): a small program that produces, shares a group and administrates.
+"""Java's clients (kafka-clients): a small program that produces, consumes in a group and uses the admin client.
 
-For Java's consumers of the new protocol see test_new_protocol.
+test_new_protocol tests Java's consumers of the new protocol.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import subprocess
 from tests.clients.java_programs import command
 
 
-def test_java_clients(bootstrap: str, name: str) -> None:
+def test_java_clients_work(bootstrap: str, name: str) -> None:
     program = subprocess.run(
         [*command("KafkaClient"), bootstrap, name, name],
         capture_output=True,

@@ -24,7 +24,7 @@ CODECS = [None] + [codec for codec in ("gzip", "snappy", "lz4", "zstd") if getat
 
 @contextmanager
 def consuming(bootstrap: str, group: str | None, **settings: Any) -> Iterator[KafkaConsumer]:
-    """A consumer that begins at the start and commits only when told to."""
+    """Yields a consumer that begins at the start and does not commit automatically."""
     options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, "fetch_max_wait_ms": 100}
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, group_id=group, **(options | settings))
     try:
@@ -35,7 +35,7 @@ def consuming(bootstrap: str, group: str | None, **settings: Any) -> Iterator[Ka
 
 @contextmanager
 def producing(bootstrap: str, **settings: Any) -> Iterator[KafkaProducer]:
-    """A producer."""
+    """Yields a producer."""
     producer = KafkaProducer(bootstrap_servers=bootstrap, **settings)
     try:
         yield producer
@@ -44,9 +44,9 @@ def producing(bootstrap: str, **settings: Any) -> Iterator[KafkaProducer]:
 
 
 def read(consumer: KafkaConsumer, count: int) -> list[ConsumerRecord]:
-    """The next `count` records.
+    """Returns the next `count` records.
 
-    It polls for long and without a pause: a join that ends between two polls is lost on kafka-python 3.0.
+    It polls for long and without a pause: kafka-python 3.0 loses a join that ends between two polls.
     """
     records: list[ConsumerRecord] = []
 
@@ -67,7 +67,7 @@ def send(bootstrap: str, topic: str, values: list[Any], partition: int = 0, **se
 
 
 def read_all(bootstrap: str, topic: str, count: int) -> list[ConsumerRecord]:
-    """The first `count` records of partition 0."""
+    """Returns the first `count` records of partition 0."""
     with consuming(bootstrap, None) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         return read(consumer, count)
@@ -87,7 +87,7 @@ def test_every_codec_arrives_as_it_was_sent(
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 def test_every_kind_of_acknowledgement(acks: Any, bootstrap: str, new_topic: NewTopic) -> None:
-    """With acks=0 nothing is answered, and the offsets are the client's guess; the records are there all the same."""
+    """With acks=0 there is no response and the client guesses offsets, but the records are stored."""
     topic = new_topic()
     offsets = send(bootstrap, topic, [b"a", b"b", b"c"], acks=acks, enable_idempotence=False)
     assert acks == 0 or offsets == [0, 1, 2]
@@ -116,7 +116,7 @@ def test_keys_headers_timestamps_and_tombstones(bootstrap: str, new_topic: NewTo
 def test_large_messages_and_those_that_are_too_large(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(max_message_bytes="3000000")
     large = bytes(range(256)) * 10_000
-    # To its idempotent producer such an answer is the end of everything.
+    # Its idempotent producer cannot continue after such an error.
     with producing(bootstrap, max_request_size=10_000_000, enable_idempotence=False) as producer:
         assert producer.send(topic, large).get(timeout=DEADLINE_S).offset == 0
         with pytest.raises(MessageSizeTooLargeError):
@@ -135,7 +135,7 @@ def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, new_topic: NewTop
         assert [record.value for record in read(consumer, 2)] == values
 
 
-def test_a_compacted_topic_wants_keys(bootstrap: str, new_topic: NewTopic) -> None:
+def test_a_compacted_topic_requires_keys(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(cleanup_policy="compact")
     with producing(bootstrap, enable_idempotence=False) as producer:
         assert producer.send(topic, b"value", b"key").get(timeout=DEADLINE_S).offset == 0
@@ -144,7 +144,7 @@ def test_a_compacted_topic_wants_keys(bootstrap: str, new_topic: NewTopic) -> No
         assert producer.send(topic, b"value", b"key").get(timeout=DEADLINE_S).offset == 1
 
 
-def test_a_topic_is_made_when_somebody_produces_to_it(bootstrap: str, name: str) -> None:
+def test_producing_to_a_missing_topic_creates_it(bootstrap: str, name: str) -> None:
     """auto.create.topics.enable is on, as in Kafka."""
     assert send(bootstrap, name, [b"first"]) == [0]
     assert [record.value for record in read_all(bootstrap, name, 1)] == [b"first"]
@@ -190,7 +190,7 @@ def test_seek_to_beginning_end_offset_and_time(bootstrap: str, new_topic: NewTop
         assert [record.value for record in read(consumer, 1)] == [b"new"]
 
 
-def test_commits_sync_async_and_by_hand(bootstrap: str, name: str, new_topic: NewTopic) -> None:
+def test_commits_are_sync_async_or_manual(bootstrap: str, name: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     send(bootstrap, topic, [b"%d" % number for number in range(10)])
@@ -214,13 +214,13 @@ def test_commits_sync_async_and_by_hand(bootstrap: str, name: str, new_topic: Ne
         eventually(lambda: consumer.poll(timeout_ms=50) or done.is_set(), "the commit's callback", pause_s=0)
         assert told == [({first: OffsetAndMetadata(7, "", -1)}, False)]
         assert consumer.committed(first) == 7
-    with consuming(bootstrap, name) as consumer:  # goes on where the group stopped
+    with consuming(bootstrap, name) as consumer:  # continues where the group stopped
         consumer.subscribe([topic])
         assert [record.offset for record in read(consumer, 3)] == [7, 8, 9]
 
 
 def test_a_commit_of_a_fenced_member_is_refused(bootstrap: str, name: str, new_topic: NewTopic) -> None:
-    """Who was thrown out for its silence cannot commit: its partitions may have another owner."""
+    """An expired member cannot commit, because its partitions may have another owner."""
     topic = new_topic()
     part = TopicPartition(topic, 0)
     send(bootstrap, topic, [b"a", b"b"])
@@ -262,12 +262,12 @@ def test_a_pattern_finds_topics_that_come_later(
         assert [record.value for record in read(consumer, 1)] == [b"first"]
         second = create_topic(admin, name + "-match-2")
         send(bootstrap, second, [b"second"])
-        # What was not committed before the rebalance may come again.
+        # Records without a commit before the rebalance may be delivered again.
         eventually(lambda: read(consumer, 1)[0].value == b"second", "a record of the topic that came", pause_s=0)
         assert consumer.subscription() == {first, second}
 
 
-def test_pause_and_resume(bootstrap: str, new_topic: NewTopic) -> None:
+def test_paused_partitions_return_no_records(bootstrap: str, new_topic: NewTopic) -> None:
     topic = new_topic(2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
     with consuming(bootstrap, None) as consumer:

@@ -1,4 +1,4 @@
-"""kafka-python: every call of its KafkaAdminClient that a single node has an answer for."""
+"""kafka-python: every call of its KafkaAdminClient that a single node supports."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_topics_are_created_listed_described_and_deleted(client: KafkaAdminClien
 
 
 def test_topics_are_described_and_deleted_by_id(client: KafkaAdminClient, new_topic: Callable[..., str]) -> None:
-    """KIP-516."""
+    """Topic ids are those of KIP-516."""
     topic = new_topic()
     [by_name] = client.describe_topics([topic])
     [by_id] = client.describe_topics([UUID(by_name["topic_id"])])
@@ -185,7 +185,7 @@ def test_groups_are_listed_described_and_deleted(
 def test_a_member_is_removed_by_an_administrator(
     client: KafkaAdminClient, name: str, new_topic: Callable[..., str], start_member: Callable[..., Member]
 ) -> None:
-    """KIP-345: a static member that does not come back need not hold its partitions until its session ends."""
+    """A static member that does not return need not keep its partitions until its session ends (KIP-345)."""
     topic = new_topic(2)
     parts = [(topic, 0), (topic, 1)]
     stays = start_member("kafka-python", group=name, topics=[topic])
@@ -219,7 +219,7 @@ def test_offsets_of_a_group_are_listed_altered_reset_and_deleted(
         consumer.subscribe([topic])
         assert [record.offset for record in read(consumer, 2)] == [1, 2]
         assert client.alter_group_offsets(name, {first: OffsetAndMetadata(0, "", -1)}) == {
-            first: Errors.UnknownMemberIdError  # a group with members is not touched from outside
+            first: Errors.UnknownMemberIdError  # groups with members do not accept offsets of other clients
         }
         assert client.delete_group_offsets(name, [first]) == {first: Errors.GroupSubscribedToTopicError}
     for spec, offset in [(OffsetSpec.LATEST, 3), (OffsetSpec.EARLIEST, 0), (OffsetTimestamp(1), 0), (2, 2), (99, 3)]:

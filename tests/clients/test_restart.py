@@ -1,4 +1,4 @@
-"""A server that is killed and started again on its folder: clients carry on as if it had been slow."""
+"""A server that is killed and restarted on its folder: to clients it appears slow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def kill_and_start(server: ServerProcess) -> None:
 
 
 def produce_by_confluent(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all, killing the server while each chunk but the last is on its way."""
+    """Sends all chunks; kills the server while each chunk but the last is in flight."""
     acked: list[str] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -51,7 +51,7 @@ def produce_by_confluent(server: ServerProcess, topic: str, chunks: Sequence[Seq
 
 
 def produce_by_kafka_python(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all, killing the server while each chunk but the last is on its way."""
+    """Sends all chunks; kills the server while each chunk but the last is in flight."""
     producer = KafkaProducer(bootstrap_servers=server.bootstrap, reconnect_backoff_max_ms=200)
     try:
         futures = []
@@ -89,7 +89,7 @@ async def _produce_by_aiokafka(server: ServerProcess, topic: str, chunks: Sequen
 
 
 def produce_by_aiokafka(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all, killing the server while each chunk but the last is on its way."""
+    """Sends all chunks; kills the server while each chunk but the last is in flight."""
     asyncio.run(_produce_by_aiokafka(server, topic, chunks))
 
 
@@ -101,28 +101,28 @@ PRODUCERS = {
 
 
 def ends_of(admin: AdminClient, topic: str) -> dict[int, int]:
-    """The end of each partition."""
+    """Returns the end of each partition."""
     asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
     return {part.partition: future.result(30).offset for part, future in admin.list_offsets(asked).items()}
 
 
 def committed_by(admin: AdminClient, group: str) -> dict[int, int]:
-    """What a group has committed."""
+    """Returns the committed offsets of a group."""
     [future] = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     return {part.partition: part.offset for part in future.result(30).topic_partitions}
 
 
 @pytest.mark.crash
 @pytest.mark.parametrize("library", PRODUCERS)
-def test_a_client_carries_on_over_a_killed_server(
+def test_a_client_continues_after_a_kill_of_the_server(
     library: str, name: str, tmp_path: Path, start_member: Callable[..., Member]
 ) -> None:
-    """Nothing acknowledged is lost, an idempotent producer's retries leave no duplicate, the group goes on."""
+    """No acknowledged record is lost, an idempotent producer's retries leave no duplicate, the group continues."""
     chunks = [[f"chunk-{chunk}-{number}" for number in range(CHUNK)] for chunk in range(3)]
     values = sorted(value for chunk in chunks for value in chunk)
     with ServerProcess(tmp_path / "data", SETTINGS, stderr=tmp_path / "log") as server:
-        # Without "none", librdkafka's KIP-899 may throw a broker's handle away while a request of its AdminClient
-        # waits for that very handle, and the request times out.
+        # Without "none", librdkafka's KIP-899 may discard a broker's handle while a request of its AdminClient waits
+        # for it, and the request times out.
         recovery = {"metadata.recovery.strategy": "none", "reconnect.backoff.max.ms": 200}
         admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0, **recovery})
         topic = create_topic(admin, name, PARTITIONS)

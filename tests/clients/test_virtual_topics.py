@@ -1,4 +1,4 @@
-"""Virtual topics: shards without data, shared by real consumers; and the example that shows it."""
+"""Virtual topics: shards without data, shared by real consumers; and the example program."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.kit import batch, produce
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_virtual_topic_grows_and_takes_no_data() -> None:
-    """Declaring it again changes nothing, with more shards it grows, with fewer it stays; a record is refused."""
+def test_a_virtual_topic_grows_and_refuses_data() -> None:
+    """Declaring it again changes nothing; more shards extend it, fewer do not shrink it; records are refused."""
     with kcore.open() as engine:
         assert declare_virtual_topic(engine, "shards", 4) == 4
         assert declare_virtual_topic(engine, "shards", 4) == 4
@@ -29,8 +29,8 @@ def test_a_virtual_topic_grows_and_takes_no_data() -> None:
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_the_example_says_what_it_should() -> None:
-    """Workers share all shards after every change; who froze is refused and comes back."""
+def test_the_example_prints_the_expected_output() -> None:
+    """Workers share all shards after every change; the commit of a frozen worker is refused, and it rejoins."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "virtual_topics.py")],
         capture_output=True,

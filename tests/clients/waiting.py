@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline that a slow machine keeps."""
+"""Waits for a condition with a deadline that fits slow machines."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _pause = threading.Event()  # never set
 
 
 def eventually(condition: Callable[[], T], what: str, deadline_s: float = DEADLINE_S, pause_s: float = 0.02) -> T:
-    """Asks again and again until the answer is true, and returns it.
+    """Polls until the condition returns a true value, and returns it.
 
     Args:
-        condition: what is asked; a client's `poll` may be part of it.
-        what: for the failure's message.
-        deadline_s: after this long it fails.
-        pause_s: between two questions.
+        condition: the condition; it may call a client's `poll`.
+        what: its description, for the failure's message.
+        deadline_s: the time limit.
+        pause_s: the time between two polls.
     """
     end = time.monotonic() + deadline_s
     while True:

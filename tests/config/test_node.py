@@ -1,4 +1,4 @@
-"""Settings: Kafka's names, types and bounds; what is wrong is refused with what would be right."""
+"""Settings: Kafka's names, types and bounds; the error for an invalid value names the valid ones."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_names_are_kafkas_with_dots_and_attributes_with_underscores() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_default_is_valid_and_survives_its_text(name: str) -> None:
-    """What a properties file or DescribeConfigs shows is what would be read again."""
+def test_each_default_is_valid_and_round_trips_as_text(name: str) -> None:
+    """The text in a properties file or in DescribeConfigs gives the same value when read."""
     entry = Config.SETTINGS[name]
     text = entry.format(entry.default)
     if entry.default is None:
@@ -37,7 +37,7 @@ def test_each_default_is_valid_and_survives_its_text(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_setting_says_what_it_does_and_what_is_valid(name: str) -> None:
+def test_each_setting_has_a_description_and_valid_values(name: str) -> None:
     entry = Config.SETTINGS[name]
     assert entry.doc.endswith(".")
     assert entry.valid
@@ -46,7 +46,7 @@ def test_each_setting_says_what_it_does_and_what_is_valid(name: str) -> None:
 @pytest.mark.parametrize(
     "name", [name for name in NAMES if Config.SETTINGS[name].type.name in ("INT", "SHORT", "LONG")]
 )
-def test_numbers_are_taken_up_to_their_bounds_and_no_further(name: str) -> None:
+def test_numbers_are_accepted_up_to_their_bounds(name: str) -> None:
     entry = Config.SETTINGS[name]
     low, high = entry._bounds()
     assert low <= high
@@ -60,7 +60,7 @@ def test_numbers_are_taken_up_to_their_bounds_and_no_further(name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " ", "x", "1.5", "0x10", "1_000 000", "ten", "1e3", "١٢٣x"])
-def test_what_is_no_number_is_refused(text: str) -> None:
+def test_text_that_is_not_a_number_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is no whole number"):
         Config.of({"group.max.size": text})
 
@@ -74,32 +74,32 @@ def test_typed_values_are_checked_like_text(value: object) -> None:
 @pytest.mark.parametrize(
     ("given", "read"), [("true", True), (" TRUE ", True), ("False", False), (True, True), (False, False)]
 )
-def test_booleans(given: object, read: bool) -> None:
+def test_booleans_are_read(given: object, read: bool) -> None:
     assert Config.of({"delete.topic.enable": given}).delete_topic_enable is read
 
 
 @pytest.mark.parametrize("given", ["yes", "1", "", 1, 0, None])
-def test_what_is_no_boolean_is_refused(given: object) -> None:
+def test_text_that_is_not_a_boolean_is_refused(given: object) -> None:
     with pytest.raises(ConfigError):
         Config.of({"delete.topic.enable": given})
 
 
 @pytest.mark.parametrize("given", ["nan", "inf", "-inf", "-0.1", "1.1", "much", float("nan")])
-def test_ratios_lie_between_nothing_and_all(given: object) -> None:
+def test_ratios_are_between_0_and_1(given: object) -> None:
     with pytest.raises(ConfigError, match=r"valid: a number from 0 to 1"):
         Config.of({"log.cleaner.min.cleanable.ratio": given})
 
 
 @pytest.mark.parametrize(("given", "read"), [(None, None), ("", ""), (" ", ""), ("hush", "hush")])
-def test_a_password_that_is_set_is_hidden_also_if_it_is_empty(given: str | None, read: str | None) -> None:
-    """As in Kafka, where an absent password is null and any other one is shown as [hidden]."""
+def test_a_set_password_is_hidden_even_if_it_is_empty(given: str | None, read: str | None) -> None:
+    """As in Kafka, an absent password is null and any other one is [hidden]."""
     config = Config.of({"ssl.key.password": given})
     assert config.ssl_key_password == read
     (row,) = [entry for entry in config.effective() if entry.setting.name == "ssl.key.password"]
     assert row.setting.format(row.value) == (None if read is None else "[hidden]")
 
 
-def test_lists() -> None:
+def test_lists_are_read() -> None:
     for value in (" compact , delete ,", ("compact", "delete"), ["compact", "delete"]):
         assert Config.of({"log.cleanup.policy": value}).log_cleanup_policy == ("compact", "delete")
     with pytest.raises(ConfigError, match="has 'shred'; valid: one of 'compact', 'delete'"):
@@ -107,7 +107,7 @@ def test_lists() -> None:
 
 
 def test_the_migration_policy_may_be_written_in_any_case() -> None:
-    """As in Kafka."""
+    """Kafka accepts any case, too."""
     assert Config.of({"group.consumer.migration.policy": "UpGrade"}).group_consumer_migration_policy == "UpGrade"
     with pytest.raises(ConfigError, match=r"has 'up'; valid: one of 'disabled', .*'bidirectional', in any case$"):
         Config.of({"group.consumer.migration.policy": "up"})
@@ -126,13 +126,13 @@ def test_unknown_settings_are_refused_with_a_hint() -> None:
         Config.of({"zzz": 1})
 
 
-def test_attribute_names_are_taken_too() -> None:
+def test_attribute_names_are_accepted_too() -> None:
     assert Config.of(group_max_size=7).group_max_size == 7
     with pytest.raises(ConfigError, match="unknown setting"):
         Config.of(group_max_sice=7)
 
 
-def test_each_value_tells_where_it_came_from() -> None:
+def test_each_value_has_its_source() -> None:
     config = Config({"group.max.size": "7"}, {"group.max.size": "server.properties:3"})
     assert (config.source("group.max.size"), config.source("node.id")) == ("server.properties:3", "default")
     config.set("node.id", "5", "-c")
@@ -163,8 +163,8 @@ def test_a_setting_may_check_more() -> None:
 
 
 @given(st.sampled_from(NAMES), st.one_of(st.text(max_size=20), st.integers(), st.floats(), st.booleans(), st.none()))
-def test_any_value_is_taken_or_refused_with_a_reason(name: str, value: object) -> None:
-    """Nothing but ConfigError comes out, and what was taken survives its own text."""
+def test_any_value_is_accepted_or_refused_with_a_reason(name: str, value: object) -> None:
+    """Only ConfigError is raised, and an accepted value round-trips as text."""
     entry = Config.SETTINGS[name]
     try:
         parsed = entry.parse(value)

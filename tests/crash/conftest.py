@@ -1,4 +1,4 @@
-"""How often and how the crash tests kill."""
+"""Options of the crash tests: number of kills and seed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def rounds(request: pytest.FixtureRequest) -> int:
-    """How often a server is killed: --rounds, or the environment's KCORE_CRASH_ROUNDS, or 20."""
+    """Returns the number of kills: --rounds, or the environment's KCORE_CRASH_ROUNDS, or 20."""
     given = request.config.getoption("--rounds", default=None)
     return int(given if given is not None else os.environ.get("KCORE_CRASH_ROUNDS", "20"))
 
 
 @pytest.fixture
 def seed() -> int:
-    """The seed that decides when servers are killed; printed when a test fails."""
+    """Returns the seed that decides when servers are killed; printed when a test fails."""
     print(f"KCORE_SEED={SEED}")
     return SEED

@@ -1,7 +1,8 @@
-"""What loads a server that is about to be killed: each worker knows exactly what it was promised.
+"""Clients that load a server until it is killed; each worker knows exactly which writes were acknowledged.
 
-A worker's `work` sends one request; if the connection ends in it, what it asked is *uncertain*: it may have happened,
-whole, or not at all. `check` asks a restarted server, fails if a promise was broken, and settles what was uncertain.
+A worker's `work` sends one request. If the connection ends meanwhile, the request is *uncertain*: it may have taken
+effect completely or not at all. `check` reads a restarted server, fails if an acknowledged write is missing, and
+resolves uncertain requests.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from tests.kit import (
 
 MEMBER_ID_REQUIRED = 79
 UNKNOWN_MEMBER_ID = 25
-REFUSED = 1 << 40  # offsets from here on were only ever refused
+REFUSED = 1 << 40  # offsets from here on were always refused
 
 
 class Worker(ABC):
     """One client.
 
     Attributes:
-        name: its own name; its group's or topic's too.
-        done: how many requests were answered, all told.
+        name: its name, which is also that of its group or topic.
+        done: the total number of responses.
     """
 
     def __init__(self, name: str, rng: random.Random) -> None:
@@ -50,13 +51,13 @@ class Worker(ABC):
         self._stop = False
 
     def start(self, bootstrap: str) -> None:
-        """Works in a thread of its own until the connection ends."""
+        """Works in its own thread until the connection ends."""
         self._stop = False
         self._thread = threading.Thread(target=self._run, args=(bootstrap,), daemon=True)
         self._thread.start()
 
     def join(self) -> None:
-        """Waits for the end; raises what went wrong."""
+        """Waits for the end; raises the thread's error."""
         assert self._thread is not None
         self._stop = True
         self._thread.join(30)
@@ -76,19 +77,19 @@ class Worker(ABC):
             self.failure = error
 
     def prepare(self, connection: Connection) -> None:  # noqa: B027  # not everybody has to
-        """Before the first round."""
+        """Prepares the worker before the first round."""
 
     @abstractmethod
     def work(self, connection: Connection) -> None:
-        """One request."""
+        """Sends one request."""
 
     @abstractmethod
     def check(self, connection: Connection) -> None:
-        """Behind a restart: everything promised is there, and nothing that was refused."""
+        """Checks a restarted server: it has every acknowledged write and no refused one."""
 
 
 class Committer(Worker):
-    """Commits offsets that only grow, and some that are refused."""
+    """Commits increasing offsets, and some that are refused."""
 
     def __init__(self, name: str, rng: random.Random) -> None:
         super().__init__(name, rng)
@@ -118,7 +119,7 @@ class Committer(Worker):
 
 
 class Member(Worker):
-    """Joins, is assigned, and beats, again and again."""
+    """Repeatedly joins, gets an assignment, and sends heartbeats."""
 
     def __init__(self, name: str, rng: random.Random) -> None:
         super().__init__(name, rng)
@@ -156,7 +157,7 @@ class Member(Worker):
 
 
 class Producer(Worker):
-    """Appends batches to a topic of its own; with an id, so that a batch sent twice is there once."""
+    """Appends batches to its own topic with a producer id, so that a repeated batch is stored once."""
 
     def __init__(self, name: str, rng: random.Random, *, idempotent: bool) -> None:
         super().__init__(name, rng)
@@ -207,7 +208,7 @@ class Producer(Worker):
         if not self.idempotent:
             self.log, self.uncertain = found, []
             return
-        if self.uncertain:  # sent again, it is there once, whether it was before or not
+        if self.uncertain:  # a repeated batch must be stored once
             self._settle(connection, self._batch(self.uncertain))
         if self.last is not None:
             again = self._send(connection, self.last[0])

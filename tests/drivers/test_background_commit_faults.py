@@ -1,6 +1,4 @@
-"""Background commits: what must hold when something beside the device fails, or somebody asks about what is in the
-air.
-"""
+"""Background commits during other failures, and requests about state that is still being committed."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from tests.drivers.test_background_commits import LONG_S, Node, offsets
 from tests.kit import batch, commit, produce
 
 
-async def test_the_earliest_offset_keeps_its_epoch_while_a_deletion_is_in_the_air() -> None:
+async def test_the_earliest_offset_keeps_its_epoch_during_a_background_deletion() -> None:
     node = Node()
     await node.begin()
     await node.send(produce("t", batch([b"a", b"b"])), 9)
@@ -37,7 +35,9 @@ async def test_the_earliest_offset_keeps_its_epoch_while_a_deletion_is_in_the_ai
     assert meanwhile == before
 
 
-async def test_a_round_that_cannot_be_closed_is_refused_and_the_driver_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_round_that_cannot_be_closed_is_refused_and_the_driver_continues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     node = Node()
     await node.begin()
     await node.serve()
@@ -55,7 +55,7 @@ async def test_a_round_that_cannot_be_closed_is_refused_and_the_driver_goes_on(m
     node.close()
 
 
-async def test_without_a_thread_rounds_are_written_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_a_thread_rounds_are_committed_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node()
     await node.begin()
     await node.serve()
@@ -66,12 +66,12 @@ async def test_without_a_thread_rounds_are_written_in_place(monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
         first = node.send(commit("g", {("t", 0): 5}), 9)
-        answer = await asyncio.wait_for(first, LONG_S)  # closing this node would hang for good now
+        answer = await asyncio.wait_for(first, LONG_S)  # closing this node would hang forever now
     assert answer.topics[0].partitions[0].error_code == 0
     node.close()
 
 
-async def test_a_landing_that_fails_answers_everybody_and_loads_the_shards_again(
+async def test_a_failing_finish_completes_all_responses_and_reloads_the_shards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     node = Node(shards=1)
@@ -94,13 +94,13 @@ async def test_a_landing_that_fails_answers_everybody_and_loads_the_shards_again
     assert beat.error_code == 0
 
 
-async def test_a_shard_is_not_loaded_again_before_its_facts_have_landed() -> None:
+async def test_a_shard_is_not_reloaded_before_its_records_are_committed() -> None:
     node = Node(shards=1)
     await node.begin()
     (shard,) = node.engine.groups
     first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
     shard._diverge(RuntimeError("memory and log disagree"))
-    for _ in node.engine._load_again():  # what a timer does every 30 s
+    for _ in node.engine._load_again():  # a timer does this every 30 s
         pass
     node.engine.slices.finish()
     node.let_through()

@@ -1,4 +1,4 @@
-"""A loop whose rounds are written on a thread: nobody waits for the device but those who must."""
+"""A loop whose rounds are written on a thread: only responses that depend on the commit wait for the device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG_S = 60
 
 
 class SlowDevice(MemoryLogEngine):
-    """A log that says that it goes to a device; a write takes until somebody lets it through."""
+    """A log that claims to write to a device; a write blocks until the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Node:
         self.beat = HeartbeatRequest(group_id="members", generation_id=1, member_id=member_id)
 
     async def write_in_background(self, request: Any, version: int) -> asyncio.Future[Any]:
-        """Sends a request whose round is now being written on the thread."""
+        """Sends a request, whose round the thread is writing on return."""
         await self.serve()
         self.log.slow = True
         future = self.send(request, version)
@@ -79,7 +79,7 @@ class Node:
         return future
 
     async def serve(self) -> None:
-        """Serves somebody who needs no commit, so that the next commit is not in place."""
+        """Serves a request that needs no commit, so that the next commit runs in the background."""
         assert (await asyncio.wait_for(self.send(ApiVersionsRequest(), 2), LONG_S)).error_code == 0
         await asyncio.sleep(0)
 
@@ -96,8 +96,8 @@ def offsets(group: str) -> OffsetFetchRequest:
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
 
 
-def test_how_many_a_commit_in_place_would_hold_up() -> None:
-    """Writes take a quarter of a second; more than one request in the time of one is too many."""
+def test_the_number_of_requests_that_an_inline_commit_blocks_is_estimated() -> None:
+    """Writes take a quarter of a second; more than one blocked request in that time exceeds the limit."""
     policy = CommitOffloadPolicy(max_blocked_requests=1)
     for _ in range(100):
         policy.wrote(0.25)
@@ -116,7 +116,7 @@ def test_how_many_a_commit_in_place_would_hold_up() -> None:
     assert policy.should_offload(1_003.1)
 
 
-async def test_others_are_served_while_a_round_is_written() -> None:
+async def test_other_requests_are_served_while_a_round_is_written() -> None:
     node = Node()
     await node.begin()
     first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
@@ -146,8 +146,10 @@ async def test_a_heartbeat_does_not_wait_for_the_commit_of_another_group() -> No
     node.close()
 
 
-async def test_answers_of_a_shard_that_is_being_written_wait_for_the_landing() -> None:
-    """Heartbeats at rest and fetches of offsets, which compiled code decides, of the one shard that all groups have."""
+async def test_responses_of_a_shard_wait_for_its_background_commit() -> None:
+    """Sends heartbeats of stable members and offset fetches, which compiled code decides, to the only shard of
+    groups.
+    """
     node = Node(shards=1)
     await node.begin()
     joining = ConsumerGroupHeartbeatRequest(
@@ -176,7 +178,7 @@ async def test_answers_of_a_shard_that_is_being_written_wait_for_the_landing() -
     node.close()
 
 
-async def test_where_every_round_writes_all_are_written_in_place() -> None:
+async def test_if_every_round_writes_all_commits_are_inline() -> None:
     node = Node()
     await node.begin()
     node.log.threads.clear()
@@ -186,8 +188,8 @@ async def test_where_every_round_writes_all_are_written_in_place() -> None:
     node.close()
 
 
-async def test_a_new_topic_is_durable_before_anybody_hears_of_it() -> None:
-    """What others look up at any time is committed in place, behind the background commit that is under way."""
+async def test_a_new_topic_is_durable_before_any_client_sees_it() -> None:
+    """State that other requests read at any time is committed inline, after the background commit in progress."""
     node = Node()
     await node.begin()
     first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
@@ -199,13 +201,13 @@ async def test_a_new_topic_is_durable_before_anybody_hears_of_it() -> None:
     node.close()
 
 
-async def test_the_end_of_a_transaction_is_durable_before_anybody_is_refused_for_it() -> None:
-    """Produces and commits of offsets ask for a transaction's state outside of its shard's decisions."""
+async def test_the_end_of_a_transaction_is_durable_before_any_request_is_refused_for_it() -> None:
+    """Produce and offset commits read a transaction's state outside of its shard's decisions."""
     node = Node()
     await node.begin()
     begin = InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=60_000)
     await node.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["id"]), 4)
-    for _ in range(200):  # the topic's shards load, a slice a turn of the loop
+    for _ in range(200):  # the topic's shards load, one slice per turn of the loop
         if not (await node.send(begin, 4)).error_code:
             break
         await asyncio.sleep(0)
@@ -228,7 +230,7 @@ async def test_a_round_that_fails_on_the_thread_is_refused_and_the_next_one_work
         answer = await asyncio.wait_for(future, LONG_S)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
     node.log.fails = False
-    for _ in range(100):  # the shard loads, a slice a turn of the loop
+    for _ in range(100):  # the shard loads, one slice per turn of the loop
         answer = await node.send(commit("g", {("t", 0): 7}), 9)
         if answer.topics[0].partitions[0].error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             break
@@ -237,7 +239,7 @@ async def test_a_round_that_fails_on_the_thread_is_refused_and_the_next_one_work
     node.close()
 
 
-async def test_closing_lands_what_is_under_way() -> None:
+async def test_closing_finishes_the_background_commit() -> None:
     node = Node()
     await node.begin()
     first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
@@ -251,8 +253,8 @@ async def test_closing_lands_what_is_under_way() -> None:
     await asyncio.sleep(0)
 
 
-async def test_flights_are_measured() -> None:
-    """With the answers that join one while it is under way."""
+async def test_background_commits_are_measured() -> None:
+    """The measurement includes responses that join one while it is in progress."""
     node = Node(shards=1)
     times = node.driver.measure()
     await node.begin()
@@ -267,7 +269,7 @@ async def test_flights_are_measured() -> None:
     node.close()
 
 
-async def test_a_flight_that_departed_before_anybody_measured_is_not_measured() -> None:
+async def test_a_background_commit_that_began_before_the_measurement_is_not_measured() -> None:
     node = Node()
     await node.begin()
     first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)

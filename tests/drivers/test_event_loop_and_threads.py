@@ -1,4 +1,6 @@
-"""Drivers: who waits is answered or told why not, failed commits and bugs do not stop the rest, and closing ends it."""
+"""Drivers: every waiting request gets a response or an error, failed commits and bugs stop no other work, and
+closing ends it.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ class Threaded:
 
 
 class Looped:
-    """An async driver, asked one request at a time."""
+    """An async driver that serves one request at a time."""
 
     def __init__(self, driver: AsyncDriver) -> None:
         self.driver = driver
@@ -60,7 +62,7 @@ class Looped:
 # ---- failed commits, in each driver
 
 
-def test_a_failed_commit_is_answered_as_kafka_does_and_the_next_one_works_with_threads() -> None:
+def test_with_threads_a_failed_commit_gets_kafkas_error_and_the_next_one_works() -> None:
     engine, log = faulty_engine()
     target = Threaded(ThreadDriver(engine))
     target.send(create("t"))
@@ -79,7 +81,7 @@ def test_a_failed_commit_is_answered_as_kafka_does_and_the_next_one_works_with_t
     assert (answer.error_code, answer.base_offset) == (0, 0)
 
 
-async def test_a_failed_commit_is_answered_as_kafka_does_and_the_next_one_works_on_a_loop() -> None:
+async def test_on_a_loop_a_failed_commit_gets_kafkas_error_and_the_next_one_works() -> None:
     engine, log = faulty_engine()
     driver = AsyncDriver(engine, asyncio.get_running_loop())
     target = Looped(driver)
@@ -90,7 +92,7 @@ async def test_a_failed_commit_is_answered_as_kafka_does_and_the_next_one_works_
     )
     assert refused.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
     assert other.responses[0].partition_responses[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    for _ in range(100):  # the shard loads, a slice a turn of the loop
+    for _ in range(100):  # the shard loads, one slice per turn of the loop
         response = await target.send(commit("g", {("t", 0): 5}), 9)
         if response.topics[0].partitions[0].error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             break
@@ -100,7 +102,7 @@ async def test_a_failed_commit_is_answered_as_kafka_does_and_the_next_one_works_
 
 
 def test_a_failed_commit_in_virtual_time() -> None:
-    """A timer's decision cannot be written: the shard goes back to its log, time goes on."""
+    """A timer's decision cannot be written: the shard reloads from its log, and time advances."""
     clock = ManualClock()
     engine, log = faulty_engine(clock)
     driver = ThreadDriver(engine)
@@ -140,9 +142,7 @@ class Broken:
         (LogError("the disk is gone"), ErrorCode.KAFKA_STORAGE_ERROR),
     ],
 )
-def test_an_api_that_raises_is_answered_and_what_was_staged_before_is_committed(
-    error: Exception, code: ErrorCode
-) -> None:
+def test_an_api_that_raises_gets_an_error_and_staged_records_are_committed(error: Exception, code: ErrorCode) -> None:
     engine, _ = faulty_engine()
     target = Threaded(ThreadDriver(engine))
     target.send(create("t"))
@@ -155,7 +155,7 @@ def test_an_api_that_raises_is_answered_and_what_was_staged_before_is_committed(
     assert target.send(fetch("t"), 12).responses[0].partitions[0].error_code == 0
 
 
-def test_a_produce_without_acks_that_fails_tells_its_caller() -> None:
+def test_a_failing_produce_without_acks_raises_to_its_caller() -> None:
     engine, _ = faulty_engine()
     target = Threaded(ThreadDriver(engine))
     target.send(create("t"))
@@ -193,7 +193,7 @@ async def test_an_end_of_round_that_raises_does_not_stop_the_loop(caplog: pytest
 # ---- closing
 
 
-def test_threads_that_wait_learn_that_the_engine_was_closed() -> None:
+def test_waiting_threads_get_the_error_of_a_closed_engine() -> None:
     with kcore.open(config=SMALL) as engine:
         make = threading.Barrier(2)
         got: list[BaseException] = []
@@ -220,7 +220,7 @@ def test_threads_that_wait_learn_that_the_engine_was_closed() -> None:
         engine.close()
 
 
-async def test_tasks_that_wait_learn_that_the_engine_was_closed() -> None:
+async def test_waiting_tasks_get_the_error_of_a_closed_engine() -> None:
     async with kcore.open_async(config=SMALL) as engine:
         await engine.send(create("t"))
         parked = asyncio.ensure_future(engine.send(fetch("t", wait_ms=600_000), 12))
@@ -237,7 +237,7 @@ async def test_tasks_that_wait_learn_that_the_engine_was_closed() -> None:
             await engine.send(create("u"))
 
 
-async def test_alarms_and_slices_behind_a_close_do_nothing() -> None:
+async def test_alarms_and_slices_after_a_close_do_nothing() -> None:
     loop = asyncio.get_running_loop()
     errors: list[dict[str, Any]] = []
     loop.set_exception_handler(lambda _, what: errors.append(what))
@@ -256,8 +256,8 @@ async def test_alarms_and_slices_behind_a_close_do_nothing() -> None:
 # ---- waking up
 
 
-def test_a_sleeper_hears_of_a_deadline_that_is_earlier_than_the_one_it_waits_for() -> None:
-    """It sleeps until the next deadline it knows; what another thread arms meanwhile may answer it sooner."""
+def test_an_earlier_deadline_wakes_a_sleeping_driver() -> None:
+    """The driver sleeps until its next deadline; another thread may arm an earlier one meanwhile."""
     with kcore.open(config=SMALL) as engine:
         engine.send(create("t", "u"))
         answers: list[Any] = []
@@ -278,7 +278,7 @@ def test_a_sleeper_hears_of_a_deadline_that_is_earlier_than_the_one_it_waits_for
         assert answers == [("t", 0)]
 
 
-def test_timeouts_are_of_real_time_even_if_the_clock_stands_still() -> None:
+def test_timeouts_use_real_time_even_if_the_clock_stands_still() -> None:
     with kcore.open(config=SMALL, clock=kcore.ManualClock()) as engine:
         engine.send(create("t"))
         with pytest.raises(TimeoutError, match=r"0\.01 s"):
@@ -286,7 +286,7 @@ def test_timeouts_are_of_real_time_even_if_the_clock_stands_still() -> None:
         assert len(engine.engine.purgatory) == 0, "an operation that nobody waits for is forgotten"
 
 
-def test_moving_the_clock_wakes_who_is_answered_by_it() -> None:
+def test_advancing_the_clock_wakes_waiting_requests() -> None:
     with kcore.open(config=SMALL, clock=kcore.ManualClock()) as engine:
         engine.send(create("t"))
         answers: list[Any] = []

@@ -1,4 +1,4 @@
-"""How long rounds take, by a clock that the test sets."""
+"""Durations of rounds, by a clock that the test sets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kcore.metrics import Histogram, RoundTimes
 
 
 class Rounds:
-    """Rounds whose clock shows the second that each event happens at."""
+    """Rounds with a clock that shows the second of each event."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -25,7 +25,7 @@ def told(histogram: Histogram) -> tuple[int, float]:
     return histogram.count, histogram.total
 
 
-def test_a_round_that_is_committed_in_place() -> None:
+def test_times_of_a_round_with_an_inline_commit() -> None:
     rounds = Rounds()
     rounds.at(10).began()
     rounds.at(11).ended(2, lambda: rounds.commits_until(15))
@@ -33,7 +33,7 @@ def test_a_round_that_is_committed_in_place() -> None:
     assert (told(times.processing), told(times.flush), told(times.purgatory)) == ((1, 1.0), (1, 4.0), (2, 10.0))
 
 
-def test_a_flush_lasts_from_its_own_departure_whoever_passes_meanwhile() -> None:
+def test_a_flush_is_timed_from_its_own_start_during_other_rounds() -> None:
     rounds = Rounds()
     rounds.at(10).began()
     since = rounds.at(11).background_began()
@@ -46,7 +46,7 @@ def test_a_flush_lasts_from_its_own_departure_whoever_passes_meanwhile() -> None
     assert (told(times.processing), told(times.flush), told(times.purgatory)) == ((3, 4.0), (1, 9.0), (3, 30.0))
 
 
-def test_answers_that_are_held_wait_since_the_first_of_them_came() -> None:
+def test_held_responses_wait_since_the_first_of_them() -> None:
     rounds = Rounds()
     rounds.at(10).background_began()
     for second in (11, 13):
@@ -59,8 +59,8 @@ def test_answers_that_are_held_wait_since_the_first_of_them_came() -> None:
     assert (told(times.flush), told(times.purgatory)) == ((1, 2.0), (2, 14.0))
 
 
-def test_nobody_is_held_once_a_round_passes() -> None:
-    """The round that they stood on failed: they were answered, and later ones did not wait with them."""
+def test_no_response_is_held_after_a_failed_round() -> None:
+    """The responses of the failed round are complete, and later ones did not wait with them."""
     rounds = Rounds()
     rounds.at(10).began()
     rounds.at(11).held()

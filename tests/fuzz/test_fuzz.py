@@ -1,4 +1,4 @@
-"""A short run of the fuzzer over every target, everything it ever found, and that it finds what there is to find."""
+"""A short run of the fuzzer over every target, all of its earlier findings, and a check that it finds planted bugs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CASES = sorted(fuzz.CORPUS.glob("*.hex"))
 
 @pytest.mark.seeded
 @pytest.mark.parametrize("name", TARGETS)
-def test_nothing_is_found(name: str) -> None:
-    """As many inputs as take about a second; `make fuzz SECONDS=...` runs longer."""
+def test_a_short_run_has_no_findings(name: str) -> None:
+    """Runs as many inputs as take about a second; `make fuzz SECONDS=...` runs longer."""
     print(f"KCORE_SEED={SEED}")
     count = COUNTS.get(name, 5_000)
     number, data, wrong = fuzz.fuzz(name, SEED, count, None)
@@ -30,11 +30,11 @@ def test_nothing_is_found(name: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
-def test_what_was_found_stays_fixed(case: Path) -> None:
+def test_earlier_findings_stay_fixed(case: Path) -> None:
     assert fuzz.replay(*fuzz.read_case(case)) is None
 
 
-def test_there_is_a_corpus() -> None:
+def test_the_corpus_is_not_empty() -> None:
     assert CASES
 
 
@@ -83,10 +83,12 @@ def _takes_memory() -> None:
         (_takes_memory, "MemoryGrowth"),
     ],
 )
-def test_bugs_are_found_and_made_small(
+def test_planted_bugs_are_found_and_minimised(
     bug: object, expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """An exception, a hang (even one that hears no signal), a crash and a memory hog: each with its smallest input."""
+    """Plants an exception, a hang (even one that blocks signals), a crash and a memory hog; each gets its smallest
+    input.
+    """
     monkeypatch.setattr(Planted, "bug", staticmethod(bug))
     monkeypatch.setitem(TARGETS, "planted", Planted)
     monkeypatch.setattr(fuzz, "INPUT_S", 5.0 if bug is _takes_memory else 0.2)

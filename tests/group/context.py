@@ -11,6 +11,8 @@ from kcore.config.node import Config
 from kcore.errors import KafkaError
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.shard import TOPIC_NAME, GroupShard
+from kcore.group.streams.configure import InternalTopic
+from kcore.group.streams.services import StreamsServices
 from kcore.log import FailureReason, LogError, PartitionKey, PartitionLog
 from kcore.log.memory_engine import MemoryLogEngine
 from kcore.protocol.records import decode_key, decode_value
@@ -63,6 +65,25 @@ class Topics:
         return self._topics.values()
 
 
+class RequestedTopics:
+    """Records the internal topics that streams groups request; the test creates them or lets them fail."""
+
+    def __init__(self) -> None:
+        self.requested: dict[str, InternalTopic] = {}
+        self.remembered_ms = 0
+        self.failed: dict[str, str] = {}
+
+    def name_fault(self, name: str) -> str | None:
+        return "an internal topic" if name.startswith("__") else None
+
+    def create(self, topics: Iterable[InternalTopic], remember_ms: int) -> None:
+        self.requested.update((topic.name, topic) for topic in topics)
+        self.remembered_ms = remember_ms
+
+    def failures(self, names: Iterable[str]) -> dict[str, str]:
+        return {name: self.failed[name] for name in names if name in self.failed}
+
+
 class Call:
     """One request on its way: `response` is None until `done`."""
 
@@ -87,16 +108,18 @@ class GroupContext:
     """One partition of `__consumer_offsets` with everything below it.
 
     Args:
-        settings: Kafka's names, dots and all: {"group.max.size": 2}.
+        settings: by Kafka's names: {"group.max.size": 2}.
         topics: topics of the cluster, name -> partitions.
-        partitions: how many partitions `__consumer_offsets` has.
+        partitions: the number of partitions of `__consumer_offsets`.
 
     Attributes:
-        consumer: what consumer groups need of the node, for the shards of the present life.
-        metadata_version: one more with each change of a topic.
+        consumer: the node's services for consumer groups, for the shards of the present process.
+        streams: the node's services for streams groups, for the shards of the present process.
+        internal: the internal topics that streams groups requested.
+        metadata_version: increases with each change of a topic.
         group_settings: settings of single groups, by (group id, name).
-        last_id: what `new_id` said last.
-        auto_commit: whether every request and every timer is committed at once (True) or when `commit()` says so.
+        last_id: the last result of `new_id`.
+        auto_commit: True if every request and every timer is committed at once, False if only `commit()` commits.
     """
 
     def __init__(
@@ -113,6 +136,7 @@ class GroupContext:
         self.auto_commit = True
         self.metadata_version = 1
         self.group_settings: dict[tuple[str, str], Any] = {}
+        self.internal = RequestedTopics()
         self._ids = count(1)
         self.last_id = ""
         self._seen = [0] * partitions
@@ -132,6 +156,7 @@ class GroupContext:
             settings=self,
             pipeline=self.pipeline,
         )
+        self.streams = StreamsServices(self.config, self.consumer.metadata, settings=self, topic_creator=self.internal)
         self.shards: Shards[GroupShard] = Shards(TOPIC_NAME, self.partitions, self._make, self.pipeline)
         for index in range(self.partitions):
             self.shards.load(index, self.engine.node_epoch)
@@ -142,7 +167,9 @@ class GroupContext:
             TOPIC_NAME,
             index,
             self.log(index),
-            lambda context: GroupShard(context, self.config, self.topics, self.new_id, consumer=self.consumer),
+            lambda context: GroupShard(
+                context, self.config, self.topics, self.new_id, consumer=self.consumer, streams=self.streams
+            ),
             pipeline=self.pipeline,
             wheel=self.wheel,
             slices=self.slices,
@@ -198,6 +225,7 @@ class GroupContext:
         for name, value in settings.items():
             self.group_settings[group_id, name.replace("_", ".")] = value
         self.consumer.settings_changed()
+        self.streams.settings_changed()
 
     def make_topic(self, name: str, partitions: int) -> TopicInfo:
         """Creates or grows a topic while groups exist."""
@@ -210,6 +238,13 @@ class GroupContext:
             self.consumer.metadata.changed(name)
         self._tell(name)
         return topic
+
+    def create_internal(self) -> list[str]:
+        """Creates the internal topics that streams groups have requested; returns their names."""
+        requested, self.internal.requested = self.internal.requested, {}
+        for name, topic in requested.items():
+            self.make_topic(name, topic.partitions)
+        return sorted(requested)
 
     def drop_topic(self, name: str) -> None:
         """Deletes a topic while groups exist."""

@@ -1,4 +1,4 @@
-"""Events: what stands in a log, decoded; the same from a folder, an engine and a server."""
+"""Events: decoded records of a log; a folder, an engine and a server give the same ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def populate(target: Target) -> None:
     stable_alone(target, "crew")
 
 
-def test_folder_engine_and_server_tell_the_same_events(tmp_path: Path) -> None:
+def test_folder_engine_and_server_have_the_same_events(tmp_path: Path) -> None:
     with kcore.open(tmp_path / "data", config=SMALL) as engine:
         populate(engine)
         served = list(server_events(engine, Selection()))
@@ -61,8 +61,8 @@ def test_folder_engine_and_server_tell_the_same_events(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("start", range(6))
 @pytest.mark.parametrize("stop", [None, 0, 1, 3, 5, 9])
-def test_any_range_of_offsets_is_exactly_that_range(start: int, stop: int | None, shared: Any) -> None:
-    """Also where it begins or ends inside of a batch."""
+def test_any_range_of_offsets_is_returned_exactly(start: int, stop: int | None, shared: Any) -> None:
+    """The range may begin or end inside of a batch."""
     selection = Selection(("lines",), (0,), start, stop)
     expected = [offset for offset in range(5) if offset >= start and (stop is None or offset < stop)]
     assert [event.offset for event in server_events(shared, selection)] == expected
@@ -85,13 +85,13 @@ def test_a_folder_s_ranges_are_the_same(tmp_path: Path) -> None:
             assert [event.offset for event in folder_events(tmp_path / "data", selection)] == expected
 
 
-def test_a_folder_that_is_not_there_is_refused_and_not_made(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused_and_not_created(tmp_path: Path) -> None:
     with pytest.raises(DataFolderError):
         list(folder_events(tmp_path / "no", Selection()))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_given_back_when_nobody_reads_on(tmp_path: Path) -> None:
+def test_a_folder_is_closed_when_the_reader_stops(tmp_path: Path) -> None:
     with kcore.open(tmp_path / "data", config=SMALL) as engine:
         populate(engine)
     events = folder_events(tmp_path / "data", Selection(("lines",)))
@@ -101,7 +101,7 @@ def test_a_folder_is_given_back_when_nobody_reads_on(tmp_path: Path) -> None:
         pass
 
 
-def test_transactions_and_their_ends_are_told() -> None:
+def test_transactions_and_their_ends_are_shown() -> None:
     builder = BatchBuilder(1_000, base_timestamp_ms=5, producer_id=7, producer_epoch=2, transactional=True)
     builder.append(5, b"k", b"v")
     (event,) = decode_batch("t", 0, bytes(builder.build(base_offset=3)))
@@ -115,7 +115,7 @@ def test_transactions_and_their_ends_are_told() -> None:
     )
 
 
-def test_records_of_unknown_types_are_shown_as_they_are() -> None:
+def test_records_of_unknown_types_are_shown_as_bytes() -> None:
     builder = BatchBuilder(1_000, base_timestamp_ms=5)
     builder.append(5, b"\x7f\x7fkey", b"value")
     builder.append(5, None, b"value")
@@ -134,7 +134,7 @@ def test_damaged_batches_are_refused() -> None:
     ("data", "text"),
     [(None, None), (b"", ""), ("żółw".encode(), "żółw"), (b"\x00", "0x00"), (b"\xff", "0xff"), (b"a\nb", "0x610a62")],
 )
-def test_bytes_are_text_if_people_can_read_them(data: bytes | None, text: str | None) -> None:
+def test_printable_bytes_are_text(data: bytes | None, text: str | None) -> None:
     assert readable(data) == text
 
 
@@ -165,7 +165,7 @@ def test_messages_become_plain_values() -> None:
 # ---- groups and offsets
 
 
-def test_groups_offsets_and_ends(shared: Any) -> None:
+def test_groups_offsets_and_ends_are_shown(shared: Any) -> None:
     assert [group.group_id for group in list_groups(shared)] == ["crew", "readers"]
     assert [group.group_id for group in list_groups(shared, ["Empty"])] == ["readers"]
     assert offset_rows(shared, ["readers", "crew"]) == [
@@ -179,7 +179,7 @@ def test_groups_offsets_and_ends(shared: Any) -> None:
         list_offset(shared, "nowhere", 0, -1)
 
 
-def test_offsets_of_a_topic_that_is_gone_are_gone() -> None:
+def test_offsets_of_a_deleted_topic_are_omitted() -> None:
     with kcore.open(config=SMALL) as engine:
         make_topic(engine, "gone")
         engine.send(commit("g", {("gone", 0): 5}), 9)
@@ -187,12 +187,12 @@ def test_offsets_of_a_topic_that_is_gone_are_gone() -> None:
         assert offset_rows(engine, ["g"]) == []
 
 
-def test_assignments_of_consumers_are_told_and_others_are_not() -> None:
+def test_assignments_of_consumers_are_shown_and_others_are_not() -> None:
     given = ConsumerProtocolAssignment(assigned_partitions=[TopicPartition(topic="t", partitions=[2, 0])])
     assert owned_partitions(given.encode_versioned(3)) == {"t": [0, 2]}
     assert owned_partitions(b"") == {}
     assert owned_partitions(b"\xff") is None
 
 
-def test_codes_that_only_a_newer_server_knows_are_numbers() -> None:
+def test_unknown_codes_of_newer_servers_are_numbers() -> None:
     assert (code_name(25), code_name(12_345)) == ("UNKNOWN_MEMBER_ID", "12345")

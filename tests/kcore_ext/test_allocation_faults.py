@@ -1,6 +1,6 @@
 """Compiled code survives every failed allocation: the call raises MemoryError, and the next call works.
 
-Each sweep runs in a process of its own, because what it looks for ends a process: memory used after it was freed.
+Each sweep runs in a child process, because a use of freed memory ends the process.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tests.kcore_ext.allocation.sweep import Attempt
 
 ROOT = Path(__file__).parents[2]
 STRICT_MEMORY = {
-    # Checks for writes beyond a block, and fills blocks that are freed.
+    # Checks for writes beyond a block, and overwrites freed blocks.
     "PYTHONMALLOC": "malloc_debug",
-    # Large blocks are unmapped when they are freed, so touching one afterwards ends the process.
+    # Freed large blocks are unmapped, so a later access ends the process.
     "MALLOC_MMAP_THRESHOLD_": "8192",
 }
 MODULES = (assignor_cases, codec_cases, column_cases, record_cases, request_cases, soft_state_cases)

@@ -1,4 +1,4 @@
-"""Record batch v2: every field where the format has it, limits kept, records read back as they were written."""
+"""Record batch v2: every field has its place in the format, limits hold, records round-trip."""
 
 import gc
 from typing import Any
@@ -55,8 +55,8 @@ def small_batch(count: int = 3, **arguments: Any) -> bytes:
     return builder.build()
 
 
-def test_the_bytes_of_a_batch_are_those_of_the_format() -> None:
-    """Written out by hand from the format, so that a fault in builder and reader alike does not go unseen."""
+def test_the_bytes_of_a_batch_follow_the_format() -> None:
+    """The bytes are written by hand from the format, so that an error in both builder and reader is found."""
     builder = BatchBuilder(
         500,
         base_timestamp_ms=0x0102030405060708,
@@ -111,7 +111,9 @@ def test_every_field_of_the_header_is_set_and_read() -> None:
         ({"transactional": True, "control": True}, 0x30, ("is_transactional", "is_control")),
     ],
 )
-def test_the_bits_of_the_attributes(arguments: dict[str, bool], attributes: int, properties: tuple[str, ...]) -> None:
+def test_the_bits_of_the_attributes_are_read(
+    arguments: dict[str, bool], attributes: int, properties: tuple[str, ...]
+) -> None:
     header = parse_header(small_batch(**arguments))
     assert header.attributes == attributes
     names = ("is_log_append_time", "is_transactional", "is_control")
@@ -151,7 +153,7 @@ any_records = st.lists(
     base_offset=st.integers(0, 2**62),
     codec=st.integers(0, 4),
 )
-def test_records_come_back_as_they_were_appended(
+def test_records_round_trip(
     records: list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
     base_timestamp_ms: int,
     base_offset: int,
@@ -211,7 +213,7 @@ def test_records_that_do_not_shrink_are_left_uncompressed() -> None:
     assert len(batch) < builder.size_bytes
 
 
-def test_a_builder_goes_on_after_a_build() -> None:
+def test_a_builder_continues_after_a_build() -> None:
     builder = BatchBuilder(1000, base_timestamp_ms=0)
     builder.append(1, b"a", b"1")
     first = builder.build()
@@ -236,7 +238,7 @@ def test_a_compacted_batch_keeps_its_offsets_and_its_last_one() -> None:
         builder.build(last_offset_delta=5)
 
 
-def test_a_batch_emptied_by_compaction() -> None:
+def test_a_batch_emptied_by_compaction_keeps_its_header() -> None:
     builder = BatchBuilder(61, base_timestamp_ms=-1, producer_id=4, producer_epoch=1, base_sequence=0)
     assert not builder.append(0, None, None)
     with pytest.raises(ValueError, match="an empty batch has no last offset"):
@@ -245,7 +247,7 @@ def test_a_batch_emptied_by_compaction() -> None:
     assert (len(batch), validate(batch).next_offset, list(iter_records(batch))) == (61, 10, [])
 
 
-def test_any_buffer_is_taken_and_nothing_else() -> None:
+def test_only_buffers_are_accepted() -> None:
     builder = BatchBuilder(1000, base_timestamp_ms=0)
     builder.append(0, bytearray(b"key"), memoryview(b"xvaluex")[1:-1], [("h", bytearray(b"1"))])
     expected = [Record(0, 0, b"key", b"value", (("h", b"1"),))]
@@ -274,7 +276,7 @@ def test_any_buffer_is_taken_and_nothing_else() -> None:
         ({"compression": 1}, "codec 1 needs compress"),
     ],
 )
-def test_a_builder_refuses_what_it_cannot_build(arguments: dict[str, int], message: str) -> None:
+def test_a_builder_refuses_invalid_arguments(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BatchBuilder(**{"max_size_bytes": 100, "base_timestamp_ms": 0, **arguments})  # type: ignore[arg-type]
 
@@ -302,7 +304,7 @@ def test_stamping_an_append_time_gives_it_to_every_record_with_a_new_crc() -> No
 
 
 @pytest.mark.parametrize(("control_type", "commit"), [(0, False), (1, True)])
-def test_an_end_marker(control_type: int, commit: bool) -> None:
+def test_an_end_marker_is_built_and_read(control_type: int, commit: bool) -> None:
     batch = build_control_batch(
         control_type, 2**31 - 1, producer_id=8, producer_epoch=2, timestamp_ms=99, base_offset=5
     )
@@ -349,7 +351,7 @@ def test_a_marker_too_short_is_corrupt(key: bytes | None, value: bytes | None) -
     assert caught.value.fault == "control"
 
 
-def test_a_batch_of_data_is_no_control_batch() -> None:
+def test_a_data_batch_is_not_a_control_batch() -> None:
     with pytest.raises(CorruptBatchError, match="not a control batch"):
         parse_control(small_batch())
     empty = BatchBuilder(100, base_timestamp_ms=0, control=True).build(last_offset_delta=0)
@@ -357,7 +359,7 @@ def test_a_batch_of_data_is_no_control_batch() -> None:
         parse_control(empty)
 
 
-def test_batches_in_a_row_are_split_and_what_is_left_is_told() -> None:
+def test_consecutive_batches_are_split_and_the_rest_is_reported() -> None:
     first, second = small_batch(1), small_batch(2)
     whole = first + second
     spans = [(0, len(first)), (len(first), len(second))]
@@ -384,7 +386,7 @@ def test_old_magics_are_found_and_new_ones_are_no_batches() -> None:
 
 
 @pytest.mark.parametrize(("magic", "length"), [(2, 48), (2, -1), (2, -(2**31)), (1, 13), (0, -5)])
-def test_a_length_that_cannot_be_ends_the_split(magic: int, length: int) -> None:
+def test_an_impossible_length_ends_the_split(magic: int, length: int) -> None:
     batch = bytearray(small_batch())
     batch[8:12] = length.to_bytes(4, "big", signed=True)
     batch[16] = magic
@@ -430,7 +432,7 @@ def test_records_are_values() -> None:
     assert repr(record) == "Record(offset=5, timestamp_ms=6, key=b'k', value=None, headers=(('h', b'v'),))"
 
 
-def test_what_only_the_parser_makes_cannot_be_made() -> None:
+def test_objects_of_the_parser_cannot_be_constructed() -> None:
     for made in (BatchHeader, ControlMarker, type(iter_records(small_batch()))):
         with pytest.raises(TypeError, match="made by"):
             made()

@@ -1,4 +1,4 @@
-"""Bytes that are no batch: always CorruptBatchError, never a crash, a hang, a foreign byte or a large allocation."""
+"""Invalid bytes of a batch always raise CorruptBatchError: no crash, no hang, no read outside, no large allocation."""
 
 import ctypes
 import mmap
@@ -33,7 +33,7 @@ def make(codec: int = 0) -> bytes:
 
 
 def with_records(records: bytes, *, count: int = 1, last_offset_delta: int | None = None) -> bytes:
-    """A batch with a right CRC around any bytes."""
+    """Makes a batch with a valid CRC around any bytes."""
     batch = bytearray(make()[:61] + records)
     batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
     batch[23:27] = (count - 1 if last_offset_delta is None else last_offset_delta).to_bytes(4, "big", signed=True)
@@ -62,7 +62,7 @@ def test_a_batch_cut_short_anywhere_is_refused(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_every_single_bit_under_the_crc_is_guarded(codec: int) -> None:
+def test_the_crc_detects_every_flipped_bit(codec: int) -> None:
     batch = bytearray(make(codec))
     for bit in range(8 * 17, 8 * len(batch)):
         batch[bit // 8] ^= 1 << bit % 8
@@ -89,7 +89,7 @@ def test_the_length_and_the_magic_outside_the_crc_are_checked() -> None:
 
 
 @pytest.mark.parametrize("position", [-1, 10**6, -(2**40)])
-def test_a_position_outside_the_buffer_is_misuse(position: int) -> None:
+def test_a_position_outside_the_buffer_raises(position: int) -> None:
     for function in (parse_header, validate, validate_crc, iter_records, parse_control):
         with pytest.raises(ValueError, match="position") as caught:
             function(make(), position)
@@ -99,7 +99,7 @@ def test_a_position_outside_the_buffer_is_misuse(position: int) -> None:
 GOOD_RECORD = bytes.fromhex("0e 00 00 00 02 6b 01 00")
 
 
-def test_the_plainest_record_is_read() -> None:
+def test_the_smallest_record_is_read() -> None:
     assert list(iter_entries(with_records(GOOD_RECORD))) == [(0, 1000, b"k", None)]
 
 
@@ -137,7 +137,7 @@ def test_a_malformed_record_is_refused_with_its_reason(record: str, reason: str)
     assert reason in fault_of(lambda: validate(batch))[2]
 
 
-def test_records_before_a_malformed_one_are_handed_out() -> None:
+def test_records_before_a_malformed_one_are_returned() -> None:
     batch = with_records(GOOD_RECORD + bytes.fromhex("0e 00 00 02 02 6b 01 02"), count=2)
     records = iter_entries(batch)
     assert next(records) == (0, 1000, b"k", None)
@@ -152,7 +152,7 @@ def test_a_wrong_record_count_is_refused(count: int) -> None:
     assert fault_of(lambda: validate(batch))[1] in ("count", "record")
 
 
-def test_records_that_nobody_counted_are_refused() -> None:
+def test_records_beyond_the_count_are_refused() -> None:
     batch = with_records(GOOD_RECORD + GOOD_RECORD)
     assert fault_of(lambda: list(iter_records(batch))) == (61 + 8, "count", "bytes behind the last record")
 
@@ -200,7 +200,7 @@ def test_a_small_batch_cannot_claim_large_memory() -> None:
 
 
 def check_everything(data: bytes | bytearray | memoryview) -> None:
-    """Every reader over the same bytes; each may refuse them in its one way."""
+    """Runs every reader on the same bytes; each may refuse them with its documented error."""
     readers: list[Callable[[], object]] = [
         lambda: parse_header(data),
         lambda: validate_crc(data),
@@ -245,7 +245,7 @@ PROT_NONE = 0
 
 @pytest.fixture(scope="module")
 def page_before_the_abyss() -> memoryview:
-    """A page of memory with a page behind it that kills the process if it is read."""
+    """Returns a page of memory followed by a page that kills the process if it is read."""
     pages = mmap.mmap(-1, 2 * PAGE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
     libc = ctypes.CDLL(None, use_errno=True)
@@ -255,7 +255,9 @@ def page_before_the_abyss() -> memoryview:
 
 @given(data=st.data(), codec=st.integers(0, 4))
 @settings(max_examples=300)
-def test_nothing_behind_the_buffer_is_read(data: st.DataObject, codec: int, page_before_the_abyss: memoryview) -> None:
+def test_bytes_after_the_buffer_are_never_read(
+    data: st.DataObject, codec: int, page_before_the_abyss: memoryview
+) -> None:
     batch = bytearray(make(codec))
     for _ in range(data.draw(st.integers(0, 3))):
         batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.sampled_from([0, 1, 0x7F, 0x80, 0xFE, 0xFF]))
@@ -268,8 +270,8 @@ def test_nothing_behind_the_buffer_is_read(data: st.DataObject, codec: int, page
     check_everything(at_the_edge)
 
 
-def test_cut_records_at_the_end_of_memory_are_refused(page_before_the_abyss: memoryview) -> None:
-    """Every length of a batch whose header always claims just the bytes that are there."""
+def test_truncated_records_at_the_end_of_memory_are_refused(page_before_the_abyss: memoryview) -> None:
+    """Tries every length of a batch whose header always claims exactly the available bytes."""
     whole = make()
     for size in range(61, len(whole)):
         at_the_edge = page_before_the_abyss[PAGE - size :]

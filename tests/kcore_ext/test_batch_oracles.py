@@ -1,4 +1,4 @@
-"""Batches beside those of other implementations: each reads what the other builds, in every codec."""
+"""Batches of kcore and other implementations: each reads the other's batches, in every codec."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ Headers = list[tuple[str, bytes | None]]
 Entry = tuple[int, bytes | None, bytes | None, Headers]
 
 any_bytes = st.none() | st.binary(max_size=100)
-# Timestamps in the range that all agree on
+# Timestamps in the range that all support
 entries = st.lists(
     st.tuples(
         st.integers(0, 2**45),
@@ -66,7 +66,7 @@ def ours(records: list[Entry], codec: int, transactional: bool, producer: tuple[
 @pytest.mark.parametrize(("reader", "codec"), [*AIOKAFKA_READS, (KafkaPythonBatch, 0), (KafkaPythonBatch, 1)])
 @given(records=entries, transactional=st.booleans(), producer=producers)
 @settings(max_examples=25, deadline=None)
-def test_other_clients_read_what_is_built(
+def test_other_clients_read_kcores_batches(
     reader: Any, codec: int, records: list[Entry], transactional: bool, producer: tuple[int, int, int]
 ) -> None:
     batch = ours(records, codec, transactional, producer)
@@ -85,7 +85,7 @@ def test_other_clients_read_what_is_built(
 )
 @given(records=entries, transactional=st.booleans(), producer=producers)
 @settings(max_examples=25, deadline=None)
-def test_what_other_clients_build_is_read(
+def test_batches_of_other_clients_are_read(
     make_builder: Any, codec: int, records: list[Entry], transactional: bool, producer: tuple[int, int, int]
 ) -> None:
     builder = make_builder(2, codec, transactional, *producer, ROOM)
@@ -101,14 +101,14 @@ def test_what_other_clients_build_is_read(
     ]
     assert read == [(offset, *record) for offset, record in enumerate(records)]
     if not header.compression:
-        # byte for byte, but for the leader epoch, which is the log's to set
+        # byte for byte, except the leader epoch, which the log sets
         mine = ours(records, 0, transactional, producer)
         assert (mine[:12], mine[16:]) == (batch[:12], batch[16:])
 
 
 @given(records=entries, transactional=st.booleans(), producer=producers)
 @settings(max_examples=50)
-def test_the_independent_codec_reads_what_is_built(
+def test_the_independent_codec_reads_kcores_batches(
     records: list[Entry], transactional: bool, producer: tuple[int, int, int]
 ) -> None:
     batch = ours(records, 0, transactional, producer)
@@ -133,7 +133,7 @@ def test_the_independent_codec_reads_what_is_built(
 
 
 @given(pairs=st.lists(st.tuples(any_bytes, any_bytes), min_size=1, max_size=20))
-def test_what_the_independent_codec_builds_is_read(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
+def test_batches_of_the_independent_codec_are_read(pairs: list[tuple[bytes | None, bytes | None]]) -> None:
     data = kwire_batch(pairs, producer_id=5, producer_epoch=1, base_sequence=0) * 2
     found = split_batches(data)
     assert (len(found.batches), found.end, found.error) == (2, len(data), None)
@@ -142,7 +142,7 @@ def test_what_the_independent_codec_builds_is_read(pairs: list[tuple[bytes | Non
         assert [(key, value) for _, _, key, value in iter_entries(data, position)] == pairs
 
 
-def test_other_clients_see_an_end_marker_as_one() -> None:
+def test_other_clients_recognise_an_end_marker() -> None:
     marker = build_control_batch(0, 7, producer_id=3, producer_epoch=1, timestamp_ms=55)
     for theirs in (DefaultRecordBatch(marker), KafkaPythonBatch(marker)):
         assert theirs.validate_crc()

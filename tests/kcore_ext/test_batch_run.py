@@ -1,4 +1,6 @@
-"""Runs of stored batches in C against the plain definitions: `damage`, `parse_header`, and the crc32c package."""
+"""Runs of stored batches in C, compared with the pure Python definitions: `damage`, `parse_header`, and the crc32c
+package.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +31,21 @@ def with_attributes(batch: bytes, attributes: int) -> bytes:
 
 
 @given(st.binary(max_size=300), st.integers(0, 2**32 - 1), st.integers(0, 20))
-def test_crc32c(data: bytes, crc: int, start: int) -> None:
-    """By the instruction and by tables, at any alignment, and continued from any checksum."""
+def test_crc32c_equals_the_package(data: bytes, crc: int, start: int) -> None:
+    """Checks the CPU instruction and the tables, at any alignment, continued from any checksum."""
     view = memoryview(data)[start:]
     assert crc32c(view, crc) == _crc32c_by_tables(view, crc) == reference.crc32c(bytes(view), crc)
 
 
-def test_crc32c_of_the_standard() -> None:
-    """RFC 3720, appendix B.4."""
+def test_crc32c_equals_the_examples_of_the_standard() -> None:
+    """The examples are those of RFC 3720, appendix B.4."""
     for data, expected in ((bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E)):
         assert crc32c(data) == _crc32c_by_tables(data) == expected
 
 
 @given(st.data())
-def test_sound_batches_are_counted_up_to_the_first_that_is_not(data: st.DataObject) -> None:
-    """Each fault in turn: bytes of the batch, its length, another place, a gap that compaction did not make."""
+def test_valid_batches_are_counted_up_to_the_first_invalid_one(data: st.DataObject) -> None:
+    """Tries each fault: bytes of the batch, its length, another position, a gap that compaction did not make."""
     run, ends = [], []
     offset = data.draw(st.integers(0, 5))
     start = offset
@@ -74,7 +76,7 @@ def test_sound_batches_are_counted_up_to_the_first_that_is_not(data: st.DataObje
     assert count_sound(run, start, cleaned_to, check_crc) == expected
 
 
-def test_plain_batches_end_at_the_first_of_another_kind() -> None:
+def test_batches_of_one_kind_end_at_the_first_of_another() -> None:
     plains = [plain(0), plain(1, 3), plain(4, 2, producer_id=7, producer_epoch=0, base_sequence=0)]
     marker = bytearray(build_control_batch(1, 0, producer_id=7, producer_epoch=0, timestamp_ms=5))
     stamp(marker, 6, 3)
@@ -95,7 +97,7 @@ def test_plain_batches_end_at_the_first_of_another_kind() -> None:
         assert simple_run(run, 5) == SimpleRun(5, 0, 0, -1)
 
 
-def test_producers_are_told_of_their_batches_alone() -> None:
+def test_producer_states_are_updated_for_their_batches_alone() -> None:
     with_producer = plain(1, producer_id=0, producer_epoch=0, base_sequence=0)
     marker = bytes(build_control_batch(1, 0, producer_id=9, producer_epoch=0, timestamp_ms=5))
     seen: list[bytes] = []

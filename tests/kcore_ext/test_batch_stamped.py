@@ -1,4 +1,4 @@
-"""A batch on its way into the log: copied with its offset and epoch, or refused if it is not exactly one batch."""
+"""A batch before it is appended: copied with its offset and epoch, or refused if it is not exactly one batch."""
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +16,7 @@ def one_batch(records: int) -> bytes:
 
 @settings(deadline=None)
 @given(st.integers(1, 9), st.integers(0, (1 << 63) - 1), st.integers(-1, (1 << 31) - 1))
-def test_it_is_what_stamp_makes_in_place(records: int, base_offset: int, leader_epoch: int) -> None:
+def test_the_copy_equals_a_batch_stamped_in_place(records: int, base_offset: int, leader_epoch: int) -> None:
     batch = one_batch(records)
     expected = bytearray(batch)
     stamp(expected, base_offset, leader_epoch)
@@ -28,7 +28,7 @@ def test_it_is_what_stamp_makes_in_place(records: int, base_offset: int, leader_
 
 
 @pytest.mark.parametrize("damage", [{11: 1}, {16: 1}, {23: 0x80}])
-def test_what_is_not_one_batch_is_refused(damage: dict[int, int]) -> None:
+def test_bytes_other_than_one_batch_are_refused(damage: dict[int, int]) -> None:
     batch = bytearray(one_batch(1))
     for at, value in damage.items():
         batch[at] = value
@@ -37,7 +37,7 @@ def test_what_is_not_one_batch_is_refused(damage: dict[int, int]) -> None:
     assert batch == before, "nor is it changed"
 
 
-def test_batches_that_are_cut_or_have_something_behind_them_are_refused() -> None:
+def test_batches_that_are_truncated_or_have_trailing_bytes_are_refused() -> None:
     batch = one_batch(2)
     for other in (b"", batch[:60], batch[:-1], batch + b"\0", batch + batch):
         assert stamped(other, 7, 8) is None

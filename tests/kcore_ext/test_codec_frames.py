@@ -44,14 +44,14 @@ def test_a_response_frame_is_length_header_and_body(version: int, correlation_id
         assert frame == struct.pack(">i", len(frame) - 4) + header + response.encode(version)
 
 
-def test_a_large_response_is_framed_as_a_small_one() -> None:
+def test_a_large_response_is_framed_like_a_small_one() -> None:
     partition = PartitionData(records=b"r" * 1_000_000)
     response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[partition])])
     frame = encode_response(response, 12, 7, 1)
     assert frame == struct.pack(">iib", len(frame) - 4, 7, 0) + response.encode(12)
 
 
-def test_a_response_that_cannot_be_written_is_refused() -> None:
+def test_an_invalid_response_is_refused() -> None:
     with pytest.raises(EncodeError, match=r"HeartbeatResponse\.error_code"):
         encode_response(HeartbeatResponse(error_code=40_000), 4, 1, 1)
     with pytest.raises(EncodeError, match="client_id"):
@@ -59,8 +59,8 @@ def test_a_response_that_cannot_be_written_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("version", "tags"), [(-1, False), (0, False), (2, False), (3, True), (4, True), (99, True)])
-def test_api_versions_headers_have_the_shape_of_their_version_known_or_not(version: int, tags: bool) -> None:
-    """So a request of a version to come can be answered with UNSUPPORTED_VERSION (KIP-511)."""
+def test_api_versions_headers_have_the_format_of_their_version_known_or_not(version: int, tags: bool) -> None:
+    """A request of a future version can thus get UNSUPPORTED_VERSION (KIP-511)."""
     plain = struct.pack(">hhih", 18, version, 5, 1) + b"c"
     assert decode_request_header(plain + b"\x00" * tags) == (18, version, 5, "c", len(plain) + tags)
     if tags:
@@ -68,7 +68,7 @@ def test_api_versions_headers_have_the_shape_of_their_version_known_or_not(versi
             decode_request_header(plain)
 
 
-def test_unknown_tags_of_a_header_are_passed_over() -> None:
+def test_unknown_tags_of_a_header_are_skipped() -> None:
     plain = struct.pack(">hhih", 12, 4, 5, -1)
     tags = b"\x02\x05\x00\x06\x80\x01" + b"t" * 128
     assert decode_request_header(plain + tags + b"body") == (12, 4, 5, "", len(plain + tags))
@@ -95,7 +95,7 @@ def test_api_keys_without_messages_are_refused(key: int) -> None:
         decode_request_header(struct.pack(">hhih", key, 0, 5, -1) + bytes(10))
 
 
-def test_client_ids_may_be_long_and_no_utf8() -> None:
+def test_client_ids_may_be_long_and_invalid_utf8() -> None:
     head = struct.pack(">hhi", ApiKey.METADATA, 0, 1)
     assert decode_request_header(head + b"\x7f\xff" + b"c" * 32767)[3] == "c" * 32767
     assert decode_request_header(head + b"\x00\x02\xff\xfe")[3] == "\ufffd\ufffd"

@@ -1,4 +1,4 @@
-"""Sizes that a writer refuses: a caller's limit for a frame, and what an int32 can count."""
+"""Sizes that a writer refuses: a caller's limit for a frame, and the range of an int32."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _refused_at(response: DescribeGroupsResponse, limit_bytes: int) -> MessageTo
 
 @pytest.mark.parametrize(("members", "bytes_each"), [(1, 10), (1, 65_480), (3, 40_000), (40, 9_000), (5, 300_000)])
 def test_a_limit_is_exact(members: int, bytes_each: int) -> None:
-    """A frame may have its limit's bytes and not one more, whether it fits the scratch memory or outgrew it."""
+    """A frame may have exactly its limit's bytes, whether it fits the scratch memory or outgrows it."""
     response = _described(members, bytes_each)
     frame = encode_response(response, 5, 1, 1)
     assert encode_response(response, 5, 1, 1, limit_bytes=len(frame)) == frame
@@ -49,8 +49,8 @@ def test_the_error_names_the_field_and_the_limit() -> None:
     assert (copy.field, copy.limit_bytes, str(copy)) == (error.field, error.limit_bytes, str(error))
 
 
-def test_encoding_stops_where_the_limit_is_passed() -> None:
-    """Elements behind the limit are not looked at: the sixth one here is none."""
+def test_encoding_stops_at_the_limit() -> None:
+    """Elements after the limit are not read: the sixth one here is invalid."""
     member = DescribedGroupMember(member_id="m", member_metadata=b"x" * 50_000)
     members = [member] * 5 + ["no member"] * 3
     response = DescribeGroupsResponse(groups=[DescribedGroup(group_id="g", members=members)])
@@ -68,7 +68,7 @@ def test_a_refused_response_leaves_the_writer_usable() -> None:
 
 
 def test_sizes_beyond_an_int32_are_refused() -> None:
-    """The largest records that a frame could hold: refused before a byte of them is copied."""
+    """The largest records that a frame could hold are refused before a byte of them is copied."""
     with mmap.mmap(-1, LONGEST - 2) as records:
         response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])])  # type: ignore[arg-type]
         request = ProduceRequest(
@@ -89,8 +89,8 @@ def test_sizes_beyond_an_int32_are_refused() -> None:
             encode_response(response, 12, 1, 1)
 
 
-def test_no_limit_passes_what_an_int32_can_count() -> None:
-    """A caller's limit above 2 GiB does not lift the bound of the length field."""
+def test_no_limit_exceeds_the_range_of_an_int32() -> None:
+    """A caller's limit above 2 GiB does not extend the range of the length field."""
     with mmap.mmap(-1, LONGEST - 2) as records:
         response = FetchResponse(responses=[FetchableTopicResponse(partitions=[PartitionData(records=records)])])  # type: ignore[arg-type]
         with pytest.raises(MessageTooLargeError) as caught:

@@ -1,4 +1,6 @@
-"""What malformed bytes and unfit values do: one kind of error, nothing read beyond the end, nothing allocated first."""
+"""Malformed bytes and invalid values raise one kind of error; the codec reads nothing beyond the end and allocates
+nothing first.
+"""
 
 import random
 import struct
@@ -97,9 +99,7 @@ def test_a_message_cut_anywhere_is_refused_with_the_position(message: Message, v
 
 @examples(150, 5000)
 @given(st.sampled_from(all_messages()), st.binary(max_size=300), st.randoms(use_true_random=False))
-def test_garbage_is_read_or_refused_and_never_costs_more_than_its_size(
-    cls: type[Message], data: bytes, chance: random.Random
-) -> None:
+def test_garbage_is_read_or_refused_with_bounded_memory(cls: type[Message], data: bytes, chance: random.Random) -> None:
     version = chance.randint(cls.MIN_VERSION, cls.MAX_VERSION)
     position = 0
     tracemalloc.start()
@@ -162,8 +162,10 @@ def test_counts_and_lengths_beyond_the_end_are_refused_before_anything_is_alloca
         tracemalloc.stop()
 
 
-def test_an_array_is_bounded_even_where_an_element_needs_no_bytes() -> None:
-    """Elements without a field in some version take no bytes; a count of billions must not make billions of objects."""
+def test_an_array_is_bounded_even_if_its_elements_need_no_bytes() -> None:
+    """Elements without a field in some version take no bytes; a count of billions must not create billions of
+    objects.
+    """
 
     class Nothing(Struct):
         later: UInt16 = field("1+", default=0)
@@ -202,13 +204,13 @@ def test_any_byte_but_zero_is_true() -> None:
         (b"\xe2\x82", "\ufffd"),
         (b"\xf0\x9f\x98\x80", "\U0001f600"),
         (b"\xf0\x9f\x98", "\ufffd"),
-        (b"\xed\xa0\x80", "\ufffd"),  # an encoded surrogate is one character to Java
+        (b"\xed\xa0\x80", "\ufffd"),  # Java replaces an encoded surrogate with one character
         (b"\xed\xa0\x80\xed\xb0\x80x", "\ufffd\ufffdx"),
         (b"\xc0\x80", "\ufffd\ufffd"),
         (b"\x80\x80", "\ufffd\ufffd"),
     ],
 )
-def test_bytes_that_are_no_utf8_become_replacement_characters(raw: bytes, text: str) -> None:
+def test_invalid_utf8_becomes_replacement_characters(raw: bytes, text: str) -> None:
     data = struct.pack(">h", len(raw)) + raw + bytes(4) + b"\x00\x00"
     assert HeartbeatRequest.decode(data, 0).group_id == text
     assert HeartbeatRequest.decode(HeartbeatRequest(group_id=text).encode(0), 0).group_id == text
@@ -234,8 +236,8 @@ def test_null_is_refused_where_the_version_does_not_allow_it() -> None:
         HeartbeatRequest(generation_id=None).encode(0)  # type: ignore[arg-type]
 
 
-def test_nullable_structs() -> None:
-    """Outside of tags a signed byte, below 0 for null; in a tag an unsigned varint, 0 for null."""
+def test_nullable_structs_are_read() -> None:
+    """Outside of tags a signed byte precedes the struct, below 0 for null; in a tag an unsigned varint, 0 for null."""
     response = ConsumerGroupHeartbeatResponse(assignment=None)
     data = response.encode(0)
     assert data[-2:] == b"\xff\x00"
@@ -253,7 +255,7 @@ def test_nullable_structs() -> None:
 
 # ---------------------------------------------------------------- tags
 def _with_unknown_tags(name: str, version: int, value: dict[str, Any]) -> bytes:
-    """kwire's bytes with unknown tags of size 0, 1 and 5000 in front of every struct's own tags."""
+    """Returns kwire's bytes with unknown tags of size 0, 1 and 5000 in front of every struct's own tags."""
 
     class Writer(kwire.Writer):
         pass
@@ -286,7 +288,7 @@ def _with_unknown_tags(name: str, version: int, value: dict[str, Any]) -> bytes:
         ("FetchResponse", 12, {"responses": [{"topic": "t", "partitions": [{"records": b"r"}]}]}),
     ],
 )
-def test_unknown_tags_are_passed_over_in_every_tag_section(name: str, version: int, fields: dict[str, Any]) -> None:
+def test_unknown_tags_are_skipped_in_every_tag_section(name: str, version: int, fields: dict[str, Any]) -> None:
     cls = next(c for c in all_messages() if c.__name__ == name)
     expected = cls.decode(kwire.encode(name, version, fields), version)
     data = _with_unknown_tags(name, version, fields)
@@ -298,7 +300,7 @@ def test_unknown_tags_are_passed_over_in_every_tag_section(name: str, version: i
 
 
 def test_tags_may_come_in_any_order_and_twice() -> None:
-    """Kafka does not mind; the last one counts."""
+    """Kafka accepts this, too; the last one counts."""
     plain = FetchRequest().encode(15)
     assert plain[-1] == 0
     state = b"\x01\x0d" + (1).to_bytes(4, "big") + (2).to_bytes(8, "big") + b"\x00"
@@ -309,7 +311,7 @@ def test_tags_may_come_in_any_order_and_twice() -> None:
     assert (read.replica_state.replica_id, read.replica_state.replica_epoch) == (1, 2)
 
 
-def test_bytes_behind_a_tagged_value_are_passed_over_and_missing_ones_refused() -> None:
+def test_bytes_after_a_tagged_value_are_skipped_and_missing_ones_are_refused() -> None:
     plain = FetchRequest().encode(15)[:-1]
     assert FetchRequest.decode(plain + b"\x01\x00\x04\x02a??", 15).cluster_id == "a"
     with pytest.raises(DecodeError):
@@ -329,7 +331,7 @@ def test_tags_with_default_values_are_not_written_and_others_in_ascending_order(
     assert read.assigned_partitions[0].assignment_epochs == tuple(range(200))
 
 
-# ---------------------------------------------------------------- values that do not fit
+# ---------------------------------------------------------------- invalid values
 @pytest.mark.parametrize(
     ("message", "version", "place"),
     [
@@ -361,7 +363,7 @@ def test_tags_with_default_values_are_not_written_and_others_in_ascending_order(
     ],
     ids=lambda x: x if isinstance(x, str) else None,
 )
-def test_values_that_do_not_fit_are_refused_with_their_place(message: Message, version: int, place: str) -> None:
+def test_the_error_for_an_invalid_value_names_its_field(message: Message, version: int, place: str) -> None:
     with pytest.raises(EncodeError) as caught:
         message.encode(version)
     assert caught.value.field == place
@@ -408,7 +410,7 @@ def test_unsigned_numbers_have_their_own_bounds() -> None:
             bad.encode(0)
 
 
-def test_enums_subclasses_and_any_sequence_or_buffer_are_taken() -> None:
+def test_enums_subclasses_and_any_sequence_or_buffer_are_accepted() -> None:
     class Name(str):
         __slots__ = ()
 
@@ -424,11 +426,11 @@ def test_enums_subclasses_and_any_sequence_or_buffer_are_taken() -> None:
         JoinGroupResponse(members=[JoinGroupResponseMember(metadata=memoryview(b"x-y-")[::2])]).encode(5)  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------- strings that are kept
+# ---------------------------------------------------------------- cached strings
 @examples(200, 5000)
 @given(st.integers(2, 90), st.binary(min_size=1, max_size=4), st.integers(0, 89))
-def test_strings_that_are_alike_where_they_are_looked_up_are_told_apart(size: int, mark: bytes, at: int) -> None:
-    """Strings are kept by length, ends and middle; a difference elsewhere, or beyond ASCII, must not be lost."""
+def test_strings_with_equal_cache_keys_are_distinguished(size: int, mark: bytes, at: int) -> None:
+    """Strings are cached by length, ends and middle; a difference elsewhere, or beyond ASCII, must not be lost."""
     base = bytearray(b"n" * size)
     other = bytearray(base)
     other[at % size : at % size + len(mark)] = mark
@@ -442,7 +444,7 @@ def test_strings_that_are_alike_where_they_are_looked_up_are_told_apart(size: in
             assert len(found) <= len(raw)
 
 
-def test_a_name_that_comes_again_is_the_same_object() -> None:
+def test_a_repeated_name_is_the_same_object() -> None:
     data = HeartbeatRequest(group_id="a-group-of-consumers", member_id="m" * 81).encode(4)
     first, second = HeartbeatRequest.decode(data, 4), HeartbeatRequest.decode(data, 4)
     assert first.group_id is second.group_id
@@ -451,7 +453,7 @@ def test_a_name_that_comes_again_is_the_same_object() -> None:
 
 @examples(100, 2000)
 @given(st.lists(st.binary(min_size=16, max_size=16), max_size=8), st.integers(0, 255))
-def test_uuids_are_told_apart_and_come_again_as_the_same_object(ids: list[bytes], step: int) -> None:
+def test_uuids_are_distinguished_and_repeated_ones_are_the_same_object(ids: list[bytes], step: int) -> None:
     ids += [bytes(16), bytes([step]) * 16, bytes([step] * 8 + [0] * 8), bytes([0] * 8 + [step] * 8)]
     request = ConsumerGroupHeartbeatRequest(topic_partitions=[TopicPartitions(topic_id=x) for x in ids])
     data = request.encode(0)
@@ -465,8 +467,8 @@ def test_uuids_are_told_apart_and_come_again_as_the_same_object(ids: list[bytes]
     assert first[0].topic_id is second[0].topic_id
 
 
-def test_a_refusal_finds_its_place_with_a_cold_type_cache() -> None:
-    """A conversion that Python refused is still set then; looking the class's name up beside it used to fail."""
+def test_an_error_names_its_field_with_a_cold_type_cache() -> None:
+    """An exception of a conversion is still set then; a look-up of the class's name during it used to fail."""
     for _ in range(20):
         sys._clear_type_cache()
         with pytest.raises(EncodeError, match=r"HeartbeatRequest\.group_id"):

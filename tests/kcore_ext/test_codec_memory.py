@@ -1,4 +1,4 @@
-"""Reference counts, the garbage collector and memory: nothing leaks, nothing large is kept."""
+"""Reference counts, the garbage collector and memory: the codec leaks nothing and keeps no large buffer."""
 
 import gc
 import sys
@@ -27,7 +27,7 @@ def _large() -> FetchResponse:
 
 
 def _grown(action: object, times: int = 300) -> int:
-    """Bytes that are still held after `times` calls."""
+    """Returns the bytes that are still allocated after `times` calls."""
     for _ in range(50):
         action()  # type: ignore[operator]
     gc.collect()
@@ -42,7 +42,7 @@ def _grown(action: object, times: int = 300) -> int:
         tracemalloc.stop()
 
 
-def test_nothing_is_kept_after_reading_writing_and_failing() -> None:
+def test_reading_writing_and_failing_leave_no_memory_behind() -> None:
     message = _large()
     data = message.encode(12)
     unfit = HeartbeatRequest(group_id="x" * 40, generation_id=2**40)
@@ -63,7 +63,7 @@ def test_nothing_is_kept_after_reading_writing_and_failing() -> None:
     assert _grown(everything, 100) < 5000, "a leaked object a call would be 100 times 40 bytes and more"
 
 
-def test_values_are_referenced_once_by_the_slot_that_holds_them() -> None:
+def test_values_are_referenced_once_by_their_slot() -> None:
     name = "a name that nobody else has"
     count = sys.getrefcount(name)
     request = HeartbeatRequest(group_id=name)
@@ -92,7 +92,7 @@ def test_decoded_objects_hold_the_only_reference_to_their_values() -> None:
     assert found == [expected] * 3
 
 
-def test_defaults_are_not_used_up() -> None:
+def test_defaults_keep_their_references() -> None:
     defaults = [spec.default for spec in HeartbeatRequest.FIELDS]
     before = [sys.getrefcount(default) for default in defaults]
     data = HeartbeatRequest().encode(0)
@@ -119,7 +119,7 @@ def test_cycles_through_messages_are_collected() -> None:
 
 
 def test_message_classes_themselves_are_collected() -> None:
-    """Plans, schemas and lazy slots refer to the class in a circle, and the cache of schemas does not keep it alive."""
+    """Plans, schemas and lazy slots form cycles with the class, and the cache of schemas does not keep it alive."""
 
     def define() -> weakref.ref[type]:
         class Part(Struct):
@@ -139,7 +139,7 @@ def test_message_classes_themselves_are_collected() -> None:
 
 
 def test_no_large_buffer_outlives_its_message() -> None:
-    """A reply of 64 MB leaves nothing behind, neither in the writer nor in what was read."""
+    """A response of 64 MB leaves no memory behind, neither in the writer nor in the decoded object."""
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -155,7 +155,7 @@ def test_no_large_buffer_outlives_its_message() -> None:
         tracemalloc.stop()
 
 
-def test_a_buffer_is_let_go_after_reading() -> None:
+def test_a_buffer_is_released_after_reading() -> None:
     data = bytearray(HeartbeatRequest(group_id="g").encode(4))
     view = memoryview(data)
     assert HeartbeatRequest.decode(view, 4).group_id == "g"
@@ -165,8 +165,8 @@ def test_a_buffer_is_let_go_after_reading() -> None:
     data.extend(b"more")
 
 
-def test_a_message_may_be_written_while_another_one_is() -> None:
-    """Buffers and sequences can run Python code in the middle of a message; each message has memory of its own."""
+def test_a_message_may_be_written_during_another_one() -> None:
+    """Buffers and sequences can run Python code in the middle of a message; each message has its own memory."""
     inner = HeartbeatRequest(group_id="i" * 100)
     seen: list[bytes] = []
 
@@ -192,7 +192,7 @@ def test_a_message_may_be_written_while_another_one_is() -> None:
 
 
 def test_a_list_that_changes_while_it_is_written_is_refused() -> None:
-    """Only a value's own code can do that; what it may not do is make the writer read freed memory."""
+    """Only a value's own code can do that; it must not make the writer read freed memory."""
     from kcore.protocol import EncodeError
 
     members: list[JoinGroupResponseMember] = []
@@ -210,8 +210,10 @@ def test_a_list_that_changes_while_it_is_written_is_refused() -> None:
         JoinGroupResponse(members=members, protocol_name="p").encode(5)
 
 
-def test_structs_nested_without_end_are_freed_without_recursion() -> None:
-    """Nothing that is read nests so; a program that links messages to one another must not crash when it lets go."""
+def test_deeply_nested_structs_are_freed_without_recursion() -> None:
+    """Decoding never nests so deeply; a program that links messages to one another must not crash when it frees
+    them.
+    """
     from kcore.protocol.messages.streams_group_heartbeat import Endpoint
 
     before = sys.getallocatedblocks()
@@ -238,15 +240,15 @@ def test_classes_without_fields_have_instances_too() -> None:
 
 
 @pytest.mark.parametrize("slot", ["__dict__", "__weakref__", "extra"])
-def test_classes_have_nothing_but_fields(slot: str) -> None:
-    """Slots that are no field, a dictionary or weak references would be missed when objects are made and freed."""
+def test_classes_have_only_fields(slot: str) -> None:
+    """Slots that are not fields, a dictionary or weak references would be missed when objects are made and freed."""
     with pytest.raises(TypeError, match="fields and nothing else"):
         type(HeartbeatRequest)("Odd", (HeartbeatRequest,), {"__slots__": (slot,)})
     with pytest.raises(TypeError, match="fields and nothing else"):
         type(HeartbeatRequest)("Odd", (HeartbeatRequest,), {"__del__": lambda self: None})
 
 
-def test_a_freed_object_leaves_nothing_to_the_next_one_of_its_size() -> None:
+def test_a_freed_object_leaves_no_state_to_the_next_one_of_its_size() -> None:
     for _ in range(600):
         HeartbeatRequest(group_id="secret", member_id="m")
     fresh = HeartbeatRequest.__new__(HeartbeatRequest)

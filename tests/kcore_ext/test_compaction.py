@@ -1,4 +1,4 @@
-"""The compiled parts of compaction by themselves, against dictionaries and against batches made record by record."""
+"""The compiled parts of compaction, compared with dictionaries and with batches made record by record."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def keyed(base_offset: int, *keys: bytes | None, **kinds: object) -> bytes:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(KEYS, min_size=1, max_size=5), max_size=40))
-def test_the_map_is_a_dictionary_and_knows_what_is_left_of_each_batch(batches: list[list[bytes | None]]) -> None:
+def test_the_map_equals_a_dictionary_and_counts_the_remaining_records_of_each_batch(
+    batches: list[list[bytes | None]],
+) -> None:
     found = OffsetMap(1 << 40)
     latest: dict[bytes, int] = {}
     run, offset = [], 0
@@ -66,7 +68,7 @@ def test_the_map_is_a_dictionary_and_knows_what_is_left_of_each_batch(batches: l
     assert changes == {base: None for base, _ in run[1:3]}
 
 
-def test_many_keys_are_told_apart() -> None:
+def test_many_keys_are_distinguished() -> None:
     found = OffsetMap(1 << 40)
     for first in range(0, 200_000, 1_000):
         run = [(first, keyed(first, *(b"%d" % number for number in range(first, first + 1_000))))]
@@ -75,7 +77,7 @@ def test_many_keys_are_told_apart() -> None:
     assert found.offset_of(b"200000") == -1
 
 
-def test_short_stretches_of_what_goes_are_read_with_their_neighbours() -> None:
+def test_short_runs_of_removed_batches_are_read_with_their_neighbours() -> None:
     found = OffsetMap(1 << 20)
     keys = [b"a", b"x", b"a", b"a", b"y", b"a", b"a", b"a", b"z", b"a"]
     found.survey([(at, keyed(at, key)) for at, key in enumerate(keys)], 0, 0, 100, 1 << 40, decompress)
@@ -93,7 +95,7 @@ def test_short_stretches_of_what_goes_are_read_with_their_neighbours() -> None:
     assert stretches(4) == [(10, False)]
 
 
-def test_a_survey_ends_where_it_must() -> None:
+def test_a_survey_ends_at_its_limits() -> None:
     run = [(at, keyed(at, b"%d" % at)) for at in range(4)]
     marker = bytearray(build_control_batch(1, 0, producer_id=7, producer_epoch=0, timestamp_ms=5))
     stamp(marker, 4, 3)
@@ -108,7 +110,7 @@ def test_a_survey_ends_where_it_must() -> None:
     assert OffsetMap(1 << 20).survey([(0, b"short")], 0, 0, 100, 9, decompress) == (0, 9)
 
 
-def test_batches_of_producers_and_what_the_start_of_the_log_cuts_do_not_go_unread() -> None:
+def test_batches_of_producers_and_batches_cut_by_the_log_start_are_read() -> None:
     found = OffsetMap(1 << 20)
     run = [(0, keyed(0, b"a", b"a")), (2, keyed(2, b"a", producer_id=7, producer_epoch=0)), (3, keyed(3, b"a"))]
     found.survey(run, 0, 1, 100, 1 << 20, decompress)
@@ -122,7 +124,7 @@ def test_batches_of_producers_and_what_the_start_of_the_log_cuts_do_not_go_unrea
         found.base_offset(6)
 
 
-def test_sizes_below_and_above_the_mark() -> None:
+def test_sizes_below_and_above_the_compaction_point() -> None:
     run = [(at, keyed(at, b"k" * (at + 1))) for at in range(4)]
     first, *_, last = (len(batch) for _, batch in run)
     empty = run[0][1][:57] + bytes(4)
@@ -143,7 +145,7 @@ def test_sizes_below_and_above_the_mark() -> None:
     horizon_ms=st.sampled_from([-1, 0, 10, 2**41]),
     again_ms=st.sampled_from([-1, 10, 2**41]),
 )
-def test_a_batch_with_fewer_records(
+def test_a_batch_with_fewer_records_equals_one_made_record_by_record(
     records: list[tuple[int, bytes | None, bytes | None, object]],
     chosen: list[bool],
     producer: bool,
@@ -151,7 +153,7 @@ def test_a_batch_with_fewer_records(
     horizon_ms: int,
     again_ms: int,
 ) -> None:
-    """As made record by record; and what has a horizon, or gaps, can be made smaller again."""
+    """A batch with a delete horizon, or with gaps, can be reduced again."""
     kinds = {"producer_id": 9, "producer_epoch": 1, "base_sequence": 4, "transactional": True} if producer else {}
     batch = batch_of(7, records, log_append_time=append_time, **kinds)
     stays = bytes(chosen[: len(records)])
@@ -181,7 +183,7 @@ def test_several_batches_become_one(
     validate(found)
 
 
-def test_what_cannot_be_filtered_or_merged_is_refused() -> None:
+def test_a_batch_that_cannot_be_filtered_or_merged_is_refused() -> None:
     batch = keyed(0, b"a", b"b")
     packed = keyed(0, b"a" * 500, compression=1, compress=compress)
     with pytest.raises(ValueError, match="1 flags for 2 records"):
@@ -194,7 +196,7 @@ def test_what_cannot_be_filtered_or_merged_is_refused() -> None:
         merged([batch, packed])
 
 
-def test_a_sweep_stops_at_what_is_not_for_it_to_decide() -> None:
+def test_a_sweep_stops_at_a_batch_that_python_must_decide() -> None:
     offsets = OffsetMap(1 << 20)
     offsets.survey([(90, keyed(90, b"a"))], 0, 0, 100, 1 << 20, decompress)
     changes: dict[int, bytes | None] = {}

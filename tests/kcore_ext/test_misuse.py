@@ -1,4 +1,4 @@
-"""Compiled code that is handed nonsense refuses it; it neither reads nor writes outside of what it was given."""
+"""Compiled code refuses invalid arguments; it neither reads nor writes outside of its buffers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_codec_that_returns_no_bytes_is_refused() -> None:
 
 
 def test_batches_with_negative_counts_are_not_merged() -> None:
-    """The size of the result is a sum over the counts: a negative one would make it too small."""
+    """The size of the result is a sum over the counts: a negative count would make it too small."""
     wrong = bytearray(_batch(3, 1))
     struct.pack_into(">i", wrong, COUNT_AT, -10)
     with pytest.raises(ValueError, match="say nothing but their records"):
@@ -48,14 +48,14 @@ def test_batches_with_negative_counts_are_not_merged() -> None:
 
 
 def test_batches_with_impossible_counts_are_not_merged() -> None:
-    """Memory is taken for the records that a batch can hold, not for as many as it claims."""
+    """Memory is allocated for the records that a batch can hold, not for the claimed number."""
     wrong = bytearray(_batch(3, 1))
     struct.pack_into(">i", wrong, COUNT_AT, 2**31 - 1)
     with pytest.raises(ValueError, match="cannot hold 2147483647 records"):
         merged([_batch(0, 3), bytes(wrong)])
 
 
-def test_what_is_no_batch_is_not_merged() -> None:
+def test_invalid_batches_are_not_merged() -> None:
     with pytest.raises(TypeError):
         merged([None])  # type: ignore[list-item]
     with pytest.raises(TypeError):
@@ -66,7 +66,7 @@ def test_what_is_no_batch_is_not_merged() -> None:
         merged([_batch(10, 1), _batch(3, 1)])
 
 
-def test_a_pass_refuses_what_is_shorter_than_a_header() -> None:
+def test_a_pass_refuses_bytes_shorter_than_a_header() -> None:
     sweep = Sweep(OffsetMap(1 << 20), {}, 1000, 1000, 100_000)
     with pytest.raises(ValueError, match="60 bytes are too few"):
         sweep.add(bytes(60), False, True)
@@ -81,7 +81,7 @@ def test_a_list_of_records_may_change_after_it_was_encoded() -> None:
     assert (batch.count, len(block)) == (1, 1)
 
 
-def test_partitions_may_be_more_than_their_length_says() -> None:
+def test_partitions_may_be_more_than_their_length_claims() -> None:
     class Short(list[int]):
         def __len__(self) -> int:
             return 1

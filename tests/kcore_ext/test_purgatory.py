@@ -1,4 +1,4 @@
-"""The purgatory: exactly once by condition or by expiry, whatever the operations do to one another."""
+"""The purgatory completes each operation exactly once, by condition or by expiry, whatever the callbacks do."""
 
 import gc
 import weakref
@@ -14,7 +14,7 @@ from kcore_ext.runtime.timer_wheel import TimerWheel
 
 
 class Operation(DelayedOperation):
-    """Completes by condition once `ready`; writes down what happens to it, and can do anything in its callbacks."""
+    """Completes by condition once `ready`; records its calls, and can run any action in its callbacks."""
 
     def __init__(self, name: str = "x", log: list[str] | None = None, ready: bool = False) -> None:
         self.name = name
@@ -44,7 +44,7 @@ class Operation(DelayedOperation):
 
 
 def advance(wheel: TimerWheel, now_ms: int) -> None:
-    """The one line that whoever advances the wheel needs."""
+    """Advances the wheel and expires operations, as every caller of the wheel must."""
     for timer in wheel.advance(now_ms):
         timer.payload()
 
@@ -61,7 +61,7 @@ def make() -> tuple[TimerWheel, Purgatory, list[str]]:
     return wheel, Purgatory(wheel), []
 
 
-def test_a_condition_that_holds_completes_at_once_and_nothing_is_watched() -> None:
+def test_a_true_condition_completes_at_once_and_nothing_is_watched() -> None:
     wheel, purgatory, log = make()
     operation = Operation("a", log, ready=True)
     assert purgatory.try_complete_else_watch(operation, ("k",), 100)
@@ -141,7 +141,7 @@ def test_operations_of_a_key_are_tried_in_the_order_they_came() -> None:
     assert purgatory.operations() == [operations[1]]
 
 
-def test_what_is_watched_during_a_check_is_not_visited_by_it() -> None:
+def test_operations_watched_during_a_check_are_not_visited_by_it() -> None:
     _, purgatory, log = make()
     visits: list[str] = []
 
@@ -204,7 +204,7 @@ def test_checks_may_nest_within_the_try_of_an_operation() -> None:
     assert len(purgatory) == 0
 
 
-def test_a_key_that_empties_and_fills_during_a_check_keeps_the_newcomer() -> None:
+def test_a_key_that_empties_and_fills_during_a_check_keeps_the_new_operation() -> None:
     _, purgatory, log = make()
     old, new = Operation("old", log), Operation("new", log)
     extra = Operation("extra", log)
@@ -253,7 +253,7 @@ def test_a_key_given_twice_counts_once() -> None:
     assert_balanced(purgatory)
 
 
-def test_wrong_use_is_refused_and_changes_nothing() -> None:
+def test_invalid_calls_are_refused_and_change_nothing() -> None:
     _, purgatory, _ = make()
     operation = Operation()
     with pytest.raises(ValueError, match="at least one key"):
@@ -275,7 +275,7 @@ def test_wrong_use_is_refused_and_changes_nothing() -> None:
     assert_balanced(purgatory)
 
 
-def test_an_exception_leaves_the_purgatory_whole() -> None:
+def test_an_exception_leaves_the_purgatory_consistent() -> None:
     wheel, purgatory, log = make()
     bad, good = Operation("bad", log), Operation("good", log)
     for operation in (bad, good):

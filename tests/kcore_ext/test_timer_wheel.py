@@ -1,4 +1,4 @@
-"""The timer wheel against a sorted list: exact, in order, nothing lost, whatever its callers do in between."""
+"""The timer wheel, compared with a sorted list: exact, in order, nothing lost, whatever its callers do in between."""
 
 import gc
 import weakref
@@ -28,7 +28,7 @@ def assert_balanced(wheel: TimerWheel) -> None:
 
 
 class Oracle:
-    """The same promises kept the slow way: a list sorted by (deadline, order of arming)."""
+    """The same interface on a list sorted by (deadline, order of arming)."""
 
     def __init__(self, now_ms: int) -> None:
         self.now_ms = now_ms
@@ -49,7 +49,9 @@ spans = st.one_of(st.integers(-5, 200), st.integers(0, 2**20), st.sampled_from(B
 
 
 class WheelAgainstSortedList(RuleBasedStateMachine):
-    """Any sequence of add, cancel, extend and advance, with actions that do the same while timers are delivered."""
+    """Runs any sequence of add, cancel, extend and advance, with actions that do the same while timers are
+    delivered.
+    """
 
     names = Bundle("names")
 
@@ -104,7 +106,7 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
 
     @rule(span=spans, data=st.data())
     def advance_with_actions(self, span: int, data: st.DataObject) -> None:
-        """Each timer handed out cancels, extends or adds another; the oracle removes what that takes away."""
+        """Lets each delivered timer cancel, extend or add another; the oracle follows."""
         now_ms = self.oracle.now_ms + span
         expected = self.oracle.advance(now_ms)
         boundary = self.oracle.order
@@ -128,7 +130,7 @@ class WheelAgainstSortedList(RuleBasedStateMachine):
         expected = self.oracle.advance(now_ms)
         for _, timer in zip(range(taken), self.wheel.advance(now_ms), strict=False):
             del self.oracle.waiting[timer.payload]
-        # zip asks its first argument first, so exactly `taken` timers were handed out
+        # zip advances its first argument first, so exactly `taken` timers were delivered
         assert [name for name in expected if name not in self.oracle.waiting] == expected[:taken]
 
     @invariant()
@@ -173,7 +175,7 @@ def test_one_jump_over_every_level_delivers_all_in_order() -> None:
 
 
 @given(deadlines=st.lists(st.integers(-(2**63), MAX_INT64)), start_ms=st.integers(0, MAX_INT64))
-def test_no_deadline_is_beyond_the_wheel(deadlines: list[int], start_ms: int) -> None:
+def test_the_wheel_accepts_any_deadline(deadlines: list[int], start_ms: int) -> None:
     wheel = TimerWheel(start_ms)
     for deadline_ms in deadlines:
         wheel.add(deadline_ms, deadline_ms)
@@ -274,7 +276,7 @@ def test_an_advance_within_an_action_takes_over_the_rest_in_order() -> None:
     assert payloads(outer) == []
 
 
-def test_time_does_not_go_back() -> None:
+def test_time_never_goes_back() -> None:
     wheel = TimerWheel(100)
     wheel.add(99, "past")
     assert payloads(wheel.advance(50)) == ["past"]
@@ -292,7 +294,7 @@ def test_clear_cancels_all_and_they_can_be_armed_again() -> None:
     assert wheel.armed_total == 5
 
 
-def test_wrong_use_is_refused() -> None:
+def test_invalid_calls_are_refused() -> None:
     with pytest.raises(ValueError, match="now_ms must be >= 0, not -1"):
         TimerWheel(-1)
     with pytest.raises(TypeError, match=r"made by TimerWheel\.add"):

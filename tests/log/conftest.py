@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,3 +54,17 @@ def engine(store: Store) -> LogEngine:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "data"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MiB."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(where)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("may not mount")
+    yield where
+    subprocess.run(["umount", "-l", str(where)], check=True)

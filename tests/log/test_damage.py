@@ -11,10 +11,11 @@ import lmdb
 import pytest
 
 from kcore.inspect import Selection, folder_events
-from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, compact, verify_folder
+from kcore.log import CorruptLogError, DataFolderError, LmdbLogEngine, compact, data_folder, verify_folder
 from kcore.log.lmdb_layout import LOG_KEY, SNAP_KEY
-from kcore.log.lmdb_pages import REMEDY, check_pages
+from kcore.log.lmdb_pages import REMEDY, check_file, check_pages
 from kcore.log.lmdb_salvage import Salvage, Tier
+from kcore.spark.events.sources import FolderSource
 from tests.log.batches import batch, fill, key, stamped
 
 PAGE = 4096
@@ -223,11 +224,11 @@ def test_a_file_with_large_batches_passes_the_page_walk(folder: Path) -> None:
     assert kinds(folder) == []
 
 
-def zero_leaf(folder: Path, keep_time: bool) -> None:
-    """Zero the leaf with the batch at 60; `keep_time`: as a disk does it, without a new modification time."""
+def zero_leaf(folder: Path, keep_time: bool, base: int = 60) -> None:
+    """Zero the leaf with the batch at `base`; `keep_time`: as a disk does it, without a new modification time."""
     before = (folder / "data.mdb").stat()
     data = (folder / "data.mdb").read_bytes()
-    for found in re.finditer(re.escape(stamped(batch(2, 500), 60, 1)[:21]), data):
+    for found in re.finditer(re.escape(stamped(batch(2, 500), base, 1)[:21]), data):
         patch(folder, found.start() // PAGE * PAGE, bytes(PAGE))
     if keep_time:
         os.utime(folder / "data.mdb", ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -242,19 +243,28 @@ def test_a_damaged_leaf_of_a_changed_file_is_refused_on_opening(folder: Path) ->
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_leaves_are_read_on_opening_unless_the_close_was_clean(folder: Path, clean: bool) -> None:
+def test_leaves_are_read_on_opening_even_after_a_clean_close(folder: Path, clean: bool) -> None:
     make(folder)
     assert (folder / "kcore.lock").read_text().startswith("closed ")
     if not clean:
         (folder / "kcore.lock").write_text("12345\n")  # as kill -9 leaves it
     zero_leaf(folder, keep_time=True)
-    if clean:
-        LmdbLogEngine(folder).close()  # nothing has asked for the batch yet
-        for look in (verify_folder, compact, lambda path: list(folder_events(path, Selection()))):
-            with pytest.raises(DataFolderError, match="is not a tree page of level 1"):
-                look(folder)
-    else:
-        assert "is not a tree page of level 1" in refusal(folder).what
+    assert "is not a tree page of level 1" in refusal(folder).what
+
+
+def test_after_a_clean_close_leaves_are_read_for_a_limited_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(folder, batches=4_000)
+    zero_leaf(folder, keep_time=True, base=6_000)
+    path = str(folder)
+    # The clock is read every 256 leaves; a negative limit is over at the first look.
+    assert check_file(path, "data.mdb", max_ms=-1) < 0
+    monkeypatch.setattr(data_folder, "MAX_MS_AFTER_CLEAN_CLOSE", -1)
+    LmdbLogEngine(folder).close()  # nothing has asked for the batch yet
+    for look in (verify_folder, compact, lambda path: list(folder_events(path, Selection())), FolderSource):
+        with pytest.raises(DataFolderError, match="is not a tree page of level 1"):
+            look(folder)
+    (folder / "kcore.lock").write_text("12345\n")  # as kill -9 leaves it
+    assert "is not a tree page of level 1" in refusal(folder).what
 
 
 def test_a_folder_in_use_does_not_look_cleanly_closed(folder: Path) -> None:

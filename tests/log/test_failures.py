@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from kcore.log import FailureReason, LmdbLogEngine, LogError, MemoryLogEngine, l
 from kcore.log import engine as engine_module
 from kcore.log.engine import StagedLogEngine
 from kcore.log.faults import FaultInjectingEngine
-from kcore.log.storage import ReclaimTask
 from kcore.log.write_set import WriteSet
 from tests.log.batches import batch, contents, fill, key, stamped
 from tests.log.conftest import Store
@@ -87,20 +87,6 @@ def test_the_size_limit_fails_a_commit_and_the_engine_goes_on(folder: Path) -> N
     assert contents(engine.open(key())) == stored
     assert engine.verify(deep=True) == []
     engine.close()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 4 MiB."""
-    where = tmp_path / "disk"
-    where.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(where)], capture_output=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip("may not mount")
-    yield where
-    subprocess.run(["umount", "-l", str(where)], check=True)
 
 
 @pytest.mark.parametrize("durability", ["fsync", "os"])
@@ -311,13 +297,12 @@ def test_a_commit_that_fails_while_writing_the_meta_page_but_took_place_is_a_suc
     engine.close()
 
 
-def test_a_commit_that_cannot_be_settled_refuses_all_further_ones_until_the_log_is_opened_again(
+def test_a_commit_whose_result_is_unknown_is_settled_when_the_file_can_be_written_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The failed round may or may not be in the file: going on would build on a guess."""
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
-    fill(log, engine, 2)
+    stored = fill(log, engine, 2)
     environment = engine._storage._environment  # type: ignore[attr-defined]
     reopen = environment.reopen
 
@@ -328,18 +313,23 @@ def test_a_commit_that_cannot_be_settled_refuses_all_further_ones_until_the_log_
 
     monkeypatch.setattr(type(environment), "reopen", lambda self: reopen_and_break())
     break_commit(engine, lands=True, error=lmdb.PanicError("mdb_txn_commit"))
-    for _ in range(2):
-        log.append(batch(), 0)
-        with pytest.raises(LogError, match="must be opened again"):
+    data = batch()
+    stored.append(stamped(data, log.append(data, 0), 0))
+    for _ in range(3):
+        with pytest.raises(LogError, match="its result is not known yet"):
             engine.commit()
-        assert (log.high_watermark, log.end_offset) == (2, 2)
+        assert engine.uncertain
+        assert (log.high_watermark, contents(log)) == (2, stored[:2])
+        log.append(batch(5), 0)
     monkeypatch.undo()
-    engine._storage._environment._close()  # type: ignore[attr-defined]
+    with pytest.raises(LogError, match="interrupted"):
+        engine.commit()
+    assert not engine.uncertain
+    assert (log.high_watermark, log.end_offset, contents(log)) == (3, 3, stored)
+    stored += fill(log, engine, 2)
     engine.close()
     engine = LmdbLogEngine(folder)
-    log = engine.open(key())
-    assert log.end_offset == 3
-    fill(log, engine, 1)
+    assert contents(engine.open(key())) == stored
     assert engine.verify(deep=True) == []
     engine.close()
 
@@ -349,13 +339,10 @@ def test_an_interrupt_in_a_commit_leaves_memory_and_file_agreed(folder: Path, la
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     fill(log, engine, 2)
-    environment = engine._storage._environment  # type: ignore[attr-defined]
-    whole = environment._env
     break_commit(engine, lands, KeyboardInterrupt())
     log.append(batch(3), 0)
     with pytest.raises(KeyboardInterrupt):
         engine.commit()
-    environment._env = whole
     assert (log.high_watermark, log.end_offset) == ((5, 5) if lands else (2, 2))
     fill(log, engine, 1)
     assert engine.verify(deep=True) == []
@@ -373,8 +360,11 @@ def test_a_folder_that_cannot_be_opened_again_fails_every_commit_until_it_can(fo
         log.append(batch(), 0)
         with pytest.raises(LogError, match="cannot be opened again"):
             engine.commit()
-        assert log.end_offset == 2
+        assert (engine.uncertain, log.high_watermark) == (True, 2)
     hidden.rename(folder)
+    with pytest.raises(LogError, match="interrupted"):
+        engine.commit()
+    assert (engine.uncertain, log.end_offset) == (False, 2)
     stored += fill(log, engine, 1)
     assert contents(log) == stored
     engine.close()
@@ -442,10 +432,12 @@ def test_a_journal_that_cannot_be_read_back_is_not_deleted_by_a_clean_close(
         log.append(batch(), 0)
         with pytest.raises(LogError, match="not enough memory to read the journal back"):
             engine.commit()
-        assert (log.end_offset, contents(log)) == (12, stored)
+        assert (log.high_watermark, contents(log)) == (12, stored)
     parse.left = nth
     if recovers:
         parse.lacking = False
+        engine.recover()
+        assert log.end_offset == 12
         stored += fill(log, engine, 2)
         assert contents(log) == stored
     engine.close()
@@ -456,10 +448,10 @@ def test_a_journal_that_cannot_be_read_back_is_not_deleted_by_a_clean_close(
     engine.close()
 
 
-def test_a_failed_commit_that_turns_out_to_be_in_the_file_stops_all_writes(
-    folder: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("background", [False, True])
+def test_a_commit_that_took_place_while_the_file_could_not_be_opened_is_shown_as_soon_as_it_can(
+    folder: Path, background: bool
 ) -> None:
-    """The commit took place, and the file could not be opened to see that: it was answered as failed."""
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     stored = fill(log, engine, 2)
@@ -468,25 +460,77 @@ def test_a_failed_commit_that_turns_out_to_be_in_the_file_stops_all_writes(
     folder.rename(hidden)
     data = batch()
     stored.append(stamped(data, log.append(data, 0), 0))
-    with pytest.raises(LogError, match="cannot be opened again"):
-        engine.commit()
-    assert log.end_offset == 2
+    write_set = engine.seal() if background else None
+    call = engine.commit if write_set is None else functools.partial(engine.write, write_set)
+    with pytest.raises(LogError, match="cannot be opened again") as error:
+        call()
+    if write_set is not None:
+        with pytest.raises(LogError, match="cannot be opened again"):
+            engine.fail(write_set, error.value)
+    assert engine.uncertain
+    assert log.high_watermark == 2
     hidden.rename(folder)
-    for _ in range(2):
-        log.append(batch(5), 0)
-        with pytest.raises(LogError, match="a commit that failed is in the file"):
-            engine.commit()
-        with pytest.raises(LogError, match="must be opened again"):
-            engine._storage.reclaim([ReclaimTask(0, 1, None, forget=False)], 10)
-    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
-    assert line.startswith(f"log {folder}: a commit that failed is in the file: the log refuses every write")
+    log.append(batch(5), 0)
+    with pytest.raises(LogError, match="interrupted"):
+        engine.commit()
+    assert (log.high_watermark, contents(log)) == (3, stored)
+    stored += fill(log, engine, 1)
     engine.close()
     engine = LmdbLogEngine(folder)
+    assert contents(engine.open(key())) == stored
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+def test_a_durable_commit_that_the_file_lacks_stops_all_writes(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Memory is ahead of the file, for example because the file was replaced by an older copy."""
+    engine = LmdbLogEngine(folder)
     log = engine.open(key())
+    fill(log, engine, 2)
+    storage = engine._storage
+    write_set = WriteSet([], {}, [], 0)
+    write_set.is_durable = True
+    storage._write_set, storage._txn_id, storage._unsettled = write_set, 1 << 40, True  # type: ignore[attr-defined]
+    for _ in range(2):
+        log.append(batch(5), 0)
+        with pytest.raises(LogError, match="a commit that succeeded is not in the file"):
+            engine.commit()
+        assert log.end_offset == 2
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "CRITICAL"]
+    assert line.startswith(f"log {folder}: a commit that succeeded is not in the file: the log refuses every write")
+    engine.close()
+
+
+@pytest.mark.parametrize("lands", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_second_exception_while_the_result_of_a_commit_is_determined_is_harmless(
+    folder: Path, lands: bool, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = LmdbLogEngine(folder)
+    log = engine.open(key())
+    stored = fill(log, engine, 2)
+    environment = engine._storage._environment  # type: ignore[attr-defined]
+    reopen = environment.reopen
+
+    def interrupted() -> int:
+        reopen()
+        raise error
+
+    break_commit(engine, lands, error())
+    monkeypatch.setattr(type(environment), "reopen", lambda self: interrupted())
+    data = batch(3)
+    base = log.append(data, 0)
+    with pytest.raises(error):
+        engine.commit()
+    monkeypatch.undo()
+    if lands:
+        stored.append(stamped(data, base, 0))
+    engine.recover()
     assert contents(log) == stored
     stored += fill(log, engine, 1)
-    assert contents(log) == stored
-    assert engine.verify(deep=True) == []
+    engine.close()
+    engine = LmdbLogEngine(folder)
+    assert contents(engine.open(key())) == stored
     engine.close()
 
 

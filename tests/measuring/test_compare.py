@@ -11,13 +11,13 @@ from bench.compare import CASES, PAIRS, Figure, java_table, median_of, tcp_table
 
 
 def arguments_of(name: str) -> str:
-    """The case that has a figure."""
+    """Returns the arguments of the case that has a figure."""
     (found,) = (case.arguments for case in CASES for figure in case.figures if figure.name == name)
     return found
 
 
 def test_servers_are_compared_by_their_medians() -> None:
-    """More requests per CPU-second are better, fewer milliseconds too; what failed or was not run has no figure."""
+    """More requests per CPU-second and fewer milliseconds are better; failed or missing runs have no figure."""
     measured = {
         arguments_of("Heartbeat v4"): {
             "kcore": [{"req_per_server_cpu_s": one} for one in (200_000, 300_000, 310_000)],
@@ -61,13 +61,13 @@ def test_kafkas_classes_are_compared_by_processor_time() -> None:
     )
 
 
-def test_medians_of_nothing_are_nothing() -> None:
+def test_the_median_of_no_values_is_none() -> None:
     assert median_of([], Figure("storm", "stable_ms")) is None
     assert median_of([{"failed": "x"}, {"heartbeat_us": []}], Figure("p50", "heartbeat_us", percentile=0)) is None
 
 
 def test_every_pair_names_a_row_that_exists() -> None:
-    """Of Kafka's in the stored results, and of kcore's among the benchmarks."""
+    """Kafka's rows are in the stored results, and kcore's among the benchmarks."""
     stored = [json.loads(line) for line in (compare.JAVA / "results.json").read_text().splitlines()]
     assert [pair.name for pair in PAIRS if compare.java_line(stored, pair) is None] == []
     files = sorted({f"bench/{pair.test.partition('::')[0]}" for pair in PAIRS})

@@ -1,4 +1,4 @@
-"""The report of `make bench`: from pytest-benchmark's JSON to one table and one file."""
+"""The report of `make bench`: converts pytest-benchmark's JSON to one table and one file."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ RESULTS: dict[str, Any] = {
 BASELINE = {"machine": "x", "calibration_s": 0.010, "median_s": {"test_timer.py::test_add[wheel]": 200e-9, "old": 1.0}}
 
 
-def test_the_table_has_medians_an_operation_spreads_and_ratios() -> None:
-    """This machine needs twice as long for the calibration: the same median is half of the baseline's."""
+def test_the_table_has_medians_per_operation_spreads_and_ratios() -> None:
+    """This machine takes twice as long for the calibration, so an equal median is half of the baseline's."""
     assert report.table(report.read_rows(RESULTS), 0.020, BASELINE) == (
         "## test_timer.py\n"
         "\n"
@@ -47,18 +47,18 @@ def test_the_table_has_medians_an_operation_spreads_and_ratios() -> None:
     )
 
 
-def test_times_are_told_in_the_unit_that_suits_them() -> None:
+def test_times_have_a_suitable_unit() -> None:
     told = [report.duration(seconds) for seconds in (12.5, 1.0, 0.25, 1.5e-3, 2.345e-6, 43e-9, 0.5e-9)]
     assert told == ["12.5 s", "1 s", "250 ms", "1.5 ms", "2.35 µs", "43 ns", "0.5 ns"]
 
 
-def test_a_row_that_the_baseline_does_not_know_has_no_ratio() -> None:
+def test_a_row_missing_from_the_baseline_has_no_ratio() -> None:
     rows = report.read_rows(RESULTS)
     assert [report.ratio(row, 0.010, BASELINE) for row in rows] == [pytest.approx(0.5), None, None]
     assert report.ratio(rows[0], 0.010, {}) is None
 
 
-def test_one_json_one_table_and_a_baseline_that_keeps_other_rows(tmp_path: Path) -> None:
+def test_a_report_writes_json_a_table_and_a_baseline_that_keeps_other_rows(tmp_path: Path) -> None:
     results, baseline = tmp_path / "results.json", tmp_path / "baseline.json"
     results.write_text(json.dumps(RESULTS))
     text = report.write(results, tmp_path / "out", baseline, save_baseline=False)
@@ -82,7 +82,7 @@ def test_one_json_one_table_and_a_baseline_that_keeps_other_rows(tmp_path: Path)
     assert kept["median_s"]["old"] == pytest.approx(kept["calibration_s"] / 0.010, rel=1e-3)
 
 
-def test_every_row_of_the_stored_baseline_is_one_that_can_be_compared() -> None:
+def test_every_row_of_the_stored_baseline_exists() -> None:
     stored = json.loads(report.BASELINE.read_text())
     assert stored["calibration_s"] > 0
     assert all(name.startswith("test_") and "::" in name and median > 0 for name, median in stored["median_s"].items())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,3 +205,11 @@ def test_many_members_on_threads(node: kcore.Node, name: str) -> None:
         time.sleep(0.01)
     for member in members:
         member.close()
+
+
+def test_the_sharded_service_runs_on_servers_as_well(bootstrap: str) -> None:
+    example = Path(__file__).parents[2] / "examples" / "sharded_service.py"
+    done = subprocess.run(
+        [sys.executable, str(example), bootstrap], capture_output=True, text=True, timeout=170, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["every shard was written"]), done.stderr

@@ -1,4 +1,4 @@
-"""How many groups are in which state is counted as they move; looking through all of them says the same."""
+"""Numbers of groups by state: the incremental counts equal a count over all groups."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scanned(engine: Engine) -> dict[tuple[str, str], int]:
 
 
 class World:
-    """An engine in which members come, go and fall silent, commits fail, and the node restarts."""
+    """An engine in which members join, leave and expire, commits fail, and the node restarts."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -75,7 +75,7 @@ class World:
         return answer
 
     def consume(self, group: str) -> None:
-        """A member of a consumer group comes, beats, or leaves."""
+        """Lets a member of a consumer group join, send a heartbeat, or leave."""
         members = self.consumers.setdefault(group, {})
         member = self.random.choice([*members, self.new_uuid().hex()])
         epoch = members.get(member, 0)
@@ -143,7 +143,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_counts_follow_every_move(seed: int) -> None:
+def test_counts_follow_every_change(seed: int) -> None:
     print(f"seed {seed}")
     world = World(seed)
     seen: set[tuple[str, str]] = set()

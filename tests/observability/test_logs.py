@@ -1,4 +1,4 @@
-"""The log of a process: one line an event, with fields; nothing of it comes from what clients send."""
+"""The log of a process: one line per event, with fields; texts of clients cannot forge lines or fields."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def events(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_json_has_an_object_a_line(stream: io.StringIO) -> None:
+def test_json_has_one_object_per_line(stream: io.StringIO) -> None:
     process_logging.configure(stream, "info", "json")
     log = logging.getLogger("kcore.test")
     log.debug("not this")
@@ -57,15 +57,15 @@ def test_json_has_an_object_a_line(stream: io.StringIO) -> None:
     assert "ValueError: bad" in str(second["exception"])
 
 
-def test_a_field_cannot_pose_as_another(stream: io.StringIO) -> None:
-    """A field never takes the place of the event's own time, level, logger and message."""
+def test_a_field_cannot_replace_another(stream: io.StringIO) -> None:
+    """A field never replaces the event's own time, level, logger and message."""
     process_logging.configure(stream, "info", "json")
     logging.getLogger("kcore.test").info("true", extra=process_logging.fields(message="false", level="debug"))
     (event,) = events(stream)
     assert (event["message"], event["level"]) == ("true", "info")
 
 
-def test_text_is_one_line_whatever_clients_are_called(stream: io.StringIO) -> None:
+def test_text_is_one_line_whatever_the_names_of_clients(stream: io.StringIO) -> None:
     process_logging.configure(stream, "info")
     logging.getLogger("kcore.test").info(
         "%s came", "x\n2026 ERROR forged\x1b[2J", extra=process_logging.fields(client_id='a b="c', group="g", empty="")
@@ -76,14 +76,14 @@ def test_text_is_one_line_whatever_clients_are_called(stream: io.StringIO) -> No
     )
 
 
-def test_long_names_are_cut(stream: io.StringIO) -> None:
+def test_long_names_are_truncated(stream: io.StringIO) -> None:
     for form in process_logging.FORMATS:
         process_logging.configure(stream, "info", form)
         logging.getLogger("kcore.test").info("%s", "x" * 100_000, extra=process_logging.fields(group="y" * 100_000))
     assert all(len(line) < 3 * process_logging.MAX_TEXT for line in stream.getvalue().splitlines())
 
 
-def test_rebalances_are_told_at_info_and_every_state_at_debug(stream: io.StringIO) -> None:
+def test_rebalances_are_logged_at_info_and_every_state_at_debug(stream: io.StringIO) -> None:
     process_logging.configure(stream, "debug", "json")
     with kcore.open(config=QUICK, clock=ManualClock()) as engine:
         _join_alone(engine)
@@ -115,7 +115,7 @@ def _join_alone(engine: kcore.EmbeddedNode) -> tuple[str, int]:
     return member, joined.generation_id
 
 
-def test_refusals_are_told_at_info_with_who_asked(stream: io.StringIO) -> None:
+def test_refusals_are_logged_at_info_with_the_client(stream: io.StringIO) -> None:
     process_logging.configure(stream, "info", "json")
     with kcore.open(clock=ManualClock()) as engine:
         answer = engine.send(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1), client_id="c")
@@ -133,7 +133,7 @@ def test_refusals_are_told_at_info_with_who_asked(stream: io.StringIO) -> None:
 
 
 def test_payloads_are_never_logged(stream: io.StringIO) -> None:
-    """Neither assignments nor metadata nor records, whatever the level, not even where a request is refused."""
+    """Neither assignments nor metadata nor records are logged at any level, even when a request is refused."""
     process_logging.configure(stream, "debug", "json")
     with LiveServer() as live, live.connect() as client:
         make_topic(client, "t")

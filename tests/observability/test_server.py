@@ -30,8 +30,8 @@ def node(request: pytest.FixtureRequest) -> Iterator[Watched]:
         yield one
 
 
-def test_every_metric_of_the_table_is_there_and_no_other(node: Watched) -> None:
-    """The table is the truth: what a scrape has is what it declares, with its labels, in Prometheus' own reading."""
+def test_a_scrape_has_exactly_the_metrics_of_the_table(node: Watched) -> None:
+    """Prometheus' own parser reads the scrape; each metric has the labels of the table."""
     with node.live.connect() as client:
         client.send(heartbeat("g", "nobody", 1))  # so that the error counter has a sample
     _, text = node.get("/metrics")
@@ -69,7 +69,7 @@ def test_groups_and_offsets_are_counted(node: Watched) -> None:
 
 
 def test_requests_and_their_errors_are_counted_by_api(node: Watched) -> None:
-    """Codes at the top, and one for each partition that has one."""
+    """Counts the code at the top of a response, and one for each partition with an error."""
     with node.live.connect() as client:
         for _ in range(3):
             assert client.send(heartbeat("nobody", "nobody", 1)).error_code == 25
@@ -110,7 +110,7 @@ def test_connections_and_bytes_are_counted(node: Watched) -> None:
 
 
 def test_rounds_are_measured(node: Watched) -> None:
-    """Each durable answer counts in the purgatory once, each commit in the flush once."""
+    """Each durable response counts in the purgatory once, each commit in the flush once."""
     before = node.samples()
     with node.live.connect() as client:
         make_topic(client, "t")
@@ -128,8 +128,8 @@ def test_rounds_are_measured(node: Watched) -> None:
     assert 0 < grown("kcore_batch_flush_time_seconds_sum") <= grown("kcore_event_purgatory_time_seconds_sum")
 
 
-def test_a_commit_that_fails_takes_nothing_off_the_counters() -> None:
-    """A shard that is loaded again counts from 0; the node's counters go on, or rates would see a restart."""
+def test_a_failed_commit_does_not_decrease_the_counters() -> None:
+    """A reloaded shard counts from 0; the node's counters continue, or rates would show a restart."""
     log = FaultInjectingEngine(MemoryLogEngine())
     with watched({"offsets.topic.num.partitions": "1"}, log=log) as node, node.live.connect() as client:
         make_topic(client, "t")
@@ -161,8 +161,8 @@ def test_ready_means_that_every_shard_is_loaded(node: Watched) -> None:
 
 
 @pytest.mark.parametrize("committing", [False, True])
-def test_what_is_not_durable_is_not_told(committing: bool) -> None:
-    """A scrape in a round waits for its end, or its landing: a group whose commit fails was never there."""
+def test_uncommitted_state_is_not_reported(committing: bool) -> None:
+    """A scrape in a round waits for the end of its commit: a group whose commit fails never existed."""
     log = FaultInjectingEngine(MemoryLogEngine())
     with watched({"offsets.topic.num.partitions": "1"}, log=log) as node:
         with node.live.connect() as client:
@@ -231,8 +231,8 @@ def test_head_has_no_body(node: Watched) -> None:
     assert node.get("/healthz", "HEAD") == (200, "")
 
 
-def test_idlers_cannot_take_every_place_for_ever() -> None:
-    """Connections beyond the limit are closed at once; the others after a while (`TIME_LIMIT_S`)."""
+def test_idle_connections_cannot_take_all_slots_forever() -> None:
+    """Connections beyond the limit are closed at once; the others after `TIME_LIMIT_S`."""
     with watched() as node:
         peers = [socket.create_connection(node.http.address, timeout=20) for _ in range(MAX_CONNECTIONS)]
         try:

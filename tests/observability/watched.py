@@ -1,4 +1,4 @@
-"""A server with its metrics, looked at from outside."""
+"""A server with its metrics, as an external client sees it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Watched:
             connection.close()
 
     def samples(self) -> Samples:
-        """What a scrape says, read by Prometheus' own client: (name, values of its labels) -> number."""
+        """Scrapes the server with Prometheus' own parser: (name, values of its labels) -> number."""
         status, text = self.get("/metrics")
         assert status == 200, text
         return parse(text)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies derived from the declarations, and the whole of what is declared."""
+"""Hypothesis strategies derived from the declarations, and lists of all declared classes."""
 
 import os
 from functools import cache
@@ -33,7 +33,9 @@ BOUNDS = {
 
 
 def examples(few: int, many: int) -> settings:
-    """Settings for a property: `few` examples, `many` in the thorough profile; a failure prints how to repeat it."""
+    """Returns settings for a property: `few` examples, `many` in the thorough profile; a failure prints a
+    reproduction.
+    """
     return settings(
         max_examples=many if THOROUGH else few,
         deadline=None,
@@ -45,7 +47,7 @@ def examples(few: int, many: int) -> settings:
 
 @cache
 def all_messages() -> tuple[type[Message], ...]:
-    """Every declared top-level class."""
+    """Lists every declared top-level class."""
     found: list[type[Message]] = []
     for key in ApiKey:
         try:
@@ -62,7 +64,7 @@ def all_messages() -> tuple[type[Message], ...]:
 
 
 def every_pair() -> list[tuple[type[Message], int]]:
-    """Every declared class with every one of its versions."""
+    """Lists every declared class with every one of its versions."""
     return [(cls, v) for cls in all_messages() for v in range(cls.MIN_VERSION, cls.MAX_VERSION + 1)]
 
 
@@ -86,7 +88,7 @@ def _scalar(kind: str, name: str, tame: bool) -> st.SearchStrategy[Any]:
 
 @cache
 def field_strategy(spec: FieldSpec, tame: bool = False) -> st.SearchStrategy[Any]:
-    """Values of one field in any version; `tame` keeps to what kio can express."""
+    """Draws values of one field in any version; `tame` restricts them to those that kio can express."""
     kind = KIND_NAMES[spec.kind]
     if kind == "array":
         item = KIND_NAMES[spec.item]
@@ -104,7 +106,7 @@ def field_strategy(spec: FieldSpec, tame: bool = False) -> st.SearchStrategy[Any
 
 @cache
 def struct_strategy(cls: type[Struct], tame: bool = False) -> st.SearchStrategy[Any]:
-    """Objects of a class with any values in any field."""
+    """Draws objects of a class with any values in any field."""
     return st.builds(cls, **{spec.name: field_strategy(spec, tame) for spec in cls.FIELDS})
 
 
@@ -113,7 +115,7 @@ def within(span: tuple[int, int], version: int) -> bool:
 
 
 def at_version(value: Struct, version: int) -> Any:
-    """A copy that a version can hold: fields that it lacks have their default, nulls that it forbids too."""
+    """Returns a copy that a version can encode: unsupported fields have their default, and so have forbidden nulls."""
     kept = {}
     for spec in value.FIELDS:
         if not within(spec.versions, version):

@@ -1,4 +1,4 @@
-"""The codecs: what Kafka's clients write is read, what they can read is written, no input takes more than its limit."""
+"""The codecs read batches of Kafka's clients, write batches that these can read, and bound the size of any input."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ORACLES = {
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=payloads)
 @settings(max_examples=60)
-def test_what_is_compressed_comes_back(codec: CompressionType, data: bytes) -> None:
+def test_compressed_bytes_round_trip(codec: CompressionType, data: bytes) -> None:
     packed = compress(codec, data)
     assert decompress(codec, packed, LIMIT) == data
     assert decompress(codec, memoryview(bytearray(packed)), LIMIT) == data
@@ -57,7 +57,7 @@ def test_another_client_reads_and_writes_the_same(codec: CompressionType, data: 
 
 @pytest.mark.parametrize("level", [1, 3, 9])
 @pytest.mark.parametrize("codec", REAL_CODECS)
-def test_levels_are_taken(codec: CompressionType, level: int) -> None:
+def test_levels_are_accepted(codec: CompressionType, level: int) -> None:
     data = random.Random(1).randbytes(50) * 100
     assert decompress(codec, compress(codec, data, level), LIMIT) == data
 
@@ -76,7 +76,7 @@ def test_snappy_is_written_in_the_frame_of_the_java_client_and_read_raw_too() ->
     assert decompress(CompressionType.SNAPPY, bytes(cramjam.snappy.compress_raw(data)), LIMIT) == data
 
 
-def test_lz4_blocks_are_independent_as_the_java_reader_demands() -> None:
+def test_lz4_blocks_are_independent_as_the_java_reader_requires() -> None:
     packed = compress(CompressionType.LZ4, b"ab" * 100_000)
     assert packed[:4] == struct.pack("<I", 0x184D2204)
     assert packed[4] >> 6 == 1, "version 1"
@@ -103,7 +103,7 @@ def test_gzip_of_members_of_all_sizes_is_read_as_one(parts: list[bytes]) -> None
 
 
 class CountingZlib:
-    """The module `zlib`, counting the decompressors that are made and the bytes that they are fed."""
+    """The module `zlib`, which counts the decompressors and their input bytes."""
 
     error = zlib.error
 
@@ -142,7 +142,7 @@ class CountingMember:
     ids=["empty", "one byte", "zeros", "noise", "long noise"],
 )
 def test_gzip_members_are_read_once(member: bytes, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What follows a member is not fed to its decompressor, which would copy all of it for each member."""
+    """Bytes after a member are not passed to its decompressor, which would copy all of them for each member."""
     counts = CountingZlib()
     monkeypatch.setattr(compression, "zlib", counts)
     packed = gzip.compress(member) * times
@@ -177,7 +177,7 @@ def test_one_byte_too_many_is_refused(codec: CompressionType) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
-def test_a_bomb_never_takes_more_than_a_few_times_its_limit(codec: CompressionType) -> None:
+def test_a_decompression_bomb_takes_at_most_a_few_times_its_limit(codec: CompressionType) -> None:
     bomb = compress(codec, bytes(64 << 20))
     tracemalloc.start()
     try:
@@ -189,7 +189,7 @@ def test_a_bomb_never_takes_more_than_a_few_times_its_limit(codec: CompressionTy
     assert peak < 3 * LIMIT + 2 * len(bomb)
 
 
-def test_raw_snappy_that_claims_what_it_cannot_hold_is_refused_before_it_is_unpacked() -> None:
+def test_raw_snappy_that_claims_an_impossible_size_is_refused_before_it_is_unpacked() -> None:
     with pytest.raises(CompressionError, match="more than the 1048576 bytes allowed"):
         decompress(CompressionType.SNAPPY, b"\xff\xff\xff\xff\x0f", LIMIT)
     with pytest.raises(CompressionError, match="4 bytes cannot hold the 1000000 they claim"):
@@ -197,7 +197,7 @@ def test_raw_snappy_that_claims_what_it_cannot_hold_is_refused_before_it_is_unpa
 
 
 @pytest.mark.parametrize("codec", REAL_CODECS)
-def test_data_that_is_cut_short_is_refused(codec: CompressionType) -> None:
+def test_truncated_data_are_refused(codec: CompressionType) -> None:
     packed = compress(codec, random.Random(1).randbytes(300))
     for size in range(len(packed)):
         if codec is CompressionType.SNAPPY and size == 16:
@@ -210,7 +210,7 @@ def test_data_that_is_cut_short_is_refused(codec: CompressionType) -> None:
 @pytest.mark.parametrize("codec", REAL_CODECS)
 @given(data=st.data())
 @settings(max_examples=100)
-def test_damage_is_refused_or_gives_other_bytes_and_nothing_else(codec: CompressionType, data: st.DataObject) -> None:
+def test_damage_is_refused_or_gives_other_bytes(codec: CompressionType, data: st.DataObject) -> None:
     packed = bytearray(compress(codec, bytes(range(200)) * 3))
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -224,7 +224,7 @@ def test_damage_is_refused_or_gives_other_bytes_and_nothing_else(codec: Compress
     assert refused is None or (refused.codec == codec.name.lower() and refused.reason)
 
 
-def test_codecs_by_name_and_number() -> None:
+def test_codecs_are_found_by_name_and_number() -> None:
     names = ["none", "gzip", "snappy", "lz4", "zstd"]
     assert [CompressionType.from_name(name) for name in names] == [0, 1, 2, 3, 4]
     assert CompressionType.from_name("uncompressed") is CompressionType.NONE

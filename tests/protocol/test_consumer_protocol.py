@@ -16,7 +16,7 @@ FULL = Subscription(
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_subscriptions_are_what_kwire_reads(version: int) -> None:
+def test_kwire_reads_kcores_subscriptions(version: int) -> None:
     read = kwire.unversioned("ConsumerProtocolSubscription", FULL.encode_versioned(version))
     expected = {"_version": version, "topics": ["a", "b"], "user_data": b"\x01"}
     if version >= 1:

@@ -1,4 +1,4 @@
-"""Every message in every version, both ways, against two codecs that share no code with ours."""
+"""Every message in every version, in both directions, compared with two codecs that share no code with kcore's."""
 
 import pytest
 from hypothesis import given
@@ -21,8 +21,8 @@ def _versions(cls: type[Message]) -> range:
 
 
 @pytest.mark.parametrize("cls", all_messages(), ids=lambda cls: cls.__name__)
-def test_what_is_written_is_read_and_is_what_kwire_writes_and_reads(cls: type[Message]) -> None:
-    """In every version: our bytes are kwire's, both read the values back, and trailing bytes are left alone."""
+def test_encoded_messages_equal_kwires_and_round_trip(cls: type[Message]) -> None:
+    """In every version, kcore's bytes equal kwire's, both decode the values, and trailing bytes are left alone."""
 
     @examples(12, 300)
     @given(struct_strategy(cls))
@@ -49,7 +49,7 @@ KIO_PAIRS = [
 
 @pytest.mark.parametrize("cls", KIO_PAIRS, ids=lambda cls: cls.__name__)
 def test_kio_reads_and_writes_the_same_bytes(cls: type[Message]) -> None:
-    """In every version that kio has: it reads our values under our names and writes our bytes."""
+    """In every version that kio has, it decodes kcore's values under kcore's names and writes kcore's bytes."""
 
     @examples(8, 200)
     @given(struct_strategy(cls, True))
@@ -67,8 +67,8 @@ def test_kio_reads_and_writes_the_same_bytes(cls: type[Message]) -> None:
     check()
 
 
-def test_kio_is_asked_about_nearly_all_requests_and_responses() -> None:
-    """The oracle covers what it is thought to cover: all but the APIs it lacks."""
+def test_kio_covers_nearly_all_requests_and_responses() -> None:
+    """The oracle lacks only the known APIs."""
     asked = {cls.__name__ for cls in KIO_PAIRS}
     everything = {c.__name__ for c in all_messages() if c.__name__.endswith(("Request", "Response"))}
     assert len(asked) >= 130
@@ -76,7 +76,7 @@ def test_kio_is_asked_about_nearly_all_requests_and_responses() -> None:
 
 
 WITH_SECRETS = {SaslAuthenticateRequest, AlterUserScramCredentialsRequest, UserScramCredentialRecord}
-"""Messages that do not show all that they hold."""
+"""Messages whose repr omits some fields."""
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_records_round_trip_in_every_version(cls: type[MetadataRecord]) -> None:
     ],
     ids=lambda x: type(x).__name__,
 )
-def test_layout(record: MetadataRecord, version: int, data: bytes) -> None:
+def test_the_layout_of_a_record(record: MetadataRecord, version: int, data: bytes) -> None:
     """Frame version, API key, record version, then the flexible body (KIP-631)."""
     assert encode_metadata_record(record, version) == data
     assert decode_metadata_record(data) == record
@@ -81,7 +81,7 @@ def test_layout(record: MetadataRecord, version: int, data: bytes) -> None:
         b"\x81\x80\x80\x80\x80\x00",
     ],
 )
-def test_what_cannot_be_read_is_refused(data: bytes) -> None:
+def test_malformed_records_are_refused(data: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_metadata_record(data)
 

@@ -1,4 +1,4 @@
-"""Keys, codes, ids: the small tables, and that imports stay cheap."""
+"""Keys, codes and ids, and the cost of imports."""
 
 import subprocess
 import sys
@@ -45,12 +45,12 @@ def test_keys_without_messages_are_refused(key: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["NoSuchRequest", "Heartbeat", "os", "__path_of_nothing__"])
-def test_names_without_messages_are_no_attributes(name: str) -> None:
+def test_names_without_messages_are_not_attributes(name: str) -> None:
     with pytest.raises(AttributeError, match=name):
         getattr(messages, name)
 
 
-def test_header_versions() -> None:
+def test_header_versions_follow_flexible_versions() -> None:
     """Flexible versions have tags in both headers, except in ApiVersions responses (KIP-511)."""
     assert flexible_since(ApiKey.HEARTBEAT) == 4
     assert [request_header_version(12, v) for v in (3, 4, 99)] == [1, 2, 2]
@@ -61,7 +61,7 @@ def test_header_versions() -> None:
     assert response_header_version(47, 0) == 0
 
 
-def test_a_program_imports_the_messages_that_it_uses() -> None:
+def test_a_program_imports_only_the_messages_that_it_uses() -> None:
     code = (
         "import sys, kcore.protocol.messages as m, kcore.protocol.api_keys\n"
         "m.HeartbeatRequest\n"
@@ -79,7 +79,7 @@ def test_error_codes_are_kafkas() -> None:
     assert all(code.message.endswith((".", "!")) for code in ErrorCode)
 
 
-def test_errors_say_what_is_wrong() -> None:
+def test_errors_have_their_texts() -> None:
     assert str(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)) == "UNKNOWN_MEMBER_ID: The group has no such member."
     assert str(KafkaError(ErrorCode.INVALID_REQUEST, "two of them")) == "INVALID_REQUEST: two of them"
     assert str(DataFolderError("/data", "locked")) == "/data: locked"
@@ -103,7 +103,7 @@ def test_uuid_texts_are_kafkas() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "AAAA", "A" * 21, "A" * 23, "+" * 22, "!" * 22, "ä" * 22, "A" * 24])
-def test_texts_that_are_no_uuids_are_refused(text: str) -> None:
+def test_texts_that_are_not_uuids_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no uuid"):
         uuids.from_text(text)
 
@@ -115,11 +115,11 @@ def test_uuids_of_another_length_are_refused() -> None:
 
 @examples(100, 1000)
 @given(st.binary(min_size=16, max_size=16))
-def test_uuids_in_hexadecimal_are_as_python_writes_them(drawn: bytes) -> None:
+def test_uuids_in_hexadecimal_equal_pythons(drawn: bytes) -> None:
     assert uuids.to_hex(drawn) == str(uuid.UUID(bytes=drawn))
 
 
 @examples(100, 1000)
 @given(st.binary(min_size=16, max_size=16))
-def test_random_uuids_are_those_of_python(drawn: bytes) -> None:
+def test_random_uuids_equal_pythons(drawn: bytes) -> None:
     assert uuids.version_4(drawn) == uuid.UUID(bytes=drawn, version=4).bytes

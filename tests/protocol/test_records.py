@@ -31,8 +31,8 @@ KEYS = [
 
 
 @pytest.mark.parametrize(("topic", "cls"), KEYS, ids=lambda x: getattr(x, "__name__", x))
-def test_keys_and_values_are_what_kwire_reads_in_a_log(topic: str, cls: type[RecordKey]) -> None:
-    """The type prefix of keys, the version prefix of values, all versions."""
+def test_kwire_reads_keys_and_values_of_a_log(topic: str, cls: type[RecordKey]) -> None:
+    """Checks the type prefix of keys, the version prefix of values, and all versions."""
 
     @examples(8, 200)
     @given(struct_strategy(cls), struct_strategy(cls.VALUE))
@@ -69,7 +69,7 @@ def test_a_tombstone_has_no_value() -> None:
 
 @examples(50, 1000)
 @given(st.binary(max_size=30), st.none() | st.binary(max_size=30))
-def test_unknown_record_types_are_kept_as_they_are(tail: bytes, value: bytes | None) -> None:
+def test_unknown_record_types_are_kept_as_bytes(tail: bytes, value: bytes | None) -> None:
     raw = b"\x27\x0f" + tail
     for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE, "other"):
         key = decode_key(topic, raw)
@@ -84,7 +84,7 @@ def test_a_key_of_the_oldest_type_is_read_as_an_offset_commit() -> None:
 
 
 def test_a_newer_flexible_value_is_read_as_the_newest_known() -> None:
-    """Kafka adds nothing but tagged fields to flexible values (KIP-915)."""
+    """Kafka adds only tagged fields to flexible values (KIP-915)."""
     value = TransactionLogValue(producer_id=7, transaction_partitions=None)
     data = bytearray(value.encode_value(1))
     data[:2] = b"\x00\x09"
@@ -110,7 +110,7 @@ def test_value_versions_are_checked() -> None:
         GroupMetadataValue().encode_value(5)
 
 
-def test_a_value_in_a_version_without_room_for_it_is_refused_unless_ignorable() -> None:
+def test_a_version_that_lacks_a_set_field_is_refused_unless_the_field_is_ignorable() -> None:
     assert OffsetCommitValue.decode(OffsetCommitValue(offset=1, leader_epoch=4).encode(2), 2) == OffsetCommitValue(
         offset=1
     )
@@ -118,8 +118,8 @@ def test_a_value_in_a_version_without_room_for_it_is_refused_unless_ignorable() 
         TransactionLogValue(next_producer_id=9).encode(0)
 
 
-def test_transaction_markers() -> None:
-    """A marker as Kafka writes it: version 0, type; version 0, coordinator epoch (KIP-98)."""
+def test_transaction_markers_have_kafkas_layout() -> None:
+    """Kafka writes version 0 and type as the key, version 0 and coordinator epoch as the value (KIP-98)."""
     assert b"\0\0" + ControlRecordTypeSchema(type=ControlRecordType.COMMIT).encode(0) == b"\x00\x00\x00\x01"
     assert EndTxnMarker(coordinator_epoch=2).encode_value(0) == b"\x00\x00\x00\x00\x00\x02"
     assert EndTxnMarker.decode_value(b"\x00\x00\x00\x00\x00\x02") == EndTxnMarker(coordinator_epoch=2)

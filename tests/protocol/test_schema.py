@@ -1,4 +1,4 @@
-"""Declarations: they say what Kafka's field tables say, and make classes that behave."""
+"""Declarations agree with Kafka's field tables and make well-behaved classes."""
 
 import copy
 import pickle
@@ -29,7 +29,7 @@ NAMED = [cls for cls in all_messages() if kwire_name(cls)]
 
 @pytest.mark.parametrize("cls", NAMED, ids=lambda cls: cls.__name__)
 def test_declarations_agree_with_the_field_tables_of_kafka(cls: type[Message]) -> None:
-    """Versions, order, types, nulls, tags and defaults of every field in every version."""
+    """Compares versions, order, types, nulls, tags and defaults of every field in every version."""
     table = kwire.SCHEMAS[cls.__name__]
     assert table["valid"] == [cls.MIN_VERSION, cls.MAX_VERSION]
     if not cls.__name__.endswith("Key"):
@@ -82,8 +82,8 @@ def _expected(fields: list[dict[str, Any]], version: int) -> list[Any]:
     return rows
 
 
-def test_the_field_tables_hold_no_public_message_that_is_not_declared() -> None:
-    """What is left out is between brokers and controllers, or inside of KRaft snapshots."""
+def test_every_public_message_of_the_field_tables_is_declared() -> None:
+    """The other messages are between brokers and controllers, or inside of KRaft snapshots."""
     declared = {cls.__name__ for cls in NAMED}
     between_nodes = [
         "AddRaftVoter",
@@ -163,7 +163,7 @@ def test_default_structs_are_not_shared() -> None:
     assert first == second
 
 
-def test_lazy_slots_check_what_they_are_used_on() -> None:
+def test_lazy_slots_check_their_objects() -> None:
     with pytest.raises(TypeError, match="is no PartitionData"):
         vars(PartitionData)["current_leader"].__get__(HeartbeatRequest(), HeartbeatRequest)
     with pytest.raises(TypeError, match="is no PartitionData"):
@@ -196,7 +196,7 @@ def test_subclasses_add_behaviour_but_no_fields() -> None:
 
 
 @pytest.mark.parametrize(("text", "span"), [("0+", (0, 32767)), ("3-7", (3, 7)), ("2", (2, 2)), ("none", (32768, -1))])
-def test_version_ranges(text: str, span: tuple[int, int]) -> None:
+def test_version_ranges_are_parsed(text: str, span: tuple[int, int]) -> None:
     assert parse_span(text) == span
 
 
@@ -231,7 +231,7 @@ def test_bad_declarations_are_refused() -> None:
             inner: Inner = field(default_factory=dict)
 
 
-def test_a_declaration_is_all_that_a_new_message_needs() -> None:
+def test_a_declaration_is_enough_for_a_new_message() -> None:
     class Part(Struct):
         """A part."""
 

@@ -1,4 +1,4 @@
-"""A state machine small enough to see through: a counter a name, kept as text records."""
+"""A minimal state machine: named counters, stored as text records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Count:
 
 
 class CounterMachine:
-    """Adds, reads, parks readers until a count is reached, forgets after a timeout."""
+    """Adds, reads, parks readers until a count is reached, deletes after a timeout."""
 
     def __init__(self, context: ShardContext) -> None:
         self.context = context
@@ -85,7 +85,7 @@ class CounterMachine:
 
 
 class Forget(ShardTimer):
-    """A timeout: the counter goes."""
+    """A timeout, which deletes the counter."""
 
     __slots__ = ("name",)
 
@@ -109,7 +109,7 @@ class AddApi(Api[Any, Any]):
             count += rest[0]
             for waiting in [w for w in machine.waiting if w[0] == name and count >= w[1]]:
                 machine.waiting.remove(waiting)
-                machine.context.answer(waiting[2], ("reached", name, count))
+                machine.context.respond(waiting[2], ("reached", name, count))
             return Outcome([Record(Name(name), Count(count), 3)], ("added", name, count))
         if verb == "read":
             return ("count", name, count)

@@ -1,4 +1,4 @@
-"""What a shard does for a request, said plainly: the definition that the compiled `ShardCore` is held to."""
+"""Reference implementation of a shard's request handling, with which the compiled `ShardCore` is compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RECORD_OVERHEAD_BYTES = 21
 
 
 class ReferenceShard(Shard[Any]):
-    """A shard with none of the compiled parts."""
+    """A shard without the compiled parts."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ class ReferenceShard(Shard[Any]):
         except KafkaError as error:
             result = api.error(context, request, error.code, error.message)
         except Exception:
-            self._refuse_answers(ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._refuse_pending(ErrorCode.UNKNOWN_SERVER_ERROR)
             result = api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
         if isinstance(result, Outcome):
             if len(result.records):
@@ -45,15 +45,15 @@ class ReferenceShard(Shard[Any]):
             result = result.response
         if self.dirty:
             pending = Pending(api, context, request)
-            self._pipeline.answer_later(pending, result)
+            self._pipeline.respond_after_commit(pending, result)
             return pending
         if self.committing:
             pending = Pending(api, context, request)
-            self._pipeline.answer_after_background(pending, result)
+            self._pipeline.respond_after_background(pending, result)
             return pending
         return result
 
-    def answer(self, pending: Pending, response: Any) -> None:
+    def respond(self, pending: Pending, response: Any) -> None:
         self._parked.pop(pending, None)
         self._outbox.append((pending, response))
 

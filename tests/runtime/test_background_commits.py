@@ -1,4 +1,4 @@
-"""Rounds that are written beside what is decided next: nothing is told early, nothing half of a failure stays."""
+"""Rounds committed in the background of later decisions: no early response, no partial state after a failure."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class TwoShards(Bench):
 
 
 def given(answer: Any) -> Any:
-    """What was answered; None if it was not yet."""
+    """Returns the response; None if it is not complete."""
     return answer if not isinstance(answer, Pending) else answer.response if answer.done else None
 
 
-def test_answers_wait_for_the_round_that_they_stand_on_and_for_no_other() -> None:
+def test_responses_wait_only_for_the_round_that_they_depend_on() -> None:
     bench = TwoShards()
     first = bench.run("add", "a", 1)
     background_commit = bench.start_background()
@@ -79,12 +79,12 @@ def test_answers_wait_for_the_round_that_they_stand_on_and_for_no_other() -> Non
     assert (bench.pipeline.rounds, bench.pipeline.failures, bench.pipeline.committing) == (2, 0, False)
 
 
-def test_a_parked_request_that_is_answered_meanwhile_waits_for_the_landing() -> None:
+def test_a_parked_request_completed_meanwhile_waits_for_the_background_commit() -> None:
     bench = TwoShards()
     parked = bench.run("wait", "a", 5)
     bench.run("add", "a", 1)
     background_commit = bench.start_background()
-    bench.shard.machine.context.answer(parked, ("reached", "a", 1))
+    bench.shard.machine.context.respond(parked, ("reached", "a", 1))
     bench.run("read", "a")
     assert given(parked) is None
     background_commit.write()
@@ -92,7 +92,7 @@ def test_a_parked_request_that_is_answered_meanwhile_waits_for_the_landing() -> 
     assert given(parked) == ("reached", "a", 1)
 
 
-def test_a_round_that_fails_takes_with_it_what_was_decided_on_top_of_it() -> None:
+def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
     bench = TwoShards()
     bench.run("add", "a", 1)
     bench.pipeline.commit()
@@ -115,7 +115,7 @@ def test_a_round_that_fails_takes_with_it_what_was_decided_on_top_of_it() -> Non
     assert (bench.stored(), bench.stored(OTHER)) == ([(b"a", b"3:1"), (b"a", b"3:2")], [])
 
 
-def test_a_commit_in_place_waits_for_the_flight_and_lands_it_first() -> None:
+def test_an_inline_commit_waits_for_the_background_commit_and_finishes_it_first() -> None:
     bench = TwoShards()
     first = bench.run("add", "a", 1)
     background_commit = bench.start_background()
@@ -129,7 +129,7 @@ def test_a_commit_in_place_waits_for_the_flight_and_lands_it_first() -> None:
     assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
 
 
-def test_a_commit_in_place_behind_a_flight_that_fails_says_so() -> None:
+def test_an_inline_commit_after_a_failed_background_commit_reports_the_failure() -> None:
     bench = TwoShards()
     first = bench.run("add", "a", 1)
     background_commit = bench.start_background()
@@ -143,9 +143,11 @@ def test_a_commit_in_place_behind_a_flight_that_fails_says_so() -> None:
     assert bench.stored() == []
 
 
-def test_rounds_that_do_not_fly() -> None:
-    """One at a time, none without anything to write, none with somebody whom others read at any time, none that is
-    doomed."""
+def test_rounds_that_are_not_committed_in_the_background() -> None:
+    """At most one at a time; none without writes, none with a participant whose state is read at any time, and none
+    that
+    will be aborted.
+    """
     bench = TwoShards()
     assert bench.pipeline.start_background(threading.Lock()) is None
     bench.run("add", "a", 1)
@@ -169,7 +171,7 @@ def test_rounds_that_do_not_fly() -> None:
     assert (bench.stored(), bench.stored(OTHER)) == ([(b"a", b"3:1"), (b"a", b"3:2")], [(b"b", b"3:1")])
 
 
-def test_a_shard_whose_memory_went_wrong_is_read_again_when_all_of_it_has_landed() -> None:
+def test_a_shard_with_invalid_memory_is_reloaded_after_its_last_commit() -> None:
     class Awkward(AddApi):
         def decide(self, machine: CounterMachine, context: RequestContext, request: Any) -> Any:
             if request[0] == "unreplayable":
@@ -195,7 +197,7 @@ def test_a_shard_whose_memory_went_wrong_is_read_again_when_all_of_it_has_landed
 
 
 class BackgroundCommits(RuleBasedStateMachine):
-    """Whatever comes in whatever order: who was told of a count finds it in the log, and memory is what the log says.
+    """Runs any events in any order: each acknowledged count is in the log, and memory equals the log.
 
     A count that was acknowledged never disappears; one that was refused is not in the log.
     """
@@ -225,7 +227,7 @@ class BackgroundCommits(RuleBasedStateMachine):
 
     @rule(other=st.booleans())
     def go_wrong(self, other: bool) -> None:
-        """Memory does not take a decision."""
+        """Makes the replay of a decision fail."""
         _, shard = self.shard(other)
         refused = shard.write(Outcome([Record(Name("unreplayable"), Count(1))]))
         assert refused is not None

@@ -1,4 +1,4 @@
-"""The compiled part of a shard against its plain definition: the same answers, the same memory, the same log."""
+"""The compiled part of a shard, compared with its reference implementation: same responses, state and log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.runtime.reference import ReferenceShard
 
 
 class OddApi(AddApi):
-    """As its parent, and decides what cannot be kept."""
+    """AddApi with decisions that cannot be encoded or replayed."""
 
     def decide(self, machine: CounterMachine, context: RequestContext, request: Any) -> Any:
         verb, name, *_ = request
@@ -26,16 +26,16 @@ class OddApi(AddApi):
             return Outcome([Record(Name(name), None), Record(Name("unreplayable"), None)], "kept")
         if verb == "nothing":
             return Outcome([], "nothing kept")
-        if verb == "reach":  # answers who waits, then fails
+        if verb == "reach":  # completes parked readers, then fails
             for _, _, pending in machine.waiting:
-                machine.context.answer(pending, "reached")
+                machine.context.respond(pending, "reached")
             machine.waiting.clear()
             raise RuntimeError("a bug")
         return super().decide(machine, context, request)
 
 
 class OneBench(Bench):
-    """A bench for either kind of shard, which remembers every answer."""
+    """A bench for either kind of shard, which records every response."""
 
     def __init__(self, kind: type[Shard[Any]]) -> None:
         self.kind = kind
@@ -104,7 +104,7 @@ requests = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(requests, max_size=25))
-def test_both_say_keep_and_write_the_same(wanted: list[tuple[Any, ...]]) -> None:
+def test_both_give_the_same_responses_state_and_log(wanted: list[tuple[Any, ...]]) -> None:
     compiled, plain = OneBench(Shard), OneBench(ReferenceShard)
     for number, request in enumerate(wanted):
         for bench in (compiled, plain):
@@ -112,7 +112,7 @@ def test_both_say_keep_and_write_the_same(wanted: list[tuple[Any, ...]]) -> None
         assert compiled.state() == plain.state()
 
 
-def test_a_shard_that_is_not_active_refuses_either_way() -> None:
+def test_both_refuse_requests_if_the_shard_is_not_active() -> None:
     for kind in (Shard, ReferenceShard):
         bench = OneBench(kind)
         bench.shard.load() if bench.shard.state.value == "failed" else bench.shard.unload()

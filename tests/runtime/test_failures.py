@@ -1,4 +1,4 @@
-"""What goes wrong behind a decision: nothing that was lost is acknowledged, and nobody else pays for it."""
+"""Failures after a decision: no lost write is acknowledged, and other requests are not affected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUG = ("error", ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 
 class PickyLog:
-    """A shard's log that refuses the next appends with an error; else the real one."""
+    """A shard's log that refuses the next appends with an error, and otherwise works."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -54,7 +54,7 @@ class Unencodable:
 
 
 class AwkwardApi(AddApi):
-    """Decides what its test says."""
+    """Makes the decision that its test sets."""
 
     decision: Any = None
 
@@ -75,7 +75,7 @@ def awkward(decision: Any, **options: Any) -> Bench:
 
 
 @pytest.mark.parametrize("error", [LogError("no", FailureReason.IO_ERROR), KafkaError(ErrorCode.INVALID_TXN_STATE)])
-def test_a_batch_that_the_log_refuses_at_the_end_of_a_round_is_not_acknowledged(error: Exception) -> None:
+def test_a_batch_refused_by_the_log_at_the_end_of_a_round_is_not_acknowledged(error: Exception) -> None:
     bench = Bench()
     log = picky(bench)
     bench.run("add", "a", 1)
@@ -92,8 +92,8 @@ def test_a_batch_that_the_log_refuses_at_the_end_of_a_round_is_not_acknowledged(
     assert again.response == ("added", "a", 2)
 
 
-def test_a_batch_that_the_log_refuses_in_the_middle_of_a_round_takes_the_round_with_it() -> None:
-    """Earlier decisions of the round stand in the batch that was refused: their replies must not go out."""
+def test_a_batch_refused_by_the_log_during_a_round_aborts_the_round() -> None:
+    """Earlier decisions of the round are in the refused batch: their responses must not be sent."""
     bench = Bench(max_batch_bytes=400)
     log = picky(bench)
     log.refusals = [LogError("no", FailureReason.IO_ERROR)]
@@ -107,8 +107,8 @@ def test_a_batch_that_the_log_refuses_in_the_middle_of_a_round_takes_the_round_w
     assert bench.shard.state is ShardState.ACTIVE
 
 
-def test_a_round_that_is_lost_takes_nothing_of_other_shards_to_the_log() -> None:
-    """Half a round would be worse than none: all its replies are refused, so all its facts go."""
+def test_an_aborted_round_writes_nothing_of_other_shards() -> None:
+    """A partial round would be worse: all its responses are refused, so all its records are dropped."""
     bench = Bench()
     log = picky(bench)
     from kcore.log import PartitionKey
@@ -140,7 +140,7 @@ def test_a_round_that_is_lost_takes_nothing_of_other_shards_to_the_log() -> None
     assert retried.response == ("added", "b", 1)
 
 
-def test_a_transaction_whose_producer_the_log_refuses_changes_nothing_and_harms_nobody() -> None:
+def test_a_transaction_of_a_refused_producer_changes_nothing() -> None:
     bench = Bench()
     log = picky(bench)
     before = bench.run("add", "a", 1)
@@ -165,7 +165,7 @@ def test_a_transaction_that_cannot_be_replayed_is_not_written() -> None:
     assert bench.shard.state is ShardState.ACTIVE
 
 
-def test_an_append_of_somebody_else_between_replay_and_write_is_found_out() -> None:
+def test_an_append_of_another_writer_between_replay_and_write_is_detected() -> None:
     """State was replayed at offsets that are taken now: the round fails rather than disagree with its log."""
     bench = Bench()
     lost = bench.run("add", "a", 1)
@@ -181,7 +181,7 @@ def test_an_append_of_somebody_else_between_replay_and_write_is_found_out() -> N
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), OSError("the disk went away")])
-def test_a_commit_that_fails_in_an_unknown_way_is_a_failed_commit(error: Exception) -> None:
+def test_an_unknown_error_of_a_commit_is_a_failed_commit(error: Exception) -> None:
     bench = Bench()
     lost = bench.run("add", "a", 1)
 
@@ -200,7 +200,7 @@ def test_a_commit_that_fails_in_an_unknown_way_is_a_failed_commit(error: Excepti
     assert stored(bench) == [(b"a", b"3:2")]
 
 
-def test_an_interrupt_in_a_commit_leaves_what_the_log_holds_and_goes_on_to_the_caller() -> None:
+def test_an_interrupt_during_a_commit_keeps_the_logs_state_and_reaches_the_caller() -> None:
     bench = Bench()
     lost = bench.run("add", "a", 1)
     real = bench.log.commit
@@ -228,12 +228,12 @@ def test_a_record_that_cannot_be_encoded_is_refused_before_anything_changes() ->
     assert not bench.pipeline.dirty
 
 
-def test_who_is_answered_by_a_decision_that_comes_to_nothing_is_refused_too() -> None:
-    """A parked request must not be told of facts that were never written."""
+def test_requests_completed_by_an_aborted_decision_are_refused() -> None:
+    """A parked request must not get a response about records that were never written."""
 
     def decide(machine: CounterMachine) -> Outcome:
         for _, _, pending in machine.waiting:
-            machine.context.answer(pending, "your assignment")
+            machine.context.respond(pending, "your assignment")
         return Outcome([Record(Unencodable(), None)], "kept")
 
     bench = awkward(decide)
@@ -242,9 +242,9 @@ def test_who_is_answered_by_a_decision_that_comes_to_nothing_is_refused_too() ->
     assert waiting.response == BUG
 
 
-def test_who_is_answered_by_a_decision_that_raises_is_refused_too() -> None:
+def test_requests_completed_by_a_raising_decision_are_refused() -> None:
     def decide(machine: CounterMachine) -> Outcome:
-        machine.context.answer(machine.waiting[0][2], "your assignment")
+        machine.context.respond(machine.waiting[0][2], "your assignment")
         raise RuntimeError("a bug")
 
     bench = awkward(decide)
@@ -271,7 +271,7 @@ def test_a_timer_that_raises_does_not_stop_the_others() -> None:
     assert bench.shard.machine.counts == {}
 
 
-def test_long_work_that_raises_is_over_and_other_work_goes_on() -> None:
+def test_long_work_that_raises_ends_and_other_work_continues() -> None:
     bench = Bench()
     done = []
 
@@ -291,7 +291,7 @@ def test_long_work_that_raises_is_over_and_other_work_goes_on() -> None:
     assert len(bench.slices) == 0
 
 
-def test_a_machine_that_cannot_be_made_or_let_go_fails_its_load_alone() -> None:
+def test_a_machine_that_cannot_be_created_or_unloaded_fails_its_load_only() -> None:
     bench = Bench()
     bench.shard.factory = lambda context: 1 / 0
     bench.shard.machine.on_unloaded = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
@@ -304,10 +304,10 @@ def test_a_machine_that_cannot_be_made_or_let_go_fails_its_load_alone() -> None:
     assert bench.shard.state is ShardState.FAILED
 
 
-# ---- whoever waits
+# ---- callbacks and participants
 
 
-def test_a_callback_that_raises_does_not_keep_answers_from_others() -> None:
+def test_a_raising_callback_does_not_prevent_other_responses() -> None:
     bench = Bench()
     got: list[Any] = []
     for n in range(3):
@@ -318,7 +318,7 @@ def test_a_callback_that_raises_does_not_keep_answers_from_others() -> None:
     assert not bench.pipeline.dirty
 
 
-def test_a_participant_that_raises_does_not_keep_others_from_the_news() -> None:
+def test_a_raising_participant_does_not_prevent_notifications_of_others() -> None:
     class Participant:
         allows_background_commit = True
 
@@ -351,7 +351,7 @@ def test_a_participant_that_raises_does_not_keep_others_from_the_news() -> None:
     assert last.news == ["committed", "failed"]
 
 
-def test_parts_that_do_not_fit_together_are_still_an_answer() -> None:
+def test_parts_that_cannot_be_combined_still_give_a_response() -> None:
     api, context = AddApi(), RequestContext(0)
     part = Pending(api, context, "part")
     whole = gather(api, context, "whole", [part], lambda parts: 1 / 0)

@@ -1,4 +1,4 @@
-"""A node that serves while its coordinators load, and one that tries a load again."""
+"""A node that serves while its coordinators load, and one that repeats a failed load."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def call(engine: Engine, request: Any, version: int) -> Any:
 
 
 def fetch(engine: Engine, group: str) -> tuple[int, int]:
-    """The group's error, and how many offsets it has."""
+    """Returns the group's error and its number of offsets."""
     asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
     (found,) = call(engine, asked, 9).groups
     return found.error_code, sum(len(topic.partitions) for topic in found.topics)
@@ -67,8 +67,8 @@ def written() -> MemoryStorage:
     return storage
 
 
-def test_requests_are_answered_while_coordinators_load() -> None:
-    """Metadata at once; groups with COORDINATOR_LOAD_IN_PROGRESS until their shard is loaded, then in full."""
+def test_requests_are_served_while_coordinators_load() -> None:
+    """Metadata responds at once; groups get COORDINATOR_LOAD_IN_PROGRESS until their shard is loaded."""
     engine = Engine(MemoryLogEngine(written()), CONFIG, ManualClock(wall_ms=1), wait=False)
     told: list[int] = []
     engine.when_loaded(lambda: told.append(engine.recovery.records))
@@ -83,7 +83,7 @@ def test_requests_are_answered_while_coordinators_load() -> None:
         if (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0) in answers:
             refused += 1
         heartbeat = HeartbeatRequest(group_id="g0", member_id="m", generation_id=1)
-        # Kafka tells members of a group that is being loaded that all is well: they are to stay.
+        # Kafka responds to heartbeats of a loading group without an error, so that its members stay.
         assert call(engine, heartbeat, 4).error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
         engine.slices.step()
     assert refused > 1
@@ -97,8 +97,8 @@ def test_requests_are_answered_while_coordinators_load() -> None:
     engine.close()
 
 
-def test_a_node_that_loads_is_not_ready() -> None:
-    """Its listeners are open, /readyz says 503 and why, until everything is loaded."""
+def test_a_loading_node_is_not_ready() -> None:
+    """Its listeners are open; /readyz returns 503 and the cause until all shards are loaded."""
     storage = written()
 
     def get(address: tuple[str, int]) -> tuple[int, str]:
@@ -133,7 +133,7 @@ def test_a_node_that_loads_is_not_ready() -> None:
     asyncio.run(run())
 
 
-def test_a_load_that_failed_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_load_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = written()
     replay_run = GroupShard.replay_run
 

@@ -1,4 +1,4 @@
-"""A key lives where Kafka says: Java's string hash, with |-2^31| as 0."""
+"""The partition of a key is Kafka's: Java's string hash, with |-2^31| as 0."""
 
 import pytest
 
@@ -18,10 +18,10 @@ VECTORS = [
 
 
 @pytest.mark.parametrize(("key", "value", "partition"), VECTORS)
-def test_hash_and_partition_are_javas(key: str, value: int, partition: int) -> None:
+def test_hash_and_partition_equal_javas(key: str, value: int, partition: int) -> None:
     assert java_hash(key) == value
     assert partition_for(key, 50) == partition
 
 
-def test_a_lone_surrogate_is_one_unit() -> None:
+def test_a_lone_surrogate_is_one_code_unit() -> None:
     assert java_hash("\ud800") == 0xD800

@@ -1,4 +1,4 @@
-"""A pending answer is given exactly once, to one callback, before or after it is asked for."""
+"""A pending response completes exactly once and calls one callback, which may be set before or after."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def pending(*, parked: bool = False) -> Pending:
     return Pending(AddApi(), RequestContext(0), "request", parked=parked)
 
 
-def test_the_callback_may_come_first_or_last() -> None:
+def test_the_callback_may_be_set_first_or_last() -> None:
     got: list[object] = []
     first, last = pending(), pending()
     first.on_complete(got.append)
@@ -21,7 +21,7 @@ def test_the_callback_may_come_first_or_last() -> None:
     assert got == ["a", "b"]
 
 
-def test_a_second_answer_is_our_bug() -> None:
+def test_a_second_response_raises() -> None:
     once = pending()
     once.complete("a")
     with pytest.raises(AssertionError, match="exactly once"):
@@ -36,7 +36,7 @@ def test_a_failure_is_the_apis_own_error() -> None:
     assert got == [("error", ErrorCode.NOT_COORDINATOR, None)]
 
 
-def test_an_abandoned_answer_is_thrown_away() -> None:
+def test_an_abandoned_response_is_dropped() -> None:
     got: list[object] = []
     left = pending()
     left.on_complete(got.append)
@@ -57,7 +57,7 @@ def test_gather_waits_for_all_parts_and_keeps_their_order() -> None:
     assert whole.response == "abcd"
 
 
-def test_gather_of_parts_that_are_there_is_the_response() -> None:
+def test_gather_of_complete_parts_is_the_response() -> None:
     done = pending()
     done.complete("b")
     assert gather(AddApi(), RequestContext(0), "request", ["a", done], "".join) == "ab"

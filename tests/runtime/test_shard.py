@@ -1,4 +1,4 @@
-"""Decide, replay, commit, answer: the order in which things happen in a shard, and what failures do."""
+"""Decide, replay, commit, respond: the order of events in a shard, and the effects of failures."""
 
 import pytest
 
@@ -16,11 +16,11 @@ def stored(bench: Bench) -> list[tuple[int, bytes | None, bytes | None]]:
     ]
 
 
-def test_a_read_of_a_clean_shard_is_answered_at_once() -> None:
+def test_a_read_of_a_clean_shard_gets_its_response_at_once() -> None:
     assert Bench().run("read", "a") == ("count", "a", 0)
 
 
-def test_a_decision_is_replayed_at_once_and_answered_after_the_commit() -> None:
+def test_a_decision_is_replayed_at_once_and_its_response_follows_the_commit() -> None:
     bench = Bench()
     pending = bench.run("add", "a", 5)
     assert isinstance(pending, Pending)
@@ -33,7 +33,7 @@ def test_a_decision_is_replayed_at_once_and_answered_after_the_commit() -> None:
     assert stored(bench) == [(0, b"a", b"3:5")]
 
 
-def test_a_read_of_facts_that_are_not_durable_waits_for_them() -> None:
+def test_a_read_of_uncommitted_records_waits_for_them() -> None:
     bench = Bench()
     write = bench.run("add", "a", 1)
     read = bench.run("read", "b")
@@ -45,7 +45,7 @@ def test_a_read_of_facts_that_are_not_durable_waits_for_them() -> None:
     assert read.response == ("count", "b", 0)
 
 
-def test_refusals_wait_too_if_they_saw_what_is_not_durable() -> None:
+def test_refusals_based_on_uncommitted_state_wait_too() -> None:
     bench = Bench()
     assert bench.run("refuse", "a") == ("error", ErrorCode.ILLEGAL_GENERATION, "no")
     bench.run("add", "a", 1)
@@ -62,7 +62,7 @@ def test_decisions_of_one_round_share_a_batch() -> None:
     assert [offset for offset, *_ in bench.shard.machine.replayed] == [0, 1, 2]
 
 
-def test_a_round_that_outgrows_a_batch_takes_a_second_one() -> None:
+def test_a_round_that_outgrows_a_batch_gets_a_second_one() -> None:
     bench = Bench(max_batch_bytes=400)
     answers = [bench.run("add", f"name-{n:040}", n) for n in range(8)]
     bench.pipeline.commit()
@@ -80,7 +80,7 @@ def test_a_decision_too_large_for_a_batch_is_refused_before_anything_changes() -
     assert not bench.pipeline.dirty
 
 
-def test_facts_of_a_transaction_stand_in_a_batch_of_their_own() -> None:
+def test_records_of_a_transaction_have_their_own_batch() -> None:
     bench = Bench()
     bench.run("add", "a", 1)
     bench.run("in transaction", "b", 2)
@@ -95,7 +95,7 @@ def test_facts_of_a_transaction_stand_in_a_batch_of_their_own() -> None:
     assert bench.shard.machine.replayed == [(0, -1, "a", 1), (1, 7, "b", 2), (2, -1, "c", 3)]
 
 
-def test_a_parked_request_is_answered_with_the_decision_that_frees_it() -> None:
+def test_a_decision_completes_the_parked_request_that_it_frees() -> None:
     bench = Bench()
     waiting = bench.run("wait", "a", 10)
     assert waiting.parked
@@ -133,7 +133,7 @@ def test_a_timer_of_an_earlier_load_does_nothing() -> None:
     assert bench.shard.machine.counts == {"a": 1}
 
 
-def test_a_failed_commit_leaves_what_the_log_holds() -> None:
+def test_a_failed_commit_restores_the_logs_state() -> None:
     bench = Bench()
     bench.run("add", "a", 1)
     bench.pipeline.commit()
@@ -155,7 +155,7 @@ def test_a_failed_commit_leaves_what_the_log_holds() -> None:
     assert stored(bench) == [(0, b"a", b"3:1"), (1, b"a", b"3:2")]
 
 
-def test_a_record_that_cannot_be_replayed_costs_the_memory_not_what_was_decided_before() -> None:
+def test_a_failing_replay_reloads_the_shard_and_keeps_earlier_decisions() -> None:
     bench = Bench()
     good = bench.run("add", "a", 1)
     assert bench.run("add", "unreplayable", 1) == ("error", ErrorCode.NOT_COORDINATOR, None)
@@ -167,7 +167,7 @@ def test_a_record_that_cannot_be_replayed_costs_the_memory_not_what_was_decided_
     assert stored(bench) == [(0, b"a", b"3:1")]
 
 
-def test_a_bug_in_a_decision_is_answered_as_such() -> None:
+def test_a_bug_in_a_decision_gets_an_unknown_server_error() -> None:
     assert Bench().run("bug", "a") == ("error", ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 
@@ -205,7 +205,7 @@ def test_a_log_that_cannot_be_replayed_fails_the_load() -> None:
     assert shard.run(bench.api, RequestContext(0), ("read", "a")) == ("error", ErrorCode.NOT_COORDINATOR, None)
 
 
-def test_an_unloaded_shard_answers_whoever_waits() -> None:
+def test_an_unloaded_shard_completes_all_waiting_requests() -> None:
     bench = Bench()
     parked = bench.run("wait", "a", 1)
     bench.shard.unload()
@@ -215,7 +215,7 @@ def test_an_unloaded_shard_answers_whoever_waits() -> None:
         bench.shard.load()
 
 
-def test_long_work_decides_a_slice_at_a_time_and_ends_with_the_shard() -> None:
+def test_long_work_decides_one_slice_at_a_time_and_ends_with_the_shard() -> None:
     bench = Bench()
     from kcore.runtime import Outcome, Record
     from tests.runtime.machines import Count, Name

@@ -1,4 +1,4 @@
-"""Ownership: a partition is loaded and unloaded by leader epochs, and old news are ignored."""
+"""Ownership: a partition is loaded and unloaded by leader epochs, and older epochs are ignored."""
 
 import pytest
 
@@ -12,7 +12,7 @@ def shards_of(bench: Bench, partitions: int = 3) -> "Shards[object]":
     return Shards(TOPIC, partitions, bench.make, bench.pipeline)
 
 
-def test_a_key_of_a_partition_that_is_not_here_is_not_coordinated_here() -> None:
+def test_a_key_of_an_absent_partition_is_not_coordinated_here() -> None:
     bench = Bench()
     shards = shards_of(bench)
     shards.load(partition_for("here", 3), 1)
@@ -23,7 +23,7 @@ def test_a_key_of_a_partition_that_is_not_here_is_not_coordinated_here() -> None
     assert caught.value.code == ErrorCode.NOT_COORDINATOR
 
 
-def test_a_shard_is_there_at_once_and_loads_in_slices() -> None:
+def test_a_shard_exists_at_once_and_loads_in_slices() -> None:
     bench = Bench()
     shards = shards_of(bench)
     shards.load(0, 1)
@@ -35,7 +35,7 @@ def test_a_shard_is_there_at_once_and_loads_in_slices() -> None:
 
 
 @pytest.mark.parametrize(("epoch", "stays"), [(None, False), (4, True), (5, True), (6, False)])
-def test_an_unload_counts_if_its_epoch_is_newer_or_the_partition_is_gone(epoch: int | None, stays: bool) -> None:
+def test_an_unload_applies_if_its_epoch_is_newer_or_the_partition_is_deleted(epoch: int | None, stays: bool) -> None:
     bench = Bench()
     shards = shards_of(bench)
     shards.load(0, 5)
@@ -44,7 +44,7 @@ def test_an_unload_counts_if_its_epoch_is_newer_or_the_partition_is_gone(epoch: 
     assert (shards.get(0) is not None) is stays
 
 
-def test_what_was_decided_is_committed_before_an_unload() -> None:
+def test_decisions_are_committed_before_an_unload() -> None:
     bench = Bench()
     shards = shards_of(bench)
     shards.load(0, 1)
@@ -57,7 +57,7 @@ def test_what_was_decided_is_committed_before_an_unload() -> None:
     assert pending.response == ("added", "a", 1)
 
 
-def test_a_newer_epoch_is_taken_over_without_another_load() -> None:
+def test_a_newer_epoch_is_accepted_without_another_load() -> None:
     bench = Bench()
     shards = shards_of(bench)
     shards.load(0, 1)

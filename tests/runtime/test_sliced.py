@@ -1,4 +1,4 @@
-"""Long requests in slices: the work of a slice, requests that are worked on together, and those that are given up."""
+"""Long requests in slices: the work of a slice, concurrent requests, and abandoned ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_long_request_is_parked_between_its_slices() -> None:
     assert (pending.parked, pending.done, pending.response, len(done)) == (True, True, ("finished", 10), 10)
 
 
-def test_what_a_long_request_waits_for_is_its_response() -> None:
+def test_a_pending_result_of_a_long_request_becomes_its_response() -> None:
     work, inner = slices(), Pending(API, CONTEXT, REQUEST)
     pending = work.requests.run(API, CONTEXT, REQUEST, count([], 10), lambda _: inner)
     work.finish()
@@ -91,7 +91,7 @@ def test_a_failure_in_a_later_slice_is_the_response(error: Exception, code: int)
     assert pending.response == HeartbeatResponse(error_code=code)
 
 
-def test_few_requests_are_worked_on_together() -> None:
+def test_only_few_requests_run_concurrently() -> None:
     """The others wait without a first slice: their responses are not built yet."""
     work = slices()
     progress: list[list[int]] = [[] for _ in range(MAX_TOGETHER + 2)]
@@ -104,7 +104,7 @@ def test_few_requests_are_worked_on_together() -> None:
     assert [pending.response for pending in pendings] == [100] * len(pendings)
 
 
-def test_a_read_ends_with_its_client_and_a_write_goes_on() -> None:
+def test_a_read_ends_with_its_connection_and_a_write_continues() -> None:
     work, read, written = slices(), list[int](), list[int]()
     reads = work.requests.run(API, CONTEXT, REQUEST, count(read, 100))
     writes = work.requests.run(API, CONTEXT, REQUEST, count(written, 100), lambda steps: steps)
@@ -114,7 +114,7 @@ def test_a_read_ends_with_its_client_and_a_write_goes_on() -> None:
     assert (len(read), reads.done, len(written), writes.response) == (4, False, 100, 100)
 
 
-def test_names_are_asked_once_and_answered_as_often_as_they_are_named() -> None:
+def test_a_duplicate_name_is_looked_up_once_and_returned_for_each_occurrence() -> None:
     asked: list[str] = []
 
     def ask(name: str) -> str:

@@ -1,4 +1,6 @@
-"""The snapshot of a coordinator's partition is its compacted log: recovery by it, crashes in it, requests beside it."""
+"""The snapshot of a coordinator's partition is its compacted log: recovery from it, crashes during it, requests
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ PARTITIONS = 300
 
 
 class Node:
-    """An engine on a memory that outlives it."""
+    """An engine on storage in memory that outlives it."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = {
@@ -135,7 +137,7 @@ class Node:
         }
 
     def replayed(self) -> dict[str, Any]:
-        """The state that the log gives to whoever reads it now."""
+        """Replays the present log and returns its state."""
         machine = self.shard.factory(self.shard.machine.context)
         for _ in replay_log(self.partition.log, machine, LoadReport()):
             pass
@@ -146,7 +148,7 @@ class Node:
 
 
 def busy(node: Node, seed: int, turns: int = 150) -> None:
-    """Commits, deletions and transactions of a few groups, some of which stay open."""
+    """Runs commits, deletions and transactions of a few groups; some transactions stay open."""
     chance = random.Random(seed)
     open_ = set()
     for _ in range(turns):
@@ -167,7 +169,7 @@ def busy(node: Node, seed: int, turns: int = 150) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_state_is_the_same_before_and_after_whatever_is_open(seed: int) -> None:
+def test_compaction_keeps_the_state_whatever_is_open(seed: int) -> None:
     node = Node()
     for turn in range(4):
         busy(node, seed * 10 + turn)
@@ -181,7 +183,7 @@ def test_state_is_the_same_before_and_after_whatever_is_open(seed: int) -> None:
     assert node.log.verify(deep=True) == []
 
 
-def test_pending_offsets_of_open_transactions_are_kept_as_they_were_written() -> None:
+def test_pending_offsets_of_open_transactions_are_kept_as_written() -> None:
     """The snapshot ends below the first offset of the earliest open transaction."""
     node = Node()
     for number in range(20):
@@ -204,7 +206,7 @@ def test_pending_offsets_of_open_transactions_are_kept_as_they_were_written() ->
     assert node.shard.machine.offsets.get("g", "t", 1).committed_offset == 77  # type: ignore[union-attr]
 
 
-def test_recovery_reads_what_lives_and_not_what_happened() -> None:
+def test_recovery_reads_live_records_only() -> None:
     node = Node()
     read = []
     for _ in range(5):
@@ -216,7 +218,7 @@ def test_recovery_reads_what_lives_and_not_what_happened() -> None:
     assert max(read) <= 5 + 1 + 1, f"five offsets live, and one record more in the last batch: {read}"
 
 
-def test_tombstones_go_a_day_after_they_were_first_seen_by_a_pass() -> None:
+def test_tombstones_are_removed_a_day_after_a_pass_first_saw_them() -> None:
     node = Node()
     node.commit("g", {("t", number): number for number in range(5)})
     for number in range(5):
@@ -236,8 +238,8 @@ def test_tombstones_go_a_day_after_they_were_first_seen_by_a_pass() -> None:
     )
 
 
-def test_a_crash_in_any_commit_of_it_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each commit of a pass is cut short, before and after it is durable, and a new node goes on from there."""
+def test_a_crash_in_any_commit_of_a_pass_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each commit of a pass is interrupted, before and after it is durable, and a new node continues."""
     monkeypatch.setattr(schedule, "CompactionRules", partial(cleaner.CompactionRules, slice_records=500))
     crashes = 0
     for after in (False, True):
@@ -267,7 +269,7 @@ def test_a_crash_in_any_commit_of_it_is_harmless(monkeypatch: pytest.MonkeyPatch
     assert crashes >= 4, "the pass has several commits"
 
 
-def test_a_commit_of_it_that_fails_leaves_everything_as_it_was() -> None:
+def test_a_failed_commit_of_a_pass_changes_nothing() -> None:
     node = Node()
     busy(node, 3, 300)
     before = node.state()
@@ -281,7 +283,7 @@ def test_a_commit_of_it_that_fails_leaves_everything_as_it_was() -> None:
 
 
 def steps(node: Node) -> Iterator[None]:
-    """Compaction as an event loop does it: a slice, then a round of requests."""
+    """Compacts like an event loop: a slice, then a round of requests."""
     node.clock.advance(CLEANER_MS)
     node.engine.fire_timers()
     while node.engine.slices.step():
@@ -289,7 +291,7 @@ def steps(node: Node) -> Iterator[None]:
         node.engine.commit()
 
 
-def test_requests_go_on_while_it_is_written() -> None:
+def test_requests_are_served_during_a_pass() -> None:
     node = Node()
     for number in range(6_000):
         node.commit("g", {("t", number % 50): number})
@@ -311,7 +313,7 @@ def test_requests_go_on_while_it_is_written() -> None:
     assert {key: entry.committed_offset for key, entry in node.state()["offsets"].items()} == now
 
 
-def test_it_is_made_when_enough_is_new_and_not_before() -> None:
+def test_a_pass_runs_only_when_enough_records_are_new() -> None:
     node = Node(kcore_snapshot_min_bytes=20_000, kcore_snapshot_live_ratio=2.0)
 
     def write(size_bytes: int, distinct: int) -> None:
@@ -336,8 +338,8 @@ def test_it_is_made_when_enough_is_new_and_not_before() -> None:
     assert node.partition.log.cleaned_to > cleaned_to
 
 
-def test_a_batch_at_once_gives_the_state_that_records_one_by_one_give() -> None:
-    """`replay_run` of group shards against `decode` and `replay`."""
+def test_replaying_a_batch_equals_replaying_its_records() -> None:
+    """Compares `replay_run` of group shards with `decode` and `replay`."""
 
     class OneByOne:
         def __init__(self, machine: GroupShard) -> None:
@@ -356,7 +358,7 @@ def test_a_batch_at_once_gives_the_state_that_records_one_by_one_give() -> None:
 
 
 def test_a_start_reads_a_coordinators_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One walk gives the shard its state and the partition its producers, open transactions among them."""
+    """One walk rebuilds the shard's state and the partition's producers, including open transactions."""
     node = Node()
     for number in range(3):
         node.commit("g", {("t", number): number})
@@ -384,8 +386,8 @@ def test_a_start_reads_a_coordinators_log_once(monkeypatch: pytest.MonkeyPatch) 
     assert partition.last_stable_offset == stable == 3
 
 
-def test_a_load_that_fails_leaves_its_partition_to_recover_by_itself() -> None:
-    """Half of a log says nothing of its producers: the next who needs them reads all of it."""
+def test_a_failed_load_leaves_the_recovery_to_the_partition() -> None:
+    """Half of a log is not enough for its producers: their next use reads all of it."""
     node = Node()
     node.commit_in_transaction(7, "g", "t", 5, 50)
     node.commit("g", {("t", 1): 1})
@@ -406,8 +408,8 @@ def test_a_load_that_fails_leaves_its_partition_to_recover_by_itself() -> None:
     assert node.partition.producers.open_transactions == {7: 0}
 
 
-def test_records_that_came_before_are_not_replayed_again_from_a_merged_batch() -> None:
-    """A load meets a batch that compaction has just made of some that it has read."""
+def test_records_of_a_merged_batch_are_not_replayed_twice() -> None:
+    """A load meets a batch that compaction has just merged from records that the load has read."""
 
     class Machine:
         def __init__(self) -> None:

@@ -101,14 +101,14 @@ def test_a_client_without_tls_is_told_at_both_ends(secure: Secure, listener: str
         list_groups(plain)
 
     def failures() -> list[str]:
-        return [line for line in secure.log[before:] if line.startswith("TLS handshake failed: ")]
+        return [line for line in secure.log[before:] if line.startswith("TLS handshake with /127.0.0.1 failed: ")]
 
     wait_until(lambda: len(failures()) == 1, "the warning")
     assert failures()[0].endswith(f"; the client may not use TLS{{'listener': '{listener}'}}")
     with pytest.raises(ConnectionClosedError, match="TLS handshake failed"):
         Connection.to(secure.bootstrap(listener), security=ClientSecurity.of({"security.protocol": "SSL"}))
     wait_until(lambda: len(failures()) == 2, "the warning")
-    assert failures()[1] == f"TLS handshake failed: TLSV1_ALERT_UNKNOWN_CA{{'listener': '{listener}'}}"
+    assert failures()[1] == f"TLS handshake with /127.0.0.1 failed: TLSV1_ALERT_UNKNOWN_CA{{'listener': '{listener}'}}"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import string
+from collections import Counter
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,7 +19,15 @@ from kcore.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
-from kcore.security.scram import DEFAULT_FORM, MIN_ITERATIONS, Decoys, SaltForm, ScramMechanism
+from kcore.security.scram import (
+    DEFAULT_FORMS,
+    MIN_ITERATIONS,
+    Decoys,
+    SaltForm,
+    SaltKind,
+    ScramCredential,
+    ScramMechanism,
+)
 from tests.security.exchange import client_first
 from tests.security.test_sasl_wire import ask, handshake
 from tests.server.live import LiveServer, Raw
@@ -27,7 +37,7 @@ SETTINGS = {
     "listeners": ",".join(f"{name}://127.0.0.1:0" for name in LISTENERS),
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,ONE:SASL_PLAINTEXT,OTHER:SASL_PLAINTEXT",
 }
-KAFKA_SALT = b"1k2v6hn0c8eqf9tzx5wpj3s7ay"  # as kafka-configs makes them: letters and digits
+KAFKA_SALT = b"1k2v6hn0c8eqf9tzx5wpj3s7ay"  # as kafka-configs makes them: a number in base 36
 MECHANISMS = tuple(ScramMechanism)
 
 
@@ -68,8 +78,7 @@ def alter(live: LiveServer, *, upsertions: Any = (), deletions: Any = ()) -> Non
 
 
 def form(salt: bytes, iterations: int) -> SaltForm:
-    textual = all(byte in string.digits.encode() + string.ascii_lowercase.encode() for byte in salt)
-    return SaltForm(len(salt), iterations, textual)
+    return SaltForm.of(ScramCredential(ScramMechanism.SCRAM_SHA_256, salt, b"", b"", iterations))
 
 
 @pytest.mark.parametrize(("salt", "iterations"), [(bytes(range(32)), 4096), (KAFKA_SALT, 8192), (bytes(100), 5000)])
@@ -77,7 +86,6 @@ def test_decoys_look_like_users_on_every_listener_and_after_a_restart(salt: byte
     storage = MemoryStorage()
     with LiveServer(SETTINGS, log=MemoryLogEngine(storage)) as live:
         alter(live, upsertions=upsert("alice", salt, iterations) + upsert("bob", salt, iterations))
-        alter(live, upsertions=upsert("carol", b"another form", 16_384))
         before = seen(live, ("alice", "ghost", "spook"))
     forms = {form(*what) for what in before.values()}
     assert forms == {form(salt, iterations)}, "users and decoys have one form"
@@ -95,30 +103,89 @@ def test_without_users_decoys_have_the_form_of_new_ones_and_another_folder_has_o
     for _ in range(2):
         with LiveServer(SETTINGS) as live:
             found.append(seen(live, ("ghost",)))
-    assert {form(*what) for some in found for what in some.values()} == {DEFAULT_FORM}
+    assert {form(*what) for some in found for what in some.values()} == set(DEFAULT_FORMS)
     assert set(found[0].values()).isdisjoint(found[1].values())
 
 
-def test_the_usual_form_follows_the_users() -> None:
+def test_the_forms_follow_the_users() -> None:
     """A password that changes or goes is counted out again."""
     storage = MemoryStorage()
     with LiveServer(SETTINGS, log=MemoryLogEngine(storage)) as live:
         alter(live, upsertions=upsert("alice", b"a" * 20, 5000) + upsert("bob", b"b" * 20, 5000))
         alter(live, upsertions=upsert("alice", bytes(24), 6000))
         alter(live, deletions=[ScramCredentialDeletion(name="bob", mechanism=int(one)) for one in MECHANISMS])
-        assert live.engine.topics.image.scram_forms == {one: {SaltForm(24, 6000, False): 1} for one in MECHANISMS}
-        assert {form(*what) for what in seen(live, ("ghost",)).values()} == {SaltForm(24, 6000, False)}
+        assert live.engine.topics.image.scram_forms == {
+            one: {SaltForm(24, 6000, SaltKind.BYTES): 1} for one in MECHANISMS
+        }
+        assert {form(*what) for what in seen(live, ("ghost",)).values()} == {SaltForm(24, 6000, SaltKind.BYTES)}
         alter(live, deletions=[ScramCredentialDeletion(name="alice", mechanism=int(one)) for one in MECHANISMS])
-        assert {form(*what) for what in seen(live, ("ghost",)).values()} == {DEFAULT_FORM}
+        assert {form(*what) for what in seen(live, ("ghost",)).values()} == set(DEFAULT_FORMS)
 
 
 @pytest.mark.parametrize("length", [0, 1, 31, 32, 33, 64, 65, 1_000])
-def test_a_decoy_has_a_salt_of_any_length_and_no_password(length: int) -> None:
-    for textual in (False, True):
-        decoys = Decoys(b"secret", lambda _: SaltForm(length, MIN_ITERATIONS, textual))  # noqa: B023
-        for mechanism in MECHANISMS:
-            one = decoys.credential("ghost", mechanism)
-            assert one == decoys.credential("ghost", mechanism)
-            assert (len(one.salt), one.iterations) == (length, MIN_ITERATIONS)
-            assert length < 16 or one.salt[:16] not in one.stored_key
-            assert not one.has_password("")
+@pytest.mark.parametrize("kind", [SaltKind.BYTES, SaltKind.LETTERS])
+def test_a_decoy_has_a_salt_of_any_length_and_no_password(length: int, kind: SaltKind) -> None:
+    decoys = Decoys(b"secret", lambda _: {SaltForm(length, MIN_ITERATIONS, kind): 1})
+    for mechanism in MECHANISMS:
+        one = decoys.credential("ghost", mechanism)
+        assert one == decoys.credential("ghost", mechanism)
+        assert (len(one.salt), one.iterations) == (length, MIN_ITERATIONS)
+        assert length < 16 or one.salt[:16] not in one.stored_key
+        assert not one.has_password("")
+        if length > 30:
+            assert form(one.salt, MIN_ITERATIONS).kind is kind
+
+
+def kafka_salt(random: Random) -> bytes:
+    """Makes a salt as Kafka's clients do: 130 random bits, written in base 36."""
+    number, digits = random.getrandbits(130), ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = (string.digits + string.ascii_lowercase)[digit] + digits
+    return digits.encode()
+
+
+def shape(salt: bytes) -> tuple[int, bool]:
+    """The length of a salt, and whether it begins with 1."""
+    return len(salt), salt.startswith(b"1")
+
+
+def test_decoys_of_kafkas_users_have_salts_of_the_same_lengths() -> None:
+    """No length or first character is more frequent among decoys than among users."""
+    random, count = Random(1), 4_000
+    users = [kafka_salt(random) for _ in range(count)]
+    forms = Counter(form(salt, MIN_ITERATIONS) for salt in users)
+    assert forms[SaltForm(0, MIN_ITERATIONS, SaltKind.KAFKA)] > 0.999 * count
+    decoys = Decoys(b"secret", lambda _: forms)
+    salts = [decoys.credential(f"ghost{number}", ScramMechanism.SCRAM_SHA_256).salt for number in range(count)]
+    expected, found = Counter(map(shape, users)), Counter(map(shape, salts))
+    assert {(26, True), (25, False), (25, True)} < expected.keys()
+    for one in expected.keys() | found.keys():
+        assert abs(expected[one] - found[one]) < 0.04 * count, one
+    for place in (2, 12, 22):
+        letters = Counter(salt[place] for salt in salts)
+        assert len(letters) == 36
+        assert max(letters.values()) < 1.7 * count / 36
+
+
+def test_each_form_is_as_frequent_among_decoys_as_among_users() -> None:
+    """A user whose form differs from most others does not stand out."""
+    forms = {
+        SaltForm(32, 4096, SaltKind.BYTES): 50,
+        SaltForm(0, 4096, SaltKind.KAFKA): 40,
+        SaltForm(0, 8192, SaltKind.KAFKA): 10,
+    }
+    decoys = Decoys(b"secret", lambda _: forms)
+    names = [f"ghost{number}" for number in range(4_000)]
+
+    def forms_of(names: list[str]) -> list[SaltForm]:
+        made = [decoys.credential(name, ScramMechanism.SCRAM_SHA_256) for name in names]
+        return [form(one.salt, one.iterations) for one in made]
+
+    before = forms_of(names)
+    found = Counter(before)
+    for one, users in forms.items():
+        assert abs(found[one] - 40 * users) < 160, one
+    forms[SaltForm(0, 8192, SaltKind.KAFKA)] += 1
+    changed = sum(one != other for one, other in zip(before, forms_of(names), strict=True))
+    assert 0 < changed < 0.03 * len(names), "one more user changes few decoys"

@@ -149,3 +149,14 @@ def test_no_secret_is_in_a_credential_s_text() -> None:
     """Its repr may be logged."""
     text = repr(ScramCredential.of_password(SHA_256, "secret", SALT))
     assert text == "ScramCredential(mechanism=<ScramMechanism.SCRAM_SHA_256: 1>, iterations=4096)"
+
+
+def test_messages_of_any_form_are_parsed_in_linear_time_and_bounded() -> None:
+    """A message arrives before its client has authenticated, so it must not hold the event loop."""
+    for name in ("a" * 16_000, "=2C" * 5_000, "a=3D" * 4_000):
+        first = f"n,,n={name},r=c".encode()
+        assert server().evaluate(first).startswith(b"r=cserver,s=")
+        with pytest.raises(AuthenticationError, match="malformed"):
+            server().evaluate(first.replace(b",r=", b"\0r="))
+    with pytest.raises(AuthenticationError, match="longer than 16384 bytes"):
+        server().evaluate(b"n,,n=alice,r=" + b"c" * 16_384)

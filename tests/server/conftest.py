@@ -1,19 +1,21 @@
-"""Servers for the tests of this folder, on asyncio's loop and on uvloop."""
+"""Fixtures with servers, on asyncio's loop and on uvloop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.server.half_open import Tls
 from tests.server.live import LiveServer, server_log
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., LiveServer]]:
-    """Starts servers: `serve({setting: value})`."""
+    """Returns a function that starts servers: `serve({setting: value})`."""
     with ExitStack() as stack:
 
         def start(settings: dict[str, str] | None = None, **options: Any) -> LiveServer:
@@ -24,12 +26,25 @@ def serve(request: pytest.FixtureRequest) -> Iterator[Callable[..., LiveServer]]
 
 @pytest.fixture
 def live(serve: Callable[..., LiveServer]) -> LiveServer:
-    """A server with settings that do not wait."""
+    """Yields a server with settings without delays."""
     return serve()
 
 
 @pytest.fixture
 def log_lines() -> Iterator[list[str]]:
-    """The lines that servers log."""
+    """Yields the lines that servers log."""
     with server_log() as lines:
         yield lines
+
+
+@pytest.fixture
+def tls(serve: Callable[..., LiveServer], tmp_path: Path) -> Callable[..., Tls]:
+    """Starts servers with a TLS listener: `tls({setting: value})`."""
+    return lambda settings=None: Tls(serve, tmp_path, settings or {})
+
+
+@pytest.fixture
+def peers() -> Iterator[ExitStack]:
+    """Closes sockets at the end of a test."""
+    with ExitStack() as stack:
+        yield stack

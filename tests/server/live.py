@@ -1,4 +1,4 @@
-"""A server on a loop of its own thread, so that tests can look inside, and a client that sends any bytes it likes."""
+"""A server on a loop in its own thread, whose state tests can inspect, and a client that sends arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def loop_of(name: str) -> asyncio.AbstractEventLoop:
 
 
 class LiveServer:
-    """A server that runs until the `with` ends; everything in memory unless a log is given."""
+    """A server that runs until the `with` ends; all data is in memory unless a log is given."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class LiveServer:
         self.port = self.server.addresses["PLAINTEXT"][1]
         self._up.set()
         self.loop.run_forever()
-        # asyncio reports a task that never ends only when the garbage collector finds it, which is after the check.
+        # asyncio reports an unfinished task only when the garbage collector finds it, which is after the check.
         self.errors += [{"message": "a task is still pending", "task": task} for task in asyncio.all_tasks(self.loop)]
         self.loop.close()
 
@@ -107,7 +107,9 @@ class LiveServer:
         return self.call(lambda: len(self.server.connections))
 
     def wait_for_connections(self, count: int, came: int = 0) -> None:
-        """Waits until so many are open, once at least `came` ever came: a connect is over before its accept."""
+        """Waits until `count` connections are open, and at least `came` were ever accepted: a connect returns before
+        its accept.
+        """
         wait_until(lambda: self.server.accepted_connections >= came, f"{came} connections that came")
         wait_until(lambda: self.connections == count, f"{count} connections")
 
@@ -137,32 +139,32 @@ class Raw:
         self.socket.sendall(data)
 
     def try_send(self, data: bytes) -> None:
-        """Sends to a server that may have closed already."""
+        """Sends bytes; ignores that the server may have closed the connection."""
         with contextlib.suppress(ConnectionError, BrokenPipeError):
             self.socket.sendall(data)
 
     def request(self, request: Any, version: int, client_id: str | None = "raw") -> bytes:
-        """The bytes of a request with the next correlation id."""
+        """Encodes a request with the next correlation id."""
         self.correlation_id += 1
         return encode_request(request, version, self.correlation_id, client_id)
 
     def reset(self) -> None:
-        """Breaks the connection: the server gets a reset, not an end."""
+        """Breaks the connection: the server gets a reset, not an end of stream."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
 
     def frame(self) -> bytes | None:
-        """The next frame, None if the server closed the connection."""
+        """Reads the next frame; None if the server closed the connection."""
         length = self._exactly(4)
         return None if length is None else self._exactly(struct.unpack(">i", length)[0])
 
     def frames(self) -> Iterator[bytes]:
-        """Every frame up to the end of the connection."""
+        """Yields every frame up to the end of the connection."""
         while (frame := self.frame()) is not None:
             yield frame
 
     def answer(self, request: Any, version: int) -> tuple[int, Any]:
-        """The correlation id and the response to such a request."""
+        """Sends a request; returns the correlation id and the response."""
         frame = self.frame()
         assert frame is not None, "the server closed the connection"
         key = type(request).API_KEY
@@ -171,7 +173,7 @@ class Raw:
 
     @property
     def closed(self) -> bool:
-        """Whether the server closes the connection without another answer."""
+        """Returns True if the server closes the connection without another response."""
         return self.frame() is None
 
     def _exactly(self, size: int) -> bytes | None:
@@ -189,7 +191,7 @@ class Raw:
 
 
 class Lines(logging.Handler):
-    """What the server logs of its connections."""
+    """Collects the server's log lines about connections."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +204,7 @@ class Lines(logging.Handler):
 
 @contextlib.contextmanager
 def server_log() -> Iterator[list[str]]:
-    """Collects the lines of `kcore.server`, whichever thread writes them."""
+    """Collects the lines of `kcore.server` from all threads."""
     logger, handler = logging.getLogger("kcore.server"), Lines()
     level = logger.level
     logger.setLevel(logging.INFO)

@@ -1,84 +1,20 @@
-"""Accepting connections: TLS handshakes count, do not last for ever, and do not keep other clients out."""
+"""Accepting connections: TLS handshakes count, have a time limit, and do not keep other clients out."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
-from cryptography.x509.oid import NameOID
 
-from kcore.protocol.messages.heartbeat import HeartbeatRequest
-from kcore.server import accept
-from kcore.server.accept import QUIET_S, QuietLog, listening_sockets
+from kcore.server import handshake
+from kcore.server.accept import listening_sockets
 from kcore.server.connection import Connection
 from tests.kit import wait_until
-from tests.security.certificates import Authority
+from tests.server.half_open import BEAT, HELLO, Serve, Tls, client_hello, ended
 from tests.server.live import LiveServer, Raw
-
-BEAT = HeartbeatRequest(group_id="g", member_id="m")
-HELLO = bytes.fromhex("160301020001000202fc0303")  # the beginning of a ClientHello whose rest never comes
-
-Serve = Callable[..., LiveServer]
-
-
-class Tls:
-    """A server with a TLS listener, and its clients."""
-
-    def __init__(self, serve: Serve, folder: Path, settings: dict[str, str]) -> None:
-        authority = Authority(folder)
-        keystore = authority.issue("server.pem", (NameOID.COMMON_NAME, "server"))
-        listeners = "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"
-        self.live = serve({"listeners": listeners, "ssl.keystore.location": str(keystore), **settings})
-        self.context = ssl.create_default_context(cafile=str(authority.file))
-        self.port = self.live.server.addresses["SSL"][1]
-        self.acceptor = self.live.server.acceptors[1]
-
-    def half_open(self, timeout_s: float = 20.0) -> socket.socket:
-        """A client that begins a handshake and never ends it."""
-        peer = socket.create_connection(("127.0.0.1", self.port), timeout_s)
-        peer.sendall(HELLO)
-        return peer
-
-    def served(self) -> bool:
-        """Sends a request through TLS; returns True if it is answered."""
-        raw = Raw(self.port)
-        raw.socket = self.context.wrap_socket(raw.socket, server_hostname="127.0.0.1")
-        with raw:
-            raw.send(raw.request(BEAT, 4))
-            return bool(raw.answer(BEAT, 4)[1].error_code == 25)
-
-    @property
-    def handshakes(self) -> int:
-        return self.live.call(lambda: len(self.acceptor.handshakes))
-
-    @property
-    def counted(self) -> tuple[int, dict[str, int]]:
-        quota = self.live.server.quota
-        return self.live.call(lambda: (quota.total, dict(quota.by_host)))
-
-
-@pytest.fixture
-def tls(serve: Serve, tmp_path: Path) -> Callable[..., Tls]:
-    return lambda settings=None: Tls(serve, tmp_path, settings or {})
-
-
-@pytest.fixture
-def peers() -> Iterator[ExitStack]:
-    with ExitStack() as stack:
-        yield stack
-
-
-def ended(peer: socket.socket) -> bool:
-    """Waits for the server to close a connection without a word."""
-    try:
-        return peer.recv(1) == b""
-    except ConnectionResetError:
-        return True
 
 
 def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: ExitStack, log_lines: list[str]) -> None:
@@ -97,11 +33,11 @@ def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: Exit
     assert server.served()
     second.close()
     wait_until(lambda: server.counted == (0, {}), "nothing is counted")
-    assert server.acceptor.failed_handshakes == 2
+    assert server.all.failed == 2
 
 
 def test_handshakes_count_for_the_server(tls: Callable[..., Tls], peers: ExitStack) -> None:
-    """With as many as `max.connections` of them every listener waits for a slot."""
+    """If `max.connections` handshakes are open, every listener waits for a slot."""
     server = tls({"max.connections": "2"})
     first, _ = (peers.enter_context(server.half_open()) for _ in range(2))
     wait_until(lambda: server.handshakes == 2, "two handshakes")
@@ -113,68 +49,30 @@ def test_handshakes_count_for_the_server(tls: Callable[..., Tls], peers: ExitSta
     assert server.counted == (2, {"/127.0.0.1": 2})
 
 
+@pytest.mark.parametrize("sent", [b"", HELLO[:3], HELLO, client_hello()])
 def test_a_handshake_that_takes_too_long_is_closed(
-    tls: Callable[..., Tls], log_lines: list[str], monkeypatch: pytest.MonkeyPatch
+    tls: Callable[..., Tls], log_lines: list[str], monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    assert accept.HANDSHAKE_TIMEOUT_S == 10
-    monkeypatch.setattr(accept, "HANDSHAKE_TIMEOUT_S", 0.2)
+    assert handshake.HANDSHAKE_TIMEOUT_S == 10
+    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", 0.2)
     server = tls()
-    with server.half_open() as peer:
+    with server.half_open(sent) as peer:
         assert ended(peer)
     wait_until(lambda: server.counted == (0, {}), "nothing is counted")
-    assert log_lines == ["connection from /127.0.0.1 closed: its TLS handshake took longer than 0.2 s"]
-    assert server.acceptor.failed_handshakes == 1
-
-
-def test_the_oldest_handshake_makes_room_for_other_clients(
-    tls: Callable[..., Tls], peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Clients that never end their handshakes take a bounded amount of memory, and keep nobody out."""
-    monkeypatch.setattr(accept, "MAX_HANDSHAKES", 4)
-    monkeypatch.setattr(accept, "HANDSHAKE_GRACE_S", 0.1)
-    server = tls()
-    idle = [peers.enter_context(server.half_open()) for _ in range(12)]
-    for peer in idle[:8]:
-        assert ended(peer)
-        assert server.handshakes <= 4
-    assert server.served()
-    assert server.handshakes <= 4
-    assert log_lines[0] == (
-        "connection from /127.0.0.1 closed: its TLS handshake was aborted because other clients wait"
-    )
-
-
-def test_young_handshakes_are_waited_for(
-    tls: Callable[..., Tls], peers: ExitStack, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A crowd of clients that all reconnect at once is no attack: nobody is closed, each has its turn."""
-    monkeypatch.setattr(accept, "MAX_HANDSHAKES", 2)
-    monkeypatch.setattr(accept, "HANDSHAKE_GRACE_S", 3_600.0)
-    server = tls()
-    crowd = []
-    for _ in range(10):
-        raw = peers.enter_context(Raw(server.port))
-        crowd.append(raw)
-    for raw in crowd:
-        raw.socket = server.context.wrap_socket(raw.socket, server_hostname="127.0.0.1")
-        raw.send(raw.request(BEAT, 4))
-        assert raw.answer(BEAT, 4)[1].error_code == 25
-        assert server.handshakes <= 2
-        raw.socket.close()
-    wait_until(lambda: server.counted == (0, {}), "nothing is counted")
-    assert (server.acceptor.failed_handshakes, log_lines) == (0, [])
+    assert log_lines == ["connection from /127.0.0.1 closed before its TLS handshake ended: it took longer than 0.2 s"]
+    assert server.all.failed == 1
 
 
 def test_a_stop_ends_handshakes(tls: Callable[..., Tls], peers: ExitStack) -> None:
     server = tls()
-    idle = [peers.enter_context(server.half_open()) for _ in range(3)]
-    wait_until(lambda: server.handshakes == 3, "three handshakes")
+    idle = [peers.enter_context(server.half_open(sent)) for sent in (b"", HELLO, client_hello(), client_hello())]
+    wait_until(lambda: server.running == 2 and server.handshakes == 4, "two handshakes and two silent clients")
     asyncio.run_coroutine_threadsafe(server.live.server.stop(), server.live.loop).result(30)
     assert all(ended(peer) for peer in idle)
-    assert (server.live.server.quota.total, server.acceptor.handshakes) == (0, {})
+    assert (server.live.server.quota.total, len(server.all)) == (0, 0)
 
 
-def test_sockets_are_opened_for_every_address_or_for_none() -> None:
+def test_either_all_addresses_of_a_listener_are_opened_or_none() -> None:
     """All have the same port; if one address is taken, none stays open."""
     both = [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, "127.0.0.2")]
     first, second = listening_sockets(both, 0)
@@ -187,8 +85,8 @@ def test_sockets_are_opened_for_every_address_or_for_none() -> None:
     again.close()
 
 
-def test_addresses_that_this_machine_lacks_are_skipped_if_others_are_left() -> None:
-    """A machine without IPv6 listens on IPv4; an address of another machine alone is an error."""
+def test_unavailable_addresses_are_skipped_if_others_remain() -> None:
+    """A machine without IPv6 listens on IPv4; a single address of another machine is an error."""
     elsewhere = (socket.AF_INET, "192.0.2.1")
     (only,) = listening_sockets([elsewhere, (socket.AF_INET, "127.0.0.1")], 0)
     with closing(only):
@@ -197,7 +95,7 @@ def test_addresses_that_this_machine_lacks_are_skipped_if_others_are_left() -> N
         listening_sockets([elsewhere], 0)
 
 
-def test_every_address_is_listened_on_at_one_port(serve: Serve) -> None:
+def test_all_addresses_of_a_listener_have_the_same_port(serve: Serve) -> None:
     live = serve({"listeners": "PLAINTEXT://:0"})
     names = {acceptor._socket.getsockname()[:2] for acceptor in live.server.acceptors}
     assert {port for _, port in names} == {live.port}
@@ -210,8 +108,8 @@ def test_every_address_is_listened_on_at_one_port(serve: Serve) -> None:
             assert raw.answer(BEAT, 4)[1].error_code == 25
 
 
-def test_accepted_sockets_find_peers_that_vanished_and_do_not_wait_for_more(live: LiveServer) -> None:
-    """SO_KEEPALIVE and TCP_NODELAY, as Kafka sets them."""
+def test_accepted_sockets_have_keepalive_and_nodelay(live: LiveServer) -> None:
+    """Kafka sets SO_KEEPALIVE and TCP_NODELAY, too."""
     with live.raw() as raw:
         raw.send(raw.request(BEAT, 4))
         assert raw.answer(BEAT, 4)[1].error_code == 25
@@ -227,7 +125,7 @@ def test_accepted_sockets_find_peers_that_vanished_and_do_not_wait_for_more(live
         assert live.call(options) == [1, 1]
 
 
-def test_a_connection_that_cannot_be_made_is_not_counted(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_cannot_be_set_up_is_not_counted(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
     (acceptor,) = live.server.acceptors
     make, failures = acceptor._make, [MemoryError()]
 
@@ -245,15 +143,3 @@ def test_a_connection_that_cannot_be_made_is_not_counted(live: LiveServer, monke
         assert live.call(lambda: live.server.quota.total) == 1
     assert [type(what["exception"]) for what in live.errors] == [MemoryError]
     live.errors.clear()
-
-
-def test_repeated_warnings_are_counted(log_lines: list[str]) -> None:
-    now_s = 0.0
-    log = QuietLog(lambda: now_s)
-    for number in range(5):
-        log.warn("%d closes", number)
-    now_s += QUIET_S
-    log.warn("%d closes", 5)
-    now_s += QUIET_S
-    log.warn("%d closes", 6)
-    assert log_lines == ["0 closes", "5 closes (4 similar warnings suppressed)", "6 closes"]

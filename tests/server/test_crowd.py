@@ -1,4 +1,4 @@
-"""Many connections at once, and the end of a server that has many."""
+"""Many connections at once, and the stop of a server with many connections."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_two_hundred_connections_are_served_side_by_side(live: LiveServer) -> No
         live.wait_for_connections(1)
 
 
-def test_a_stop_sends_the_answers_that_are_there_and_waits_for_nobody(serve: Any) -> None:
-    """Peers that never read, that are parked or in the middle of a frame do not keep a server from its end."""
+def test_a_stop_sends_complete_responses_and_waits_for_no_client(serve: Any) -> None:
+    """Peers that never read, that are parked or in the middle of a frame do not delay the stop."""
     live: LiveServer = serve({"kcore.connection.buffer.bytes": "2000"})
     with live.connect() as other:
         other.send(create("t"))
@@ -54,14 +54,14 @@ def test_a_stop_sends_the_answers_that_are_there_and_waits_for_nobody(serve: Any
     unread.socket.close()
 
 
-def test_what_was_decided_when_the_stop_came_is_committed_and_answered(live: LiveServer) -> None:
+def test_decisions_before_a_stop_are_committed_and_get_their_responses(live: LiveServer) -> None:
     with live.connect() as other:
         other.send(create("t"))
     raw: Raw = live.raw()
     live.wait_for_connections(1)
 
     def decide_and_stop() -> Any:
-        """In one turn of the loop: requests come, and the stop before their commit."""
+        """Receives requests and the stop, before their commit, in one turn of the loop."""
         (connection,) = live.server.connections
         connection.data_received(b"".join(raw.request(commit("g", {("t", 0): n}), 8) for n in range(3)))
         return asyncio.ensure_future(live.server.stop())

@@ -1,4 +1,4 @@
-"""A server without free file descriptors serves the connections that it has, and accepts again when there are some."""
+"""A server without free file descriptors serves its connections, and accepts again when descriptors are free."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def exhaust(server: ServerProcess, stack: ExitStack) -> list[socket.socket]:
 
 
 def requests() -> Iterator[tuple[ApiKey, Any, int]]:
-    """One request of every API that is served, with its newest version."""
+    """Yields one request of every served API, with its newest version."""
     with_content = {
         ApiKey.FETCH: (fetch("t"), 12),
         ApiKey.OFFSET_COMMIT: (commit("g", {("t", 0): 1}), 9),
@@ -59,7 +59,7 @@ def requests() -> Iterator[tuple[ApiKey, Any, int]]:
 
 
 def zstd_batch() -> bytes:
-    """A batch that the server has to decompress."""
+    """Makes a batch that the server has to decompress."""
     codec = int(CompressionType.ZSTD)
     builder = BatchBuilder(1_000, base_timestamp_ms=1, compression=codec, compress=compress)
     assert builder.append(1, None, b"x" * 100)
@@ -113,7 +113,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_apis_are_imported_soon_after_the_start(serve: Callable[..., LiveServer], now: None) -> None:
-    """In slices beside requests; an import that fails is tried again."""
+    """The imports run in slices between requests; a failed import is repeated."""
     live = serve()
     apis = live.engine.apis
     wait_until(lambda: len(apis.made) == len(apis), "all of them are made")
@@ -121,7 +121,7 @@ def test_apis_are_imported_soon_after_the_start(serve: Callable[..., LiveServer]
         make_topic(connection, "t")
 
 
-def test_an_import_that_fails_is_tried_again(
+def test_a_failed_import_is_repeated(
     serve: Callable[..., LiveServer], now: None, monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
 ) -> None:
     failures = [OSError(24, "Too many open files")] * 2

@@ -1,4 +1,4 @@
-"""Seeded mutations of valid requests: whatever the bytes, everybody else is served, and nothing leaks."""
+"""Seeded mutations of valid requests: other clients are served, and nothing leaks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT = int(os.environ.get("KCORE_FUZZ_COUNT", "4000"))
 
 
 def corpus() -> list[tuple[Any, int]]:
-    """Valid requests of many kinds, each in its oldest and newest version."""
+    """Returns valid requests of many kinds, each in its oldest and newest version."""
     requests: list[Any] = [
         ApiVersionsRequest(client_software_name="fuzz", client_software_version="1"),
         MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False),
@@ -69,7 +69,7 @@ INTERESTING = [0, 1, 0x7F, 0x80, 0xFE, 0xFF]
 
 
 def mutated(body: bytearray, rng: random.Random) -> bytearray:
-    """One to four changes: bits, bytes, whole numbers, pieces that go, come twice, or come from nowhere."""
+    """Applies one to four changes: bits, bytes, whole numbers, pieces removed, repeated or random."""
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(body)) if body else 0
         kind = rng.randrange(8)
@@ -93,7 +93,7 @@ def mutated(body: bytearray, rng: random.Random) -> bytearray:
 
 
 def still_sound(live: LiveServer, name: str) -> None:
-    """Another client's group, offsets and records are what they were."""
+    """Checks that another client's group, offsets and records are unchanged."""
     with live.connect() as connection:
         assert connection.send(heartbeat("bystander", *MEMBER[name])).error_code == 0
         assert kit.committed(connection, "bystander") == {("t2", 0): 42}
@@ -105,7 +105,7 @@ MEMBER: dict[str, tuple[str, int]] = {}
 
 @pytest.fixture(autouse=True)
 def _no_bug_is_met() -> Iterator[None]:
-    """Whatever the bytes, nothing fails in a way that only a log line tells (a line a refusal would be too many)."""
+    """Checks that no request causes an internal error that only the log shows; ignores the lines of refusals."""
     logger, errors = logging.getLogger("kcore"), Lines()
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -118,7 +118,7 @@ def _no_bug_is_met() -> Iterator[None]:
 
 @pytest.mark.seeded
 @pytest.mark.timeout(120)
-def test_mutated_requests_harm_nobody_else(live: LiveServer, request: pytest.FixtureRequest) -> None:
+def test_mutated_requests_do_not_affect_other_clients(live: LiveServer, request: pytest.FixtureRequest) -> None:
     print(f"KCORE_SEED={SEED}")
     rng = random.Random(SEED)
     seeds = corpus()
@@ -138,7 +138,7 @@ def test_mutated_requests_harm_nobody_else(live: LiveServer, request: pytest.Fix
         body = bytes(frame[:head]) + bytes(mutated(frame[head:], rng))
         if b"bystander" in body or b"t2" in body:
             continue
-        # A heartbeat behind it shows that the connection lives: the answer to it, or the end, comes at once.
+        # The response to the following heartbeat, or the end of the connection, comes at once.
         probe = raw.request(heartbeat("nobody", "m", 1), 4)
         expected = raw.correlation_id
         raw.try_send(struct.pack(">i", len(body)) + body + probe)
@@ -166,17 +166,17 @@ def test_mutated_requests_harm_nobody_else(live: LiveServer, request: pytest.Fix
 
 
 def waits_for_others(body: bytes) -> bool:
-    """A join, a sync or a long poll may be parked: not waited for."""
+    """Returns True for a join, a sync or a long poll, which may be parked."""
     return len(body) < 2 or struct.unpack(">h", body[:2])[0] in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.FETCH)
 
 
 def is_heartbeat(frame: bytes) -> bool:
-    """An answer of the size and shape of the probe's."""
+    """Returns True for a response with the size and layout of the probe's."""
     return len(frame) == 12 and response_class(ApiKey.HEARTBEAT).decode(frame, 4, 5).error_code != 0
 
 
 @pytest.mark.seeded
-def test_noise_closes_or_waits_and_harms_nobody(live: LiveServer) -> None:
+def test_noise_does_not_affect_other_clients(live: LiveServer) -> None:
     print(f"KCORE_SEED={SEED}")
     rng = random.Random(SEED)
     for _ in range(200):

@@ -1,4 +1,4 @@
-"""Members whose heartbeats wait in the sockets are not removed when the server was held up."""
+"""Members whose heartbeats wait in the sockets are not removed after the server was delayed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Asking:
 
 
 class Classic:
-    """The member of a classic group, alone in it."""
+    """The only member of a classic group."""
 
     def __init__(self, raw: Raw, group: str) -> None:
         self.raw = raw
@@ -60,7 +60,7 @@ class Classic:
 
 
 class Modern:
-    """The member of a consumer group, alone in it."""
+    """The only member of a consumer group."""
 
     def __init__(self, raw: Raw, group: str) -> None:
         self.raw = raw
@@ -85,8 +85,8 @@ class Modern:
         return int(self.raw.answer(self.beat, 1)[1].error_code)
 
 
-def test_nobody_is_removed_while_the_process_is_stopped() -> None:
-    """SIGSTOP for longer than every session; all members go on sending heartbeats."""
+def test_no_member_is_removed_while_the_process_is_stopped() -> None:
+    """SIGSTOP lasts longer than every session; all members continue to send heartbeats."""
     with ServerProcess(settings=SETTINGS) as server, ExitStack() as stack:
 
         def connect() -> Raw:
@@ -114,10 +114,10 @@ def test_nobody_is_removed_while_the_process_is_stopped() -> None:
 
 
 @pytest.mark.parametrize("kind", [Classic, Modern])
-def test_heartbeats_that_wait_are_read_before_timers_fire(
+def test_waiting_heartbeats_are_read_before_timers_fire(
     kind: type[Classic] | type[Modern], serve: Callable[..., LiveServer]
 ) -> None:
-    """A minute passes within one turn of the loop; then the timer comes first. Who sent nothing is removed."""
+    """A minute passes within one turn of the loop, and the timer is due first. Only silent members are removed."""
     clock = ManualClock()
     live = serve(SETTINGS, clock=clock)
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ def test_heartbeats_that_wait_are_read_before_timers_fire(
 
 
 class Loop:
-    """Turns of an event loop that a test lets pass one by one."""
+    """Turns of an event loop that a test runs one by one."""
 
     def __init__(self) -> None:
         self.ready: deque[Callable[[], None]] = deque()
@@ -164,7 +164,7 @@ class Timers:
         self.fired.append(self.now.update())
 
 
-def test_timers_of_a_loop_in_time_fire_at_once() -> None:
+def test_timers_of_a_punctual_loop_fire_at_once() -> None:
     one = Timers()
     one.clock.advance(LATE_MS)
     one.timers.ring()
@@ -172,7 +172,7 @@ def test_timers_of_a_loop_in_time_fire_at_once() -> None:
 
 
 def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
-    """Rings that come meanwhile change nothing, even if requests were served by then."""
+    """Wake-ups meanwhile change nothing, even if requests were served by then."""
     one = Timers()
     one.clock.advance(LATE_MS + 1)
     one.timers.ring()
@@ -187,7 +187,7 @@ def test_timers_of_a_late_loop_fire_once_after_a_whole_turn() -> None:
 
 
 @pytest.mark.parametrize(("late_reads", "reads"), [(0, 1), (1, 2), (MAX_READS - 1, MAX_READS), (1_000, MAX_READS)])
-def test_a_read_that_is_late_itself_is_repeated_a_few_times(late_reads: int, reads: int) -> None:
+def test_a_late_read_is_repeated_a_few_times(late_reads: int, reads: int) -> None:
     one = Timers()
     one.clock.advance(LATE_MS + 1)
     one.timers.ring()
@@ -196,5 +196,5 @@ def test_a_read_that_is_late_itself_is_repeated_a_few_times(late_reads: int, rea
         one.loop.turn()
         turns += 1
         if turns % 2 and turns // 2 < late_reads:
-            one.clock.advance(LATE_MS + 1)  # the sockets are read in this turn, and it takes long
+            one.clock.advance(LATE_MS + 1)  # reading the sockets in this turn takes long
     assert (turns, len(one.loop.ready)) == (2 * reads, 0)

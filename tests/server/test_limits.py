@@ -1,4 +1,4 @@
-"""Memory and connections are bounded, whatever clients do; who keeps to the rules does not notice."""
+"""Memory and connections are bounded for any behaviour of clients; well-behaved clients are not affected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def fill(live: LiveServer, records: int = 4) -> None:
 
 
 def held(live: LiveServer) -> int:
-    """The most answer bytes that any connection holds, in its own row and in its transport."""
+    """Returns the largest number of response bytes that a connection holds, in its queue and in its transport."""
     return live.call(
         lambda: max(
             (c._queue.held_bytes + c.transport.get_write_buffer_size() for c in live.server.connections), default=0
@@ -42,8 +42,8 @@ def held(live: LiveServer) -> int:
 
 
 @pytest.mark.parametrize("behind_a_commit", [False, True])
-def test_answers_of_a_client_that_never_reads_pile_up_to_the_limit_only(behind_a_commit: bool, serve: Any) -> None:
-    """Thirty bytes of fetch bring 50 KB of answer: a thousand pipelined ones must not become 50 MB."""
+def test_responses_of_a_client_that_never_reads_are_bounded(behind_a_commit: bool, serve: Any) -> None:
+    """A fetch of thirty bytes has a response of 50 KB: a thousand pipelined ones must not take 50 MB."""
     live: LiveServer = serve({"kcore.connection.buffer.bytes": str(BUFFER)})
     fill(live)
     one = fetch("t", max_bytes=RECORD)
@@ -77,7 +77,7 @@ def test_a_client_that_reads_late_gets_everything_in_order(serve: Any) -> None:
 
 
 def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: list[str]) -> None:
-    """As in Kafka: the listener accepts no more until a connection ends; nobody is turned away."""
+    """As in Kafka, the listener accepts no more until a connection ends; no connection is refused."""
     live: LiveServer = serve({"max.connections": "3"})
     kept = [live.raw() for _ in range(3)]
     live.wait_for_connections(3)
@@ -99,7 +99,7 @@ def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: lis
     assert log_lines[0] == "new connections wait: 3 connections are open (max.connections)"
 
 
-def test_a_higher_limit_counts_at_once(serve: Any) -> None:
+def test_a_higher_limit_applies_at_once(serve: Any) -> None:
     """`max.connections` may be changed while the server runs."""
     live: LiveServer = serve({"max.connections": "1"})
     with live.raw() as first, live.raw() as second:
@@ -127,7 +127,7 @@ def test_connections_of_one_address_beyond_its_limit_are_closed_at_once(serve: A
 
 
 @pytest.mark.parametrize("state", ["silent", "in a frame", "parked", "unread"])
-def test_connections_on_which_nothing_moves_are_closed(state: str, serve: Any, log_lines: list[str]) -> None:
+def test_idle_connections_are_closed(state: str, serve: Any, log_lines: list[str]) -> None:
     live: LiveServer = serve({"connections.max.idle.ms": "300", "kcore.connection.buffer.bytes": "1024"})
     fill(live)
     with live.raw() as idle:
@@ -146,12 +146,12 @@ def test_connections_on_which_nothing_moves_are_closed(state: str, serve: Any, l
     assert log_lines[-1] == "connection from /127.0.0.1 closed: no traffic for 300 ms"
 
 
-def test_a_connection_that_moves_is_not_idle(serve: Any) -> None:
-    """Time is what the connection remembers of its last byte: it is made older instead of waited for."""
+def test_an_active_connection_is_not_idle(serve: Any) -> None:
+    """The test sets the time of the connection's last byte back instead of waiting."""
     live: LiveServer = serve({"connections.max.idle.ms": "60000"})
 
     def pass_s(seconds: float) -> bool:
-        """Lets that much time pass without a byte; whether the connection is still open when it looks at itself."""
+        """Sets the time back; returns True if the connection is open after its next check."""
         (connection,) = live.server.connections
         connection._last_byte_s -= seconds
         connection._watch_idle()
@@ -166,17 +166,17 @@ def test_a_connection_that_moves_is_not_idle(serve: Any) -> None:
         assert raw.closed
 
 
-# ---- frames that never come whole
+# ---- incomplete frames
 
 
 def data_bytes(pid: int) -> int:
-    """The private memory that a process has asked for, used or not."""
+    """Returns the private memory that a process has allocated, used or not."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmData:")[1].split()[0]) * 1024
 
 
-def test_a_frame_that_is_announced_takes_no_memory_before_it_comes() -> None:
-    """A hundred clients announce 95 MB each and send two bytes of it: 9.5 GB that are never asked for."""
+def test_an_announced_frame_takes_no_memory_before_it_arrives() -> None:
+    """A hundred clients announce 95 MB each and send two bytes of it: 9.5 GB that must not be allocated."""
     with ServerProcess() as server, ExitStack() as stack:
 
         def announce(count: int) -> None:
@@ -195,12 +195,12 @@ def test_a_frame_that_is_announced_takes_no_memory_before_it_comes() -> None:
 
 
 def large(raw: Raw, size: int) -> bytes:
-    """A request of `size` bytes that is refused in good order: a batch of a topic that is not there."""
+    """Makes a request of `size` bytes that is refused with an error code: a batch for a missing topic."""
     return raw.request(produce("nowhere", bytes(size)), 9)
 
 
 def test_requests_of_all_connections_together_are_bounded(serve: Any) -> None:
-    """While the limit is reached by frames that have begun, new ones wait in their clients' sockets."""
+    """While frames in progress reach the limit, new ones wait in their clients' sockets."""
     live: LiveServer = serve({"queued.max.request.bytes": "150000"})
     with live.raw() as first, live.raw() as second, live.raw() as third:
         begun = large(first, 100_000)
@@ -222,7 +222,7 @@ def test_requests_of_all_connections_together_are_bounded(serve: Any) -> None:
         wait_until(lambda: live.call(lambda: live.server.memory.held_bytes) == 0, "everything is given back")
 
 
-def test_a_client_that_goes_gives_back_what_it_held(serve: Any) -> None:
+def test_a_closed_connection_releases_its_memory(serve: Any) -> None:
     live: LiveServer = serve({"queued.max.request.bytes": "1000"})
     with live.connect() as other:
         with live.raw() as hoarder:
@@ -255,8 +255,8 @@ def test_many_connections_share_a_small_memory_and_all_are_served(serve: Any) ->
     wait_until(lambda: live.call(lambda: live.server.memory.held_bytes) == 0, "everything is given back")
 
 
-def test_an_error_message_that_repeats_a_long_name_is_cut(serve: Any) -> None:
-    """The longest name there is, in a sentence, does not fit into a string: the answer comes all the same."""
+def test_an_error_message_that_repeats_a_long_name_is_truncated(serve: Any) -> None:
+    """The longest possible name in a sentence does not fit into a string: the response is sent all the same."""
     live: LiveServer = serve({})
     beat = ConsumerGroupHeartbeatRequest(
         group_id="g",

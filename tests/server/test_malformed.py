@@ -1,4 +1,4 @@
-"""What cannot decode closes its own connection, with one line in the log; everybody else is served on."""
+"""An undecodable request closes its own connection, with one log line; other connections are served."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CASES: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_cannot_be_read_closes_its_connection_and_no_other(
+def test_an_unreadable_request_closes_its_connection_only(
     name: str,
     serve,
     log_lines: list[str],  # type: ignore[no-untyped-def]
@@ -69,8 +69,8 @@ def test_what_cannot_be_read_closes_its_connection_and_no_other(
     assert re.match(rf"connection from /127\.0\.0\.1 closed: .*(?:{why})", log_lines[0])
 
 
-def test_an_api_versions_request_that_is_too_new_is_answered_in_version_0(live: LiveServer) -> None:
-    """KIP-511: a client that knows more than the server learns what the server knows."""
+def test_an_api_versions_request_of_a_newer_version_gets_a_response_in_version_0(live: LiveServer) -> None:
+    """A newer client thus learns the server's versions (KIP-511)."""
     with live.raw() as raw:
         raw.send(framed(header(18, 77) + bytes(10)))
         _, answer = raw.answer(ApiVersionsRequest(), 0)
@@ -83,24 +83,24 @@ def test_an_api_versions_request_that_is_too_new_is_answered_in_version_0(live: 
         assert raw.answer(request, 4)[1].error_code == 0
 
 
-def test_bytes_behind_a_body_are_ignored(live: LiveServer) -> None:
+def test_bytes_after_a_body_are_ignored(live: LiveServer) -> None:
     with live.raw() as raw:
         raw.send(framed(HEARTBEAT + b"and more") + framed(HEARTBEAT))
         assert [raw.answer(HeartbeatRequest(), 3)[1].error_code for _ in range(2)] == [25, 25]
 
 
 @pytest.mark.parametrize("client", [None, b"", b"\xff\xfe not utf-8", b"x" * 32_767])
-def test_client_ids_may_be_anything(client: bytes | None, live: LiveServer) -> None:
+def test_client_ids_may_be_any_text(client: bytes | None, live: LiveServer) -> None:
     with live.raw() as raw:
         body = HEARTBEAT[len(header(12, 3)) :]
         raw.send(framed(header(12, 3, -5, client) + body))
         assert raw.answer(HeartbeatRequest(), 3)[0] == -5
 
 
-def test_client_ids_that_change_with_every_request_are_not_kept(live: LiveServer) -> None:
+def test_client_ids_that_change_with_every_request_are_not_cached(live: LiveServer) -> None:
     body = HEARTBEAT[len(header(12, 3)) :]
     with live.raw() as raw:
-        for n, remembered in ((257, 0), (0, 64 + 32)):  # long ones are not remembered, of short ones a few are
+        for n, remembered in ((257, 0), (0, 64 + 32)):  # long ones are not cached, of short ones a few are
             for number in range(300):
                 raw.send(framed(header(12, 3, number, b"%d" % number + b"y" * n) + body))
                 raw.answer(HeartbeatRequest(), 3)
@@ -122,7 +122,7 @@ CORRUPT = {
 
 
 @pytest.mark.parametrize("name", CORRUPT)
-def test_corrupt_batches_are_refused_and_nothing_of_them_is_kept(name: str, live: LiveServer) -> None:
+def test_corrupt_batches_are_refused_and_not_stored(name: str, live: LiveServer) -> None:
     good = batch([b"value-%d" % n for n in range(5)])
     with live.connect() as connection:
         connection.send(create("t"))
@@ -134,7 +134,7 @@ def test_corrupt_batches_are_refused_and_nothing_of_them_is_kept(name: str, live
         assert [value for _, value in read_all(connection, "t")] == [b"value-%d" % n for n in range(5)]
 
 
-def test_a_silent_client_and_one_in_the_middle_of_a_frame_keep_nobody_waiting(live: LiveServer) -> None:
+def test_silent_clients_and_partial_frames_delay_no_other_client(live: LiveServer) -> None:
     with live.raw() as silent, live.raw() as half, live.connect() as other:
         whole = half.request(HeartbeatRequest(group_id="g", member_id="m"), 4)
         half.send(whole[:7])
@@ -146,7 +146,7 @@ def test_a_silent_client_and_one_in_the_middle_of_a_frame_keep_nobody_waiting(li
         assert silent.answer(HeartbeatRequest(), 4)[1].error_code == 25
 
 
-def test_a_client_that_vanishes_in_the_middle_leaves_nothing_behind(live: LiveServer) -> None:
+def test_a_connection_lost_in_the_middle_of_a_frame_leaves_no_state(live: LiveServer) -> None:
     for cut in (0, 3, 7, 11):
         raw: Raw = live.raw()
         raw.send(raw.request(HeartbeatRequest(group_id="g", member_id="m"), 4)[:cut])

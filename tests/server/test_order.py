@@ -1,4 +1,4 @@
-"""Answers come in the order of the requests; a parked one holds up those behind it, on its own connection alone."""
+"""Responses have the order of the requests; a parked request delays later ones of its own connection only."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.server.live import LiveServer
 BEAT = HeartbeatRequest(group_id="g", member_id="m")
 
 
-def test_thousands_of_requests_are_answered_in_order_before_the_first_answer_is_read(live: LiveServer) -> None:
-    """Commits, which wait for the disk, between heartbeats, which do not."""
+def test_thousands_of_pipelined_requests_get_responses_in_order(live: LiveServer) -> None:
+    """The client reads only after it has sent all. Commits, which wait for the disk, alternate with heartbeats."""
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         requests: list[tuple[Any, int]] = [
@@ -46,7 +46,7 @@ def test_thousands_of_requests_are_answered_in_order_before_the_first_answer_is_
             assert committed(other, f"g{group}") == {("t", 0): newest}
 
 
-def test_a_parked_request_holds_up_those_behind_it_on_its_connection_alone(live: LiveServer) -> None:
+def test_a_parked_request_delays_later_ones_of_its_connection_only(live: LiveServer) -> None:
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         poll = fetch("t", wait_ms=600_000)
@@ -63,8 +63,8 @@ def test_a_parked_request_holds_up_those_behind_it_on_its_connection_alone(live:
         assert read_all(other, "t") == [(0, b"theirs"), (1, b"mine")]
 
 
-def test_reading_stops_behind_a_parked_request(live: LiveServer) -> None:
-    """What a client sends behind a poll stays in its own socket, but for a little and one read."""
+def test_reading_stops_after_a_parked_request(live: LiveServer) -> None:
+    """Bytes after a poll stay in the client's socket, except for one read."""
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         raw.send(raw.request(fetch("t", wait_ms=600_000), 12))
@@ -83,7 +83,7 @@ def test_reading_stops_behind_a_parked_request(live: LiveServer) -> None:
         assert 0 < held <= READ_AHEAD_BYTES + (1 << 18)
 
 
-def test_a_client_that_ends_its_sending_side_gets_all_its_answers(live: LiveServer) -> None:
+def test_a_client_that_ends_its_sending_side_gets_all_responses(live: LiveServer) -> None:
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         last = raw.request(commit("g", {("t", 0): 9}), 8)
@@ -95,7 +95,7 @@ def test_a_client_that_ends_its_sending_side_gets_all_its_answers(live: LiveServ
         assert committed(other, "g") == {("t", 0): 9}
 
 
-def test_a_client_that_ends_its_sending_side_behind_a_poll_is_answered(live: LiveServer) -> None:
+def test_a_client_that_ends_its_sending_side_after_a_poll_gets_its_response(live: LiveServer) -> None:
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         raw.send(raw.request(fetch("t", wait_ms=200), 12) + raw.request(BEAT, 4))
@@ -105,7 +105,7 @@ def test_a_client_that_ends_its_sending_side_behind_a_poll_is_answered(live: Liv
         assert raw.closed
 
 
-def test_what_a_client_asked_is_done_even_if_it_went_away(live: LiveServer) -> None:
+def test_requests_are_executed_even_if_the_client_disconnects(live: LiveServer) -> None:
     with live.connect() as other:
         other.send(create("t"))
         for n in range(20):
@@ -115,7 +115,7 @@ def test_what_a_client_asked_is_done_even_if_it_went_away(live: LiveServer) -> N
         assert committed(other, "g")[("t", 0)] in range(20)
 
 
-def test_a_poll_of_a_client_whose_connection_broke_is_forgotten(live: LiveServer) -> None:
+def test_a_poll_of_a_broken_connection_is_dropped(live: LiveServer) -> None:
     with live.connect() as other:
         other.send(create("t"))
         raw = live.raw()
@@ -129,8 +129,8 @@ def test_a_poll_of_a_client_whose_connection_broke_is_forgotten(live: LiveServer
 # ---- Produce and its acks
 
 
-def test_produce_without_acks_has_no_answer(live: LiveServer) -> None:
-    """The next answer on the wire belongs to the next request."""
+def test_produce_without_acks_has_no_response(live: LiveServer) -> None:
+    """The next response on the wire belongs to the next request."""
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         silent = [raw.request(produce("t", batch([b"%d" % n]), acks=0), 9) for n in range(3)]
@@ -142,7 +142,7 @@ def test_produce_without_acks_has_no_answer(live: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_produce_with_acks_is_answered_when_it_is_durable(acks: int, live: LiveServer) -> None:
+def test_produce_with_acks_gets_its_response_when_it_is_durable(acks: int, live: LiveServer) -> None:
     with live.connect() as other:
         other.send(create("t"))
         answer = other.send(produce("t", batch([b"v"]), acks=acks), 9).responses[0].partition_responses[0]
@@ -150,8 +150,8 @@ def test_produce_with_acks_is_answered_when_it_is_durable(acks: int, live: LiveS
         assert read_all(other, "t") == [(0, b"v")]
 
 
-def test_a_produce_without_acks_that_fails_closes_the_connection(live: LiveServer, log_lines: list[str]) -> None:
-    """There is no other way to tell: the client reconnects and asks for metadata again."""
+def test_a_failing_produce_without_acks_closes_the_connection(live: LiveServer, log_lines: list[str]) -> None:
+    """Nothing else can signal the error: the client reconnects and requests metadata again."""
     with live.connect() as other, live.raw() as raw:
         raw.send(raw.request(BEAT, 4) + raw.request(produce("nowhere", batch([b"v"]), acks=0), 9))
         raw.send(raw.request(BEAT, 4))
@@ -163,10 +163,10 @@ def test_a_produce_without_acks_that_fails_closes_the_connection(live: LiveServe
     ]
 
 
-# ---- answers that fail
+# ---- failing responses
 
 
-def test_a_failed_commit_is_answered_to_everybody_in_order(serve) -> None:  # type: ignore[no-untyped-def]
+def test_a_failed_commit_gives_all_responses_in_order(serve) -> None:  # type: ignore[no-untyped-def]
     log = FaultInjectingEngine(MemoryLogEngine())
     live: LiveServer = serve(log=log)
     with live.connect() as other, live.raw() as raw:
@@ -180,10 +180,10 @@ def test_a_failed_commit_is_answered_to_everybody_in_order(serve) -> None:  # ty
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_an_answer_that_cannot_be_written_closes_its_connection(
+def test_a_response_that_cannot_be_encoded_closes_its_connection(
     later: bool, live: LiveServer, log_lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those in front of it are sent; the commit that it waited for answers everybody else."""
+    """Earlier responses are sent; the commit that it waited for completes all other requests."""
 
     def fail(response: Any, counts: Any) -> None:
         if not later or next(turns) == 2:
@@ -194,7 +194,7 @@ def test_an_answer_that_cannot_be_written_closes_its_connection(
         other.send(create("t", partitions=2))
         monkeypatch.setattr(live.server.dispatch.route(8 if later else 3), "walk", fail)
         front = raw.request(commit("g", {("t", 0): 1}), 8)
-        # Of another partition: an answer that was given before is neither looked at nor written anew.
+        # Another partition: a response from the cache is neither checked nor encoded again.
         bad = raw.request(commit("g", {("t", 1): 2}), 8) if later else raw.request(MetadataRequest(topics=None), 9)
         behind = raw.request(commit("g", {("t", 0): 3}), 8)
         raw.send(front + bad + behind)
@@ -204,7 +204,7 @@ def test_an_answer_that_cannot_be_written_closes_its_connection(
     assert any("closed: " in line for line in log_lines)
 
 
-def test_a_bug_in_an_api_is_an_error_code_and_the_connection_lives(live: LiveServer) -> None:
+def test_a_bug_in_an_api_is_an_error_code_and_the_connection_stays_open(live: LiveServer) -> None:
     def broken(context: Any, request: Any) -> Any:
         raise RuntimeError("a bug")
 

@@ -1,4 +1,4 @@
-"""Requests that come again byte for byte, over sockets: the same answer while nothing changed, and then the new one."""
+"""Requests repeated byte for byte, over sockets: the same response while nothing changed, then the new one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ EVERYTHING = fetch_of("g", None)
 
 
 def offsets(raw: Raw, request: OffsetFetchRequest) -> list[dict[int, int]]:
-    """What several fetches in one write and several one by one say of the topic."""
+    """Returns the topic's offsets from several fetches in one write and several one by one."""
     raw.send(b"".join(raw.request(request, 9) for _ in range(FETCHES)))
     first = raw.correlation_id - FETCHES + 1
     answers: list[tuple[int, Any]] = [raw.answer(request, 9) for _ in range(FETCHES)]
@@ -46,7 +46,7 @@ def offsets(raw: Raw, request: OffsetFetchRequest) -> list[dict[int, int]]:
     ]
 
 
-def test_fetches_of_offsets_say_what_was_committed_last(live: LiveServer) -> None:
+def test_offset_fetches_return_the_last_commit(live: LiveServer) -> None:
     with live.connect() as other, live.raw() as one, live.raw() as two:
         other.send(create("t", partitions=2))
         for number in range(10):
@@ -62,7 +62,7 @@ def test_fetches_of_offsets_say_what_was_committed_last(live: LiveServer) -> Non
         assert live.call(lambda: api.fast_path.again) > 100
 
 
-def test_a_fetch_behind_a_commit_on_one_connection_sees_it(live: LiveServer) -> None:
+def test_a_fetch_after_a_commit_on_one_connection_sees_it(live: LiveServer) -> None:
     with live.connect() as other, live.raw() as raw:
         other.send(create("t", partitions=2))
         requests: list[tuple[Any, int]] = []
@@ -75,8 +75,8 @@ def test_a_fetch_behind_a_commit_on_one_connection_sees_it(live: LiveServer) -> 
                 assert answer.groups[0].topics[0].partitions[1].committed_offset == place // 4
 
 
-def test_versions_are_told_anew_once_features_change(live: LiveServer) -> None:
-    """The very same request, on connections that asked it before and on those that did not."""
+def test_versions_are_encoded_again_after_features_change(live: LiveServer) -> None:
+    """Sends the same request on connections that sent it before and on new ones."""
     request = ApiVersionsRequest(client_software_name="me", client_software_version="1")
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
 
@@ -100,8 +100,8 @@ def test_versions_are_told_anew_once_features_change(live: LiveServer) -> None:
         assert told(two, 3) == changed
 
 
-def test_heartbeats_at_rest_are_answered_anew_once_anything_changes(live: LiveServer) -> None:
-    """A member that sends the same bytes again and again hears of a new epoch, and that the protocol was turned off."""
+def test_repeated_heartbeats_get_a_new_response_after_a_change(live: LiveServer) -> None:
+    """A member that repeats the same bytes gets a new epoch, and the error of a disabled protocol."""
 
     def beat(member_epoch: int, **said: Any) -> ConsumerGroupHeartbeatRequest:
         return ConsumerGroupHeartbeatRequest(group_id="g", member_id="m1", member_epoch=member_epoch, **said)

@@ -1,4 +1,4 @@
-"""The compiled line of requests does what the plain one does: same answers, same calls, same errors, at every step."""
+"""The compiled request queue equals the reference queue at every step: same responses, calls and errors."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ BUFFER = 120
 LIMIT, ROOM = 20_000, 18_000
 
 SHARED = [HeartbeatResponse(error_code=code) for code in (0, 25, 27)]
-"""Answers that are given out again and again, as a group's are."""
+"""Responses that are used repeatedly, like those of a group."""
 
 
 class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
-    """Answers one of few shared responses, as the generation says; refuses, fails or parks for some groups."""
+    """Returns one of few shared responses, by generation; refuses, fails or parks for some groups."""
 
     key = ApiKey.HEARTBEAT
     request_type = HeartbeatRequest
@@ -77,8 +77,9 @@ class Beat(Api[HeartbeatRequest, HeartbeatResponse]):
 
 
 class Find(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
-    """Answers with a message of as many characters as the key's name says: some are too long to be written; negative
-    ones come later."""
+    """Returns a message whose length is the number in the key: some are too long to encode; negative ones complete
+    later.
+    """
 
     key = ApiKey.FIND_COORDINATOR
     request_type = FindCoordinatorRequest
@@ -102,7 +103,7 @@ class Find(Api[FindCoordinatorRequest, FindCoordinatorResponse]):
 
 
 class Delete(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
-    """Answers what cannot be written at all."""
+    """Returns a response that cannot be encoded."""
 
     key = ApiKey.OFFSET_DELETE
     request_type = OffsetDeleteRequest
@@ -117,7 +118,7 @@ class Delete(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
 
 
 class Owner:
-    """A connection as a line sees it; keeps all that it is asked and told."""
+    """A connection as a queue sees it; records all calls."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self.calls: list[Any] = []
@@ -127,7 +128,7 @@ class Owner:
         for route in served:
             route.walk = error_walk(route.api.response_type)
             routes[route.key] = route
-        self.late = {route.key: route for route in served[1:]}  # that nobody asked for yet
+        self.late = {route.key: route for route in served[1:]}  # not requested yet
         for key in self.late:
             routes[key] = None
         self.routes = routes
@@ -173,7 +174,7 @@ class Owner:
     def arrived(self) -> None:
         self.calls.append("arrived")
 
-    def cannot_answer(self, failed: Any, error: Exception) -> None:
+    def response_failed(self, failed: Any, error: Exception) -> None:
         self.calls.append(("cannot answer", type(error)))
         self.queue.cut(failed)
 
@@ -183,7 +184,7 @@ class Owner:
             self.queue.request(frame)
 
     def facts(self) -> dict[str, Any]:
-        """Everything that can be seen of the line and of what it did."""
+        """Returns all observable state of the queue and of its effects."""
         queue = self.queue
         return {
             "calls": self.calls,
@@ -216,7 +217,7 @@ requests = st.one_of(
     st.just(encode_request(OffsetDeleteRequest(group_id="g"), 0, 9, "a")),
     st.binary(max_size=30).map(lambda frame: len(frame).to_bytes(4, "big") + frame),
     st.sampled_from([(-1).to_bytes(4, "big", signed=True), (MAX_FRAME + 1).to_bytes(4, "big")]),
-    st.just(beat("g", 0, 4, 5, "a").replace(b"\0\x0c\0\x04", b"\0\x0c\0\x09", 1)),  # a version to come
+    st.just(beat("g", 0, 4, 5, "a").replace(b"\0\x0c\0\x04", b"\0\x0c\0\x09", 1)),  # a future version
 )  # fmt: skip
 steps = st.lists(
     st.one_of(
@@ -230,7 +231,7 @@ steps = st.lists(
 
 
 def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
-    """Runs a script; returns what was seen after every step."""
+    """Runs a script; returns the observations after every step."""
     owner = Owner(make)
     queue = owner.queue
     seen: list[Any] = []
@@ -243,7 +244,7 @@ def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
             seen.append((type(error), str(error)))
             queue.clear()
             queue.stopped = True
-        except ValueError as error:  # a request that cannot be read
+        except ValueError as error:  # an unreadable request
             seen.append((type(error), str(error)))
             queue.clear()
 
@@ -280,16 +281,16 @@ def play(make: Callable[..., Any], script: list[tuple[str, Any]]) -> list[Any]:
 
 @settings(max_examples=400, deadline=None)
 @given(steps)
-def test_both_lines_do_the_same(script: list[tuple[str, Any]]) -> None:
+def test_both_queues_behave_alike(script: list[tuple[str, Any]]) -> None:
     assert play(RequestQueue, script) == play(ReferenceRequestQueue, script)
 
 
 @pytest.mark.parametrize(
-    ("make", "answer_type"), [(RequestQueue, ResponseSlot), (ReferenceRequestQueue, ReferenceResponseSlot)]
+    ("make", "response_type"), [(RequestQueue, ResponseSlot), (ReferenceRequestQueue, ReferenceResponseSlot)]
 )
-def test_a_place_in_the_row_holds_up_what_comes_behind_it(make: Any, answer_type: Any) -> None:
+def test_a_response_slot_holds_back_the_slots_behind_it(make: Any, response_type: Any) -> None:
     owner = Owner(make)
-    answer = answer_type(owner.queue, owner.served[0], 4, 3)
+    answer = response_type(owner.queue, owner.served[0], 4, 3)
     owner.queue.defer(answer, parked=True)
     owner.queue.defer(answer)
     owner.queue.feed(beat("g", 0, 1, 4, "a"))
@@ -300,8 +301,8 @@ def test_a_place_in_the_row_holds_up_what_comes_behind_it(make: Any, answer_type
     assert (owner.queue.waiting, owner.queue.parked, owner.queue.held_bytes) == (False, False, 0)
 
 
-def test_a_request_that_came_before_is_not_read_again_and_its_context_is_made_once() -> None:
-    """Until the line is told to forget who asked: the next request is that of another principal."""
+def test_a_repeated_request_is_not_decoded_again_and_its_context_is_made_once() -> None:
+    """A reset of the principal ends this: the next request belongs to another principal."""
     owner = Owner(RequestQueue)
     for correlation_id in range(3):
         owner.queue.feed(beat("g", 1, 4, correlation_id, "a"))
@@ -319,8 +320,8 @@ def test_a_request_that_came_before_is_not_read_again_and_its_context_is_made_on
 
 
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
-def test_behind_an_answer_that_may_be_large_and_waits_for_a_commit_nothing_is_looked_at(make: Any) -> None:
-    """Else one read could have the answers of thousands of requests wait for one commit, however large they are."""
+def test_requests_after_a_possibly_large_response_that_waits_for_a_commit_are_not_read(make: Any) -> None:
+    """Otherwise one read could add the responses of thousands of requests to one commit, of any size."""
     owner = Owner(make)
     large = encode_request(FindCoordinatorRequest(key="-1"), 1, 7, "a")
     owner.queue.feed(beat("later", 0, 4, 1, "a") * 3 + large * 3)
@@ -336,8 +337,8 @@ def test_behind_an_answer_that_may_be_large_and_waits_for_a_commit_nothing_is_lo
 
 
 @pytest.mark.parametrize("how", ["arrive", "cut", "close"])
-def test_a_long_row_of_answers_goes_on_a_small_stack(how: str) -> None:
-    """Each answer holds the next one: freed at once, a long row would be freed link within link."""
+def test_a_long_row_of_responses_is_freed_on_a_small_stack(how: str) -> None:
+    """Each slot references the next one: freed naively, a long row would recurse."""
     owner = Owner(lambda *arguments, **named: RequestQueue(*arguments, **{**named, "buffer_bytes": 1 << 30}))
     count = 50_000
     owner.queue.feed(beat("later", 0, 4, 1, "a") + beat("g", 0, 1, 2, "a") * count)
@@ -372,7 +373,7 @@ def test_a_large_frame_in_small_pieces_is_one_frame(make: Any) -> None:
     assert [request.group_id for _, request in owner.calls] == ["g" * 1_500]
 
 
-def test_what_a_line_remembers_is_bounded() -> None:
+def test_the_cache_of_a_queue_is_bounded() -> None:
     owner = Owner(RequestQueue)
     for number in range(500):
         owner.queue.feed(beat(f"g{number}", 0, 4, number, f"client-{number}"))
@@ -400,7 +401,7 @@ def test_requests_beyond_the_time_of_a_turn_wait_for_the_next_one(make: Any) -> 
 
 
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])
-def test_a_turn_has_no_limit_of_time_unless_one_is_given(make: Any) -> None:
+def test_a_turn_has_no_time_limit_by_default(make: Any) -> None:
     owner = Owner(lambda *arguments, **named: make(*arguments, **{**named, "buffer_bytes": 1 << 30}))
     owner.queue.feed(beat("g", 0, 1, 2, "a") * 1_000)
     assert owner.queue.serve() is False

@@ -1,4 +1,4 @@
-"""Bounds of responses: no longer than a setting says, and no more of them in memory than there is room for."""
+"""Bounds of responses: the length of one, and the memory of all."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def settle_groups(live: LiveServer, count: int, metadata: bytes) -> list[str]:
 
 
 def test_a_response_beyond_the_limit_is_an_error(serve: Serve, log_lines: list[str]) -> None:
-    """The connection goes on, and one group at a time is described."""
+    """The connection stays open, and one group at a time can be described."""
     live = serve({"kcore.max.response.bytes": str(LIMIT)})
     names = settle_groups(live, 2, b"m" * BLOB)
     with live.connect() as connection:
@@ -51,8 +51,8 @@ def test_a_response_beyond_the_limit_is_an_error(serve: Serve, log_lines: list[s
     assert any("DescribeGroups" in line and "kcore.max.response.bytes" in line for line in log_lines)
 
 
-def test_a_response_beyond_the_limit_that_waited_for_a_commit_is_an_error(serve: Serve) -> None:
-    """What is read beside a write of the same shard waits for the commit, and is encoded behind it."""
+def test_a_response_beyond_the_limit_after_a_commit_is_an_error(serve: Serve) -> None:
+    """A read during a write of the same shard waits for the commit, and is encoded afterwards."""
     live = serve({"kcore.max.response.bytes": str(LIMIT), "offsets.topic.num.partitions": "1"})
     names = settle_groups(live, 2, b"m" * BLOB)
     with Raw(live.port) as peer:
@@ -63,8 +63,8 @@ def test_a_response_beyond_the_limit_that_waited_for_a_commit_is_an_error(serve:
     assert [group.error_code for group in answer.groups] == [ErrorCode.POLICY_VIOLATION] * 2
 
 
-def test_where_a_response_has_no_error_the_connection_is_closed(serve: Serve, log_lines: list[str]) -> None:
-    """Metadata of all topics without any would say that there are none."""
+def test_a_too_long_response_without_an_error_field_closes_the_connection(serve: Serve, log_lines: list[str]) -> None:
+    """An empty Metadata response would claim that there are no topics."""
     live = serve({"kcore.max.response.bytes": str(LIMIT)})
     with live.connect() as connection:
         connection.send(create("t", partitions=3_000))
@@ -74,7 +74,7 @@ def test_where_a_response_has_no_error_the_connection_is_closed(serve: Serve, lo
     assert any("kcore.max.response.bytes" in line and "Metadata" in line for line in log_lines)
 
 
-def test_a_fetch_may_be_longer_by_one_batch(serve: Serve) -> None:
+def test_a_fetch_may_exceed_the_limit_by_one_batch(serve: Serve) -> None:
     live = serve({"kcore.max.response.bytes": str(LIMIT)})
     with live.connect() as connection:
         connection.send(create("t"))
@@ -92,8 +92,8 @@ def test_a_setting_can_allow_longer_responses(serve: Serve) -> None:
     assert [group.error_code for group in groups] == [0, 0]
 
 
-def test_long_responses_that_are_not_read_leave_no_room_for_others(serve: Serve, log_lines: list[str]) -> None:
-    """Small ones, and whoever reads, are served; the memory is back when the peers are gone."""
+def test_unread_long_responses_leave_no_room_for_others(serve: Serve, log_lines: list[str]) -> None:
+    """Small responses and reading clients are served; the memory is released when the peers disconnect."""
     live = serve({"kcore.max.response.memory.bytes": str(4 * LEAST_BYTES)})
     names = settle_groups(live, 2, b"m" * 900_000)
     memory = live.server.responses
@@ -116,7 +116,7 @@ def test_long_responses_that_are_not_read_leave_no_room_for_others(serve: Serve,
     assert [len(group.members[0].member_metadata) for group in groups] == [900_000, 900_000]
 
 
-def test_a_response_takes_its_room_when_it_is_encoded(serve: Serve) -> None:
+def test_a_response_takes_its_memory_when_it_is_encoded(serve: Serve) -> None:
     """Many may be encoded in one round before the first of them is sent."""
     live = serve({"kcore.max.response.memory.bytes": str(10 * LEAST_BYTES)})
     memory, room = live.server.responses, live.engine.fetch_memory_budget
@@ -137,14 +137,14 @@ def test_a_response_takes_its_room_when_it_is_encoded(serve: Serve) -> None:
     assert live.call(note) == [6 * LEAST_BYTES, 2 * LEAST_BYTES, "NoRoomError", 10 * LEAST_BYTES]
 
 
-def test_the_room_of_fetches_is_no_more_than_a_response_may_have(serve: Serve) -> None:
+def test_the_memory_limit_of_fetches_is_at_most_that_of_a_response(serve: Serve) -> None:
     live = serve({"kcore.max.response.bytes": "70000", "kcore.max.response.memory.bytes": "-1"})
     assert isinstance(live.engine.fetch_memory_budget, FetchMemoryBudget)
     assert live.engine.fetch_memory_budget.most_bytes == 70_000
 
 
-def test_settings_of_one_resource_that_is_named_often_are_looked_up_once(live: LiveServer) -> None:
-    """Kafka answers as often as a resource is named, too."""
+def test_settings_of_a_resource_named_repeatedly_are_looked_up_once(live: LiveServer) -> None:
+    """As in Kafka, each occurrence gets a result."""
     with live.connect() as connection:
         connection.send(create("t"))
         named = DescribeConfigsResource(resource_type=2, resource_name="t", configuration_keys=None)
@@ -159,8 +159,8 @@ def test_settings_of_one_resource_that_is_named_often_are_looked_up_once(live: L
 
 
 @pytest.mark.parametrize("version", [4, 18])
-def test_the_error_of_a_fetch_is_told(live: LiveServer, version: int) -> None:
-    """Version 4 has errors of partitions alone."""
+def test_a_fetch_returns_an_error_in_its_version(live: LiveServer, version: int) -> None:
+    """Version 4 has errors of partitions only."""
     route = live.server.dispatch.route(int(ApiKey.FETCH))
     assert route is not None
     request = fetch("t")
@@ -170,8 +170,8 @@ def test_the_error_of_a_fetch_is_told(live: LiveServer, version: int) -> None:
     assert (response.error_code, codes) == ((44, []) if version > 6 else (0, [44]))
 
 
-def test_a_member_subscribes_to_so_many_topics_by_name(live: LiveServer) -> None:
-    """A longer subscription would keep the loop from other requests for seconds."""
+def test_the_number_of_topics_in_a_subscription_is_limited(live: LiveServer) -> None:
+    """A longer subscription would block the loop for seconds."""
     names = [f"t{number}" for number in range(MAX_SUBSCRIBED_TOPICS + 1)]
     with live.connect() as connection:
         codes = [

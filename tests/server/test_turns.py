@@ -1,4 +1,4 @@
-"""Many requests of one connection are served in several turns of the event loop, and all of them are answered."""
+"""Many requests of one connection are served in several turns of the event loop, and all get responses."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ REQUESTS = 2_000
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("ends", [False, True])
-def test_pipelined_requests_are_answered_in_order(loop: str, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if the client has sent everything and closed its side while requests still wait for their turn."""
+def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order also holds if the client has closed its sending side while requests still wait for their turn."""
     monkeypatch.setattr(connection, "TURN_NS", 1)
     turns = 0
     go_on = connection.Connection._continue

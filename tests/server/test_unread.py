@@ -1,4 +1,4 @@
-"""What peers leave unread is bounded over all: fetches bring less, who does not read waits, and goes at last."""
+"""Bytes that peers leave unread are bounded in total: fetches shrink, slow readers wait, and are finally closed."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def memory(live: LiveServer) -> ResponseMemory:
 
 
 def size_sockets(live: LiveServer, peers: list[Raw], size: int) -> None:
-    """What the system itself keeps for a connection, which nobody counts. With little of it, what is not read stays
-    in the server; with more, it is read in no time.
+    """Sets the socket buffers. With small ones, unread bytes stay in the server; with large ones, the system takes
+    them.
     """
 
     def resize() -> None:
@@ -75,17 +75,19 @@ def peers_of(live: LiveServer, count: int, tls: ssl.SSLContext | None = None) ->
 
 
 def unread(live: LiveServer) -> int:
-    """Every byte of answers that the server holds: in rows, kept back, and in transports."""
+    """Returns all response bytes that the server holds: in queues, held back, and in transports."""
     return live.call(lambda: sum(c._queue.held_bytes + c._unsent() for c in live.server.connections))
 
 
 def most(peers: int = PEERS) -> int:
-    """The limit, and for each peer one batch and what may be sent between two looks."""
+    """Returns the upper limit: the configured one, and for each peer one batch and the bytes sent between two
+    checks.
+    """
     return LIMIT + peers * (RECORD + 1_000 + 2 * UNREAD_CHECK_BYTES)
 
 
 def read_from(peer: Raw, offset: int = 0) -> list[int]:
-    """What a peer reads that has one fetch of everything under way, and asks for the rest of it: the records."""
+    """Reads the response to a peer's fetch of everything, and fetches the rest; returns the records."""
     found: list[int] = []
     while True:
         answer = peer.answer(FetchRequest(), 12)[1]
@@ -101,7 +103,7 @@ def read_from(peer: Raw, offset: int = 0) -> list[int]:
 
 @pytest.fixture(params=["plain", "tls"])
 def kind(request: pytest.FixtureRequest, tmp_path: Any) -> tuple[dict[str, str], ssl.SSLContext | None]:
-    """The settings of listeners, and what a peer needs for them."""
+    """Yields the settings of listeners, and the arguments of a peer."""
     if request.param == "plain":
         return {}, None
     authority = Authority(tmp_path)
@@ -115,11 +117,12 @@ def kind(request: pytest.FixtureRequest, tmp_path: Any) -> tuple[dict[str, str],
     return settings, ssl.create_default_context(cafile=str(authority.file))
 
 
-def test_peers_that_never_read_hold_no_more_than_the_limit(
+def test_peers_that_never_read_hold_at_most_the_limit(
     serve: Serve, kind: tuple[dict[str, str], ssl.SSLContext | None]
 ) -> None:
-    """Thirty peers fetch all there is and read nothing of it. Others are served meanwhile. When the peers begin to
-    read, each gets all there is, in its order, and everything is given back.
+    """Thirty peers fetch all data and read nothing. Other clients are served meanwhile. When the peers begin to read,
+    each
+    gets all data in order, and all memory is released.
     """
     settings, tls = kind
     live = serve({"kcore.max.response.memory.bytes": str(LIMIT), **settings})
@@ -156,8 +159,8 @@ def test_peers_that_never_read_hold_no_more_than_the_limit(
     live.wait_for_connections(0)
 
 
-def test_polls_that_one_commit_answers_share_what_is_left(serve: Serve) -> None:
-    """Thirty parked polls get their answers in one turn, before the first of them is sent."""
+def test_polls_completed_by_one_commit_share_the_remaining_memory(serve: Serve) -> None:
+    """Thirty parked polls get their responses in one turn, before the first of them is sent."""
     live = serve({"kcore.max.response.memory.bytes": str(LIMIT)})
     fill(live, 0)
     live.wait_for_connections(0)
@@ -189,14 +192,14 @@ def test_polls_that_one_commit_answers_share_what_is_left(serve: Serve) -> None:
     assert live.call(lambda: memory(live).held_bytes) == 0
 
 
-def test_a_peer_that_reads_nothing_goes_when_memory_is_short(serve: Serve, log_lines: list[str]) -> None:
-    """Time is what a connection remembers of its peer's last read: it is made older instead of waited for."""
+def test_a_peer_that_reads_nothing_is_closed_when_memory_is_short(serve: Serve, log_lines: list[str]) -> None:
+    """The test sets the time of the peer's last read back instead of waiting."""
     live = serve({"kcore.max.response.memory.bytes": str(LIMIT)})
     fill(live)
     live.wait_for_connections(0)
 
     def grow_old() -> list[int]:
-        """Half a minute passes; who is left, and what they hold."""
+        """Ages the connections by half a minute; returns the bytes that the remaining ones hold."""
         for connection in live.server.connections:
             connection.look_at_unread()
             connection.taken_s -= 31
@@ -231,7 +234,7 @@ def test_a_peer_that_reads_nothing_goes_when_memory_is_short(serve: Serve, log_l
 
 
 def alone_is_open(peer: Raw) -> bool:
-    """Whether the server still has the connection: what the system had of its answer comes, then the end."""
+    """Returns True if the server still has the connection: buffered bytes come first, then the end."""
     try:
         while peer.socket.recv(1 << 16):
             pass
@@ -242,8 +245,8 @@ def alone_is_open(peer: Raw) -> bool:
     return False
 
 
-def test_while_there_is_no_room_who_left_something_waits_and_others_are_served(serve: Serve) -> None:
-    """With a limit of nothing, every connection with unread answers waits, until it has read them."""
+def test_without_room_connections_with_unread_responses_wait_and_others_are_served(serve: Serve) -> None:
+    """With a limit of 0, every connection with unread responses waits until it has read them."""
     live = serve({"kcore.max.response.memory.bytes": "0"})
     fill(live)
     live.wait_for_connections(0)
@@ -262,7 +265,7 @@ def test_while_there_is_no_room_who_left_something_waits_and_others_are_served(s
     slow.socket.close()
 
 
-def test_without_a_limit_nothing_is_counted(serve: Serve) -> None:
+def test_without_a_limit_unread_bytes_are_not_counted(serve: Serve) -> None:
     live = serve({"kcore.max.response.memory.bytes": "-1"})
     fill(live)
     with live.raw() as peer:

@@ -1,4 +1,4 @@
-"""The soak test's checker finds each kind of violation, and accepts what is right."""
+"""The soak test's checker finds each kind of violation, and accepts correct behaviour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.soak.run import soak
 from tools.soak.wire import Client, LostError, RetryError
 from tools.soak.writers import PLAIN, TRANSACTIONAL, IdempotentWriter, OffsetWriter, Transaction, TransactionalWriter
 
-PORT = 1  # nothing connects
+PORT = 1  # no server listens there
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def ledger() -> Ledger:
 
 
 def answered(client: Client, *answers: Any) -> None:
-    """Lets the client's next requests be answered so; an exception is raised."""
+    """Sets the responses to the client's next requests; exceptions are raised."""
     following = list(answers)
 
     def call(api: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def writer_of(ledger: Ledger, offsets: list[int]) -> IdempotentWriter:
     return writer
 
 
-def test_a_sequence_may_be_refused_only_behind_another_one(ledger: Ledger) -> None:
+def test_a_sequence_may_be_refused_only_after_another_request(ledger: Ledger) -> None:
     writer = writer_of(ledger, [0, 1])
     for place, kinds in ((1, {}), (0, {"error": 1})):
         answers = [produced(2 + number) for number in range(place)] + [produced(-1, 45)]
@@ -89,7 +89,7 @@ def test_a_sequence_may_be_refused_only_behind_another_one(ledger: Ledger) -> No
     assert writer.offsets == [0, 1, 2]
 
 
-def test_offsets_of_batches_grow(ledger: Ledger) -> None:
+def test_offsets_of_batches_increase(ledger: Ledger) -> None:
     writer = writer_of(ledger, [0, 5])
     writer.acknowledge(2, 6)
     assert dict(ledger.kinds) == {}
@@ -97,7 +97,7 @@ def test_offsets_of_batches_grow(ledger: Ledger) -> None:
     assert dict(ledger.kinds) == {"order": 1}
 
 
-# ---------------------------------------------------------------- what the reader sees
+# ---------------------------------------------------------------- the reader
 
 
 def reader_of(ledger: Ledger) -> Reader:
@@ -122,7 +122,7 @@ def read(reader: Reader, topic: str, *batches: bytes, stable: int, end: int, abo
     return dict(reader.ledger.kinds)
 
 
-def test_batches_that_are_there_once_and_in_order_are_right(ledger: Ledger) -> None:
+def test_batches_present_once_and_in_order_are_accepted(ledger: Ledger) -> None:
     reader = reader_of(ledger)
     assert read(reader, PLAIN, stored(0, b"0"), stored(1, b"1"), stored(2, b"2"), stable=3, end=3) == {}
     assert (reader.positions[PLAIN, 0], reader.following[0]) == (3, 3)
@@ -141,13 +141,13 @@ def test_batches_that_are_there_once_and_in_order_are_right(ledger: Ledger) -> N
         ([stored(0, b"0")[:-1] + b"\1"], {"damage": 1}),
     ],
 )
-def test_batches_that_are_lost_repeated_moved_or_damaged_are_found(
+def test_lost_repeated_moved_or_damaged_batches_are_found(
     batches: list[bytes], kinds: dict[str, int], ledger: Ledger
 ) -> None:
     assert read(reader_of(ledger), PLAIN, *batches, stable=3, end=3) == kinds
 
 
-def test_a_batch_that_never_comes_is_found(ledger: Ledger) -> None:
+def test_a_batch_that_never_arrives_is_found(ledger: Ledger) -> None:
     reader = reader_of(ledger)
     read(reader, PLAIN, stored(0, b"0"), stored(1, b"1"), stable=2, end=2)
     reader.seen = {("p", 0): {0, 1}, ("p", 2): {0, 1}}
@@ -155,14 +155,14 @@ def test_a_batch_that_never_comes_is_found(ledger: Ledger) -> None:
     assert dict(ledger.kinds) == {"lost batch": 1}
 
 
-def test_offsets_of_a_partition_never_go_back(ledger: Ledger) -> None:
+def test_offsets_of_a_partition_never_decrease(ledger: Ledger) -> None:
     reader = reader_of(ledger)
     assert read(reader, TRANSACTIONAL, stable=5, end=9) == {}
     assert read(reader, TRANSACTIONAL, stable=4, end=9) == {"went back": 1}
     assert read(reader, TRANSACTIONAL, stable=4, end=8) == {"went back": 2}
 
 
-def test_what_is_aborted_is_left_out_and_what_is_not_is_found(ledger: Ledger) -> None:
+def test_visible_records_of_aborted_transactions_are_found(ledger: Ledger) -> None:
     reader = reader_of(ledger)
     batches = [stored(0, b"p 0", 7, True), stored(1, b"p 1", 8, True), stored(2, b"p 2", 7, True)]
     assert read(reader, TRANSACTIONAL, *batches, stable=3, end=3, aborted=[(8, 1)]) == {}
@@ -179,7 +179,7 @@ def test_what_is_aborted_is_left_out_and_what_is_not_is_found(ledger: Ledger) ->
         ({("p", 0): {0, 1}, ("p", 1): {0}, ("p", 2): {0, 1}}, {"atomicity": 1}),
     ],
 )
-def test_a_transaction_that_is_not_whole_is_found(seen: Any, kinds: dict[str, int], ledger: Ledger) -> None:
+def test_a_partial_transaction_is_found(seen: Any, kinds: dict[str, int], ledger: Ledger) -> None:
     reader = reader_of(ledger)
     reader.following = {0: 3}
     reader.seen = seen
@@ -190,7 +190,7 @@ def test_a_transaction_that_is_not_whole_is_found(seen: Any, kinds: dict[str, in
 # ---------------------------------------------------------------- transactions
 
 
-def test_an_epoch_that_goes_back_is_found(ledger: Ledger) -> None:
+def test_a_decreasing_epoch_is_found(ledger: Ledger) -> None:
     writer = TransactionalWriter("p", PORT, ledger, random.Random(1), 1)
     for identity in ((5, 3), (5, 3), (5, 4), (6, 0)):
         writer.become(identity)
@@ -200,7 +200,7 @@ def test_an_epoch_that_goes_back_is_found(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(("offset", "outcome"), [(4, "committed"), (3, "aborted")])
-def test_the_committed_offset_tells_how_a_transaction_ended(offset: int, outcome: str, ledger: Ledger) -> None:
+def test_the_committed_offset_shows_how_a_transaction_ended(offset: int, outcome: str, ledger: Ledger) -> None:
     writer = TransactionalWriter("p", PORT, ledger, random.Random(1), 1)
     transaction = Transaction([0], "unknown")
     answered(writer, fetched(offset))
@@ -237,7 +237,7 @@ def test_two_owners_of_a_partition_are_found(ledger: Ledger) -> None:
     assert dict(ledger.kinds) == {"two owners": 1, "epoch": 1}
 
 
-def test_a_partition_that_its_owner_cannot_have_lost_yet_is_found(ledger: Ledger) -> None:
+def test_a_partition_taken_from_a_live_owner_is_found(ledger: Ledger) -> None:
     group, now = Group("g", ledger), time.monotonic()
     group.lease("a", {0, 1}, now + 600)
     group.lease("a", {0}, now + 600)
@@ -248,7 +248,7 @@ def test_a_partition_that_its_owner_cannot_have_lost_yet_is_found(ledger: Ledger
     assert dict(ledger.kinds) == {"two owners": 1}
 
 
-def test_an_offset_that_a_group_lost_is_found(ledger: Ledger) -> None:
+def test_a_lost_committed_offset_is_found(ledger: Ledger) -> None:
     group = Group("g", ledger)
     group.sent[0] = 7
     for offset in (5, 7):
@@ -274,7 +274,7 @@ def test_errors_are_repeated_expected_or_violations(ledger: Ledger) -> None:
     assert dict(ledger.kinds) == {"error": 1}
 
 
-def test_a_server_that_is_not_there_is_no_violation_and_one_that_is_silent_is(
+def test_an_unreachable_server_is_no_violation_and_a_silent_one_is(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = Client("c", PORT, ledger)
@@ -298,12 +298,12 @@ def test_a_server_that_is_not_there_is_no_violation_and_one_that_is_silent_is(
     assert dict(ledger.kinds) == {"unanswered": 1}
 
 
-def test_a_client_that_does_not_get_on_is_named(ledger: Ledger) -> None:
+def test_a_client_without_progress_is_named(ledger: Ledger) -> None:
     ledger.progress = {"one": 1.0, "two": 2.0}
     assert (ledger.waiting_since(0.5), ledger.waiting_since(1.5)) == ([], ["one"])
 
 
-def test_of_many_violations_some_are_shown(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_most_some_violations_are_printed(ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(SHOWN_OF_A_KIND + 3):
         ledger.violation("kind", str(number))
     assert len(capsys.readouterr().out.splitlines()) == len(ledger.violations) == SHOWN_OF_A_KIND
@@ -318,7 +318,7 @@ def test_a_server_that_does_not_start_is_found(tmp_path: Path, ledger: Ledger, m
 
 
 @pytest.mark.crash
-def test_a_folder_that_is_damaged_is_found(tmp_path: Path, ledger: Ledger) -> None:
+def test_a_damaged_folder_is_found(tmp_path: Path, ledger: Ledger) -> None:
     server = Server(tmp_path, ledger)
     assert server.start()
     server.end(signal.SIGTERM)
@@ -331,8 +331,8 @@ def test_a_folder_that_is_damaged_is_found(tmp_path: Path, ledger: Ledger) -> No
 
 
 @pytest.mark.crash
-def test_a_short_soak_finds_nothing(tmp_path: Path) -> None:
-    """Every client has a first success before the first kill, and everything is read in the end."""
+def test_a_short_soak_finds_no_violation(tmp_path: Path) -> None:
+    """Every client has a first success before the first kill, and all records are read at the end."""
     ledger = soak(tmp_path, 3.0, 1, ["kill"])
     assert ledger.violations == []
     assert ledger.counts["rounds"] == ledger.counts["faults: kill"] > 0

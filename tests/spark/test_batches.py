@@ -16,7 +16,7 @@ from kcore.spark.events import batches, pure_batch
 from kcore.spark.events.arrow import LARGEST_MS, from_batch
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.events.segments import find_partitions, read_rows
-from kcore.spark.events.sources import Part, answer_rows
+from kcore.spark.events.sources import Part, response_rows
 from kcore_ext.batch import BatchBuilder, build_control_batch
 
 CODECS = list(CompressionType)
@@ -200,7 +200,7 @@ def test_a_damaged_batch_of_an_answer_is_passed_over() -> None:
     ends = []
 
     def rows() -> Iterator[EventRow]:
-        ends.append((yield from answer_rows(Part("t", 1), memoryview(response), 0, None, faults.append)))
+        ends.append((yield from response_rows(Part("t", 1), memoryview(response), 0, None, faults.append)))
 
     assert [row.offset for row in rows()] == [0, 2]
     assert ends == [3]

@@ -10,7 +10,7 @@ import pytest
 
 import kcore
 from kcore.spark.audit.finding import Finding
-from kcore.spark.audit.frames import said_of_part
+from kcore.spark.audit.frames import results_of_part
 from kcore.spark.audit.kinds import ERROR, INFO, WARNING
 from kcore.spark.events.batches import check
 from kcore.spark.events.event import LogFault
@@ -74,7 +74,7 @@ def cut_out(path: Path) -> None:
 def findings(folder: Path, severity: str) -> list[tuple[str, str]]:
     """Returns kinds and sentences of the findings of partition audits."""
     with open_source(folder) as source:
-        sentence = [one for part in source.parts() for one in said_of_part(source, part)]
+        sentence = [one for part in source.parts() for one in results_of_part(source, part)]
     return [(one.kind, one.sentence) for one in sentence if isinstance(one, Finding) and one.severity == severity]
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kcore.spark.events.segments import SegmentPartition, find_partitions, read_batches
-from kcore.spark.frames.transforms import LogFacts, replay_batches
+from kcore.spark.frames.transforms import LogProperties, replay_batches
 from kcore.spark.state.batch_replay import rebuild_batches
 from kcore.spark.state.rebuild import END, Rebuilt
 from kcore.spark.state.table_batches import TableBatch, all_tables, rows_batch, table_schema
@@ -71,7 +71,7 @@ def test_partitions_of_one_frame_are_separated(kafka_logs: Path) -> None:
 
     table = pa.Table.from_batches(batches)
     for size in (700, 1_000_000):
-        found = replay_batches(table.combine_chunks().to_batches(size), {}, END, LogFacts())
+        found = replay_batches(table.combine_chunks().to_batches(size), {}, END, LogProperties())
         tables = [(row["table"], row[row["table"]]) for batch in found for row in batch.to_pylist()]
         expected = [(name, row) for name, batch in all_tables(map(rebuilt, parts)) for row in batch.to_pylist()]
         assert tables == expected

@@ -1,4 +1,4 @@
-"""The steps of a transactional id and its record, said plainly: the definition that the compiled ones are held to."""
+"""Reference implementation of a transactional id's steps and record, with which the compiled code is compared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kcore.transaction.transaction import LAST_EPOCH, Partitions
 
 @dataclass(frozen=True)
 class ReferenceTransaction:
-    """What `Transaction` holds, field by field."""
+    """The fields of `Transaction`."""
 
     producer_id: int
     previous_producer_id: int

@@ -1,4 +1,4 @@
-"""`kcore transactions` and `kcore producers`, on a running server: what people and programs read."""
+"""`kcore transactions` and `kcore producers` on a running server: text and JSON output."""
 
 from __future__ import annotations
 
@@ -37,13 +37,15 @@ def now_ms() -> int:
 
 
 def run(capsys: pytest.CaptureFixture[str], server: ServerProcess, *words: str) -> tuple[int, list[dict[str, Any]]]:
-    """The verb's status and its rows."""
+    """Runs a verb; returns its status and rows."""
     status = main([*words, "--bootstrap", server.bootstrap, "--format", "json"])
     return status, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def open_transaction(connection: Connection, tid: str, topic: str) -> Identity:
-    """Two records in a transaction, at offset 1 of the topic's partition 0; a plain one before and one behind."""
+    """Writes two records in a transaction, at offset 1 of the topic's partition 0; one record before and one after
+    it.
+    """
     made = CreatableTopic(name=topic, num_partitions=1, replication_factor=1)
     connection.send(CreateTopicsRequest(topics=[made], timeout_ms=1000))
     connection.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[tid]))
@@ -60,7 +62,7 @@ def open_transaction(connection: Connection, tid: str, topic: str) -> Identity:
     return who
 
 
-def test_what_is_open_and_what_it_holds_back(
+def test_open_transactions_and_their_offsets_are_shown(
     server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     who = open_transaction(connection, "open", "held")
@@ -110,10 +112,10 @@ def test_what_is_open_and_what_it_holds_back(
     assert (status, rows[0]["state"], rows[0]["held_back"], rows[0]["open_s"]) == (0, "CompleteCommit", None, None)
 
 
-def test_a_hanging_transaction_is_found_and_ended(
+def test_a_hanging_transaction_is_found_and_aborted(
     server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A batch that nobody verified, as before KIP-890, opened a transaction that no coordinator knows."""
+    """An unverified batch, as before KIP-890, has opened a transaction that is unknown to the coordinator."""
     made = CreatableTopic(name="stuck", num_partitions=1, replication_factor=1)
     connection.send(CreateTopicsRequest(topics=[made], timeout_ms=1000))
     request = produce_request("whoever", Identity(9_999, 3), 0, b"a", b"b", topic="stuck", wall_ms=now_ms())
@@ -146,7 +148,7 @@ def test_a_hanging_transaction_is_found_and_ended(
     assert found == (None, 3, 3)
 
 
-def test_an_unknown_id_is_said_to_be_so(
+def test_an_unknown_id_is_reported(
     server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     open_transaction(connection, "known", "any")
@@ -154,7 +156,7 @@ def test_an_unknown_id_is_said_to_be_so(
     assert (status, rows[0]["transactional_id"], rows[0]["state"]) == (1, "nobody", "TRANSACTIONAL_ID_NOT_FOUND")
 
 
-def test_words_that_make_no_sense_are_refused(
+def test_invalid_arguments_are_refused(
     server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
 ) -> None:
     open_transaction(connection, "some", "other")

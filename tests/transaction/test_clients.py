@@ -1,4 +1,4 @@
-"""Real clients: commit, abort, offsets in transactions, fencing, and a crash of everybody in the middle of one."""
+"""Real clients: commit, abort, offsets in transactions, fencing, and crashes of producers and server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def reader(server: ServerProcess, group: str, **more: object) -> Consumer:
 
 
 def committed(server: ServerProcess, topic: str) -> list[bytes]:
-    """Everything up to the last stable offset."""
+    """Returns all records up to the last stable offset."""
     consumer = reader(server, "reader")
     consumer.assign([TopicPartition(topic, 0, 0)])
     values: list[bytes] = []
@@ -124,7 +124,7 @@ def test_a_new_instance_fences_the_old_one(server: ServerProcess) -> None:
 
 
 def test_offsets_are_committed_with_the_transaction(server: ServerProcess) -> None:
-    """send_offsets_to_transaction: an abort leaves the group where it was, a commit moves it."""
+    """Tests send_offsets_to_transaction: an abort leaves the group's offset, a commit moves it."""
     source, sink = make_topic(server, "source"), make_topic(server, "sink")
     sender = producer(server, "source")
     sender.begin_transaction()
@@ -144,7 +144,7 @@ def test_offsets_are_committed_with_the_transaction(server: ServerProcess) -> No
         sender.begin_transaction()
         sender.produce(sink, b"copy")
         places = consumer.position(consumer.assignment())
-        # The commit marker is behind the records: positions go beyond it.
+        # The commit marker follows the records, so positions are one higher.
         places = [TopicPartition(source, 0, 10)] if places[0].offset >= 10 else places
         sender.send_offsets_to_transaction(places, consumer.consumer_group_metadata(), WAIT_S)
         if commit:
@@ -157,8 +157,8 @@ def test_offsets_are_committed_with_the_transaction(server: ServerProcess) -> No
     assert committed(server, sink) == [b"copy"]
 
 
-def test_a_producer_that_dies_is_aborted_by_its_timeout(server: ServerProcess) -> None:
-    """What it wrote never becomes visible, and holds nobody back for ever."""
+def test_the_transaction_of_a_dead_producer_is_aborted_by_its_timeout(server: ServerProcess) -> None:
+    """Its records never become visible, and do not block readers forever."""
     topic = make_topic(server, "dead")
     sender = producer(server, "dead", timeout_ms=1000)
     sender.begin_transaction()
@@ -172,8 +172,8 @@ def test_a_producer_that_dies_is_aborted_by_its_timeout(server: ServerProcess) -
 
 
 @pytest.mark.crash
-def test_a_server_killed_in_a_transaction_goes_on_with_it(server: ServerProcess, tmp_path: Path) -> None:
-    """The producer commits after the restart as if nothing had been."""
+def test_a_server_killed_in_a_transaction_continues_it(server: ServerProcess, tmp_path: Path) -> None:
+    """The producer commits after the restart without an error."""
     with ServerProcess(tmp_path / "data", SETTINGS) as own:
         topic = make_topic(own, "killed")
         sender = producer(own, "killed")
@@ -187,7 +187,7 @@ def test_a_server_killed_in_a_transaction_goes_on_with_it(server: ServerProcess,
         assert committed(own, topic) == [b"before", b"behind"]
 
 
-def test_aiokafka_commits_aborts_and_is_read(server: ServerProcess) -> None:
+def test_aiokafka_commits_aborts_and_reads(server: ServerProcess) -> None:
     from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
     topic = make_topic(server, "aiokafka")

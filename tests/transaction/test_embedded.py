@@ -1,4 +1,4 @@
-"""Transactions without a socket: an engine in this process, and a clock that moves when it is told to."""
+"""Transactions without a socket: an embedded engine, and a manual clock."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def state(engine: Any, tid: str) -> str:
 
 
 def begin(engine: Any, tid: str) -> Identity:
-    """The coordinator's topic is made when it is first asked for."""
+    """Creates the coordinator's topic at its first use and initialises a producer."""
     while engine.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[tid])).coordinators[0].error_code:
         pass
     answer = engine.send(InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=60_000))
@@ -30,9 +30,8 @@ def begin(engine: Any, tid: str) -> Identity:
     return Identity(answer.producer_id, answer.producer_epoch)
 
 
-def test_a_transaction_of_an_embedder_under_virtual_time(tmp_path: Path) -> None:
-    """Begun, committed; another one begun and left alone: its minute and the next look at it pass in no time; a folder
-    that is opened again knows both."""
+def test_transactions_of_an_embedded_engine_in_virtual_time(tmp_path: Path) -> None:
+    """One transaction is committed, another one times out in virtual time; a reopened folder has both results."""
     clock = ManualClock(wall_ms=WALL_MS)
     with kcore.open(tmp_path / "data", config=SETTINGS, clock=clock) as engine:
         topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1)

@@ -1,4 +1,4 @@
-"""The example, with fewer kills: a copy is exact whatever dies, and whenever."""
+"""The example with fewer kills: the copy is exact whatever is killed, and whenever."""
 
 from __future__ import annotations
 

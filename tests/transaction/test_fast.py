@@ -1,4 +1,4 @@
-"""The compiled way of a transaction's requests does what the plain one does: the same answers, the same logs."""
+"""The fast path of a transaction's requests equals the generic path: same responses, same logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MAX_METADATA = 4
 
 
 class GenericCoordinator(TransactionCoordinator):
-    """Every question goes the way that is written out in Python."""
+    """A coordinator whose requests all take the generic path."""
 
     __slots__ = ()
     add = TransactionCoordinator.add_generic
@@ -58,7 +58,7 @@ class GenericEnds(EndTxnApi):
 
 
 class Compared(World):
-    """A node of which everything is kept that is answered; nothing is committed unless it is said."""
+    """A node that records all responses; only the script commits."""
 
     def __init__(self, plain: bool) -> None:
         kind = GenericCoordinator if plain else TransactionCoordinator
@@ -71,7 +71,7 @@ class Compared(World):
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="p")],
         )
-        self.start(join, 3)  # who joins and never syncs is written nowhere
+        self.start(join, 3)  # this member joins and never syncs, so no record has it
         self.advance(1)
         self.settle()
         if plain:
@@ -95,7 +95,7 @@ class Compared(World):
             self.answers[place] = result
 
     def facts(self) -> dict[str, Any]:
-        """All that can be seen of it."""
+        """Returns all observable state."""
         self.settle()
         names = [("t", 0), ("t", 1), ("u", 0)]
         names += [(name, index) for name in ("__consumer_offsets", "__transaction_state") for index in range(2)]
@@ -113,7 +113,7 @@ class Compared(World):
 
 
 def play(world: Compared, script: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """Runs a script; what the steps say of a producer is meant relative to who it is by then."""
+    """Runs a script; its producer ids and epochs are relative to the present ones."""
     for what, tid, *more in script:
         known = world.engine.transactions.get(tid)
         who = Identity(known.producer_id, known.producer_epoch) if known is not None else world.who["a"]
@@ -147,7 +147,7 @@ def beside(who: Identity, off: tuple[int, int]) -> Identity:
 
 
 def copy_of(request: TxnOffsetCommitRequest, tid: str, who: Identity, off: tuple[int, int]) -> TxnOffsetCommitRequest:
-    """Of a producer, in the epoch that it has by then."""
+    """Makes a request of a producer in its present epoch."""
     producer = beside(who, off)
     return TxnOffsetCommitRequest(
         transactional_id=tid,
@@ -210,12 +210,12 @@ others = st.one_of(
 
 @settings(max_examples=250, deadline=None)
 @given(st.lists(commits | commits | ends | ends | others, max_size=14))
-def test_both_ways_do_the_same(script: list[tuple[Any, ...]]) -> None:
+def test_both_paths_are_equal(script: list[tuple[Any, ...]]) -> None:
     assert play(Compared(plain=False), script) == play(Compared(plain=True), script)
 
 
 def exhausted(world: Compared, tid: str, **more: Any) -> Transaction:
-    """An id whose producer is in an open transaction, in the last epoch that it may have."""
+    """Creates an id whose producer is in an open transaction, in its last epoch."""
     machine = world.engine.transactions.of(tid).machine
     known = machine.transactions[tid]
     names = (
@@ -244,8 +244,8 @@ def commit_of(world: Compared, tid: str, group: str = "g") -> Any:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_behind_the_last_epoch_comes_another_producer(commit):
-    """Both ways; where the id is full, only the plain one ends a transaction."""
+def test_after_the_last_epoch_another_producer_id_follows(commit):
+    """Compares both paths; for a full id, only the generic one ends a transaction."""
     seen = []
     for world in (Compared(plain=False), Compared(plain=True)):
         commit_of(world, "a")
@@ -266,8 +266,8 @@ def test_equal_commits_of_all_producers_get_the_same_response():
     assert world.engine.apis[ApiKey.TXN_OFFSET_COMMIT].fast_path.remembered == 1
 
 
-def test_a_bug_while_partitions_are_added_is_answered():
-    """Nothing is known of what happened: the producer hears of an unknown error, whichever way it came."""
+def test_a_bug_during_the_addition_of_partitions_gets_an_error():
+    """The outcome is unknown: the producer gets an unknown error on either path."""
     for world in (Compared(plain=False), Compared(plain=True)):
         known = world.engine.transactions.get("a")
         assert known is not None

@@ -1,4 +1,4 @@
-"""Java's transactional producer, the one that speaks version 2 of transactions (KIP-890)."""
+"""Java's transactional producer, which uses version 2 of transactions (KIP-890)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ SOURCE = Path(__file__).with_name("java") / "TransactionsClient.java"
 
 
 @pytest.mark.clients
-def test_java_transactions(tmp_path: Path) -> None:
-    """Commit, abort, offsets, fencing, describing; each end has raised the epoch."""
+def test_javas_transactional_producer_works(tmp_path: Path) -> None:
+    """Covers commit, abort, offsets, fencing and describing; each end increases the epoch."""
     libraries = classpath()
     subprocess.run(["javac", "-cp", libraries, "-d", str(tmp_path), str(SOURCE)], check=True, timeout=120)
     java = ["java", *QUICK, "-cp", f"{tmp_path}:{libraries}"]

@@ -1,4 +1,4 @@
-"""The marker phase: one commit where all is of this node; retries, strangers, deleted topics and crashes elsewhere."""
+"""The marker phase: one commit if all partitions are local; retries, fencing, deleted topics and crashes otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.transaction.world import Identity, World, end_request, produce_reques
 
 
 class Elsewhere:
-    """Partitions of another node: the test says what they answer, and when."""
+    """Partitions of another node; the test sets their responses and their time."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Marker, list[TopicPartition], Callable[[Results], None]]] = []
@@ -22,7 +22,7 @@ class Elsewhere:
     def write(self, marker: Marker, partitions: Collection[TopicPartition], done: Callable[[Results], None]) -> None:
         self.asked.append((marker, sorted(partitions), done))
 
-    def answer(self, world: World, codes: dict[TopicPartition, E]) -> None:
+    def respond(self, world: World, codes: dict[TopicPartition, E]) -> None:
         done = self.asked[-1][2]
         done(codes)
         world.settle()
@@ -44,7 +44,7 @@ def open_transaction(world: World, tid: str = "a") -> Identity:
 
 
 def test_end_markers_and_completion_are_one_commit() -> None:
-    """Until the commit nothing is visible; with it everything is, the answer too."""
+    """Before the commit nothing is visible; after it, everything is, including the response."""
     world = World()
     who = open_transaction(world)
     before = world.engine.pipeline.rounds
@@ -59,8 +59,10 @@ def test_end_markers_and_completion_are_one_commit() -> None:
     assert world.log_states("a")[-2:] == [("PrepareCommit", 0, 0), ("CompleteCommit", 0, 0)]
 
 
-def test_a_commit_that_fails_takes_back_the_end_and_its_markers() -> None:
-    """Retriable error; the transaction is open as before, in the coordinator and in each partition; then it ends."""
+def test_a_failed_commit_reverts_the_end_and_its_markers() -> None:
+    """The error is retriable; the transaction is open as before, in the coordinator and in each partition; a retry
+    ends it.
+    """
     world = World()
     who = open_transaction(world)
     assert world.add_offsets("a", who, "g") is E.NONE
@@ -77,7 +79,7 @@ def test_a_commit_that_fails_takes_back_the_end_and_its_markers() -> None:
 
 
 def test_an_addition_and_the_first_batch_are_one_commit() -> None:
-    """Produce v12: if it fails, the transaction has not begun, and no partition holds anything."""
+    """Produce v12: if the commit fails, the transaction has not begun, and no partition has records."""
     world = World()
     who = world.begin("a")
     world.log.failures_left = 1
@@ -92,8 +94,8 @@ def test_an_addition_and_the_first_batch_are_one_commit() -> None:
     assert world.state("a") == "Ongoing"
 
 
-def test_partitions_of_another_node_answer_later() -> None:
-    """EndTxn is answered once the end is decided; the id is busy until every marker is written."""
+def test_markers_of_another_node_complete_later() -> None:
+    """EndTxn gets its response once the end is decided; the id is busy until every marker is written."""
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
@@ -105,9 +107,9 @@ def test_partitions_of_another_node_answer_later() -> None:
     assert world.init("a")[0] is E.CONCURRENT_TRANSACTIONS
     assert world.add("a", who, [("t", 0)]) == [E.CONCURRENT_TRANSACTIONS]
     assert world.end("a", who, True)[0] is E.CONCURRENT_TRANSACTIONS
-    remote.answer(world, {("t", 0): E.NONE})
+    remote.respond(world, {("t", 0): E.NONE})
     assert world.state("a") == "PrepareCommit"
-    remote.answer(world, {("t", 1): E.NONE})
+    remote.respond(world, {("t", 1): E.NONE})
     assert world.state("a") == "CompleteCommit"
     assert world.end("a", who, True)[0] is E.NONE
 
@@ -124,8 +126,8 @@ RETRIED = [
 
 
 @pytest.mark.parametrize("code", RETRIED)
-def test_what_cannot_be_reached_is_asked_again(code: E) -> None:
-    """For ever, ever later; what has its marker is not asked again."""
+def test_markers_for_unreachable_partitions_are_retried(code: E) -> None:
+    """Retries continue forever with growing delays; partitions with a marker are not repeated."""
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
@@ -133,7 +135,7 @@ def test_what_cannot_be_reached_is_asked_again(code: E) -> None:
     waits = []
     for _ in range(8):
         asked = len(remote.asked)
-        remote.answer(world, {("t", 0): E.NONE, ("t", 1): code})
+        remote.respond(world, {("t", 0): E.NONE, ("t", 1): code})
         waited = 0
         while len(remote.asked) == asked:
             world.advance(1)
@@ -141,28 +143,28 @@ def test_what_cannot_be_reached_is_asked_again(code: E) -> None:
         waits.append(waited)
         assert remote.asked[-1][1] == [("t", 1)]
     assert waits == [20, 40, 80, 160, 320, 640, 1000, 1000]
-    remote.answer(world, {("t", 1): E.NONE})
+    remote.respond(world, {("t", 1): E.NONE})
     assert world.state("a") == "CompleteAbort"
 
 
 @pytest.mark.parametrize("code", [E.UNSUPPORTED_FOR_MESSAGE_FORMAT, E.UNSUPPORTED_VERSION])
-def test_what_cannot_hold_transactions_needs_no_marker(code: E) -> None:
+def test_partitions_without_transactions_need_no_marker(code: E) -> None:
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
     world.end("a", who, True)
-    remote.answer(world, {("t", 0): code, ("t", 1): E.NONE})
+    remote.respond(world, {("t", 0): code, ("t", 1): E.NONE})
     assert world.state("a") == "CompleteCommit"
 
 
 @pytest.mark.parametrize("code", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED, E.CORRUPT_MESSAGE])
-def test_a_stranger_stops_the_markers_until_a_load(code: E) -> None:
-    """Somebody newer owns the transaction: it stays as it is, and its id is busy."""
+def test_a_newer_coordinator_stops_the_markers_until_a_load(code: E) -> None:
+    """A newer epoch owns the transaction: it stays unchanged, and its id is busy."""
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
     world.end("a", who, True)
-    remote.answer(world, {("t", 0): code, ("t", 1): E.NONE})
+    remote.respond(world, {("t", 0): code, ("t", 1): E.NONE})
     world.advance(60_000)
     assert len(remote.asked) == 1
     assert world.init("a")[0] is E.CONCURRENT_TRANSACTIONS
@@ -170,7 +172,7 @@ def test_a_stranger_stops_the_markers_until_a_load(code: E) -> None:
     assert world.state("a") == "CompleteCommit"
 
 
-def test_partitions_of_a_deleted_topic_are_left_out() -> None:
+def test_partitions_of_a_deleted_topic_are_skipped() -> None:
     world = World(topics={"t": 2, "u": 1})
     who = open_transaction(world)
     assert world.add("a", who, [("u", 0)]) == [E.NONE]
@@ -180,20 +182,20 @@ def test_partitions_of_a_deleted_topic_are_left_out() -> None:
     assert world.committed() == [b"x"]
 
 
-def test_a_topic_deleted_while_its_leader_is_away_is_left_out_too() -> None:
+def test_a_topic_deleted_while_its_leader_is_away_is_skipped_too() -> None:
     world = World(topics={"t": 2, "u": 1})
     who = open_transaction(world)
     assert world.add("a", who, [("u", 0)]) == [E.NONE]
     remote = elsewhere(world)
     world.end("a", who, True)
-    remote.answer(world, {("t", 0): E.NONE, ("t", 1): E.NONE, ("u", 0): E.UNKNOWN_TOPIC_OR_PARTITION})
+    remote.respond(world, {("t", 0): E.NONE, ("t", 1): E.NONE, ("u", 0): E.UNKNOWN_TOPIC_OR_PARTITION})
     world.delete_topic("u")
     world.advance(100)
     assert world.state("a") == "CompleteCommit"
 
 
 def test_a_crash_in_the_marker_phase_is_completed_at_the_load() -> None:
-    """The prepared end is all that recovery looks at; markers that were written are written again, harmlessly."""
+    """Recovery uses only the prepared end; existing markers are written again without effect."""
     world = World()
     who = open_transaction(world)
     elsewhere(world)
@@ -207,14 +209,14 @@ def test_a_crash_in_the_marker_phase_is_completed_at_the_load() -> None:
     assert world.end_offsets() == (2, 2)
 
 
-def test_an_answer_of_an_earlier_life_is_not_heard() -> None:
+def test_a_response_to_an_earlier_load_is_ignored() -> None:
     world = World()
     who = open_transaction(world)
     remote = elsewhere(world)
     world.end("a", who, True)
     world.restart()
     states = world.log_states("a")
-    remote.answer(world, {("t", 0): E.NONE, ("t", 1): E.NONE})
+    remote.respond(world, {("t", 0): E.NONE, ("t", 1): E.NONE})
     assert world.log_states("a") == states
 
 
@@ -228,8 +230,8 @@ def test_markers_carry_the_coordinators_epoch() -> None:
     assert world.state("a") == "PrepareCommit"
 
 
-def test_a_marker_by_hand_ends_pending_offsets() -> None:
-    """WriteTxnMarkers on a group's partition: the group hears of it, and the log holds it."""
+def test_a_manual_marker_ends_pending_offsets() -> None:
+    """WriteTxnMarkers on a group's partition is applied to the group and written to the log."""
     world = World()
     who = world.begin("a")
     assert world.commit_offset("a", who, "g", 3, version=5) is E.NONE
@@ -242,8 +244,8 @@ def test_a_marker_by_hand_ends_pending_offsets() -> None:
     assert world.offset("g") == (E.NONE, 3)
 
 
-def test_a_coordinators_partition_knows_of_a_marker_what_any_other_does() -> None:
-    """Whoever it is for: a producer that never wrote, or none at all, of which a restart knows nothing."""
+def test_a_coordinators_partition_handles_markers_like_any_other() -> None:
+    """The marker may be for a producer that never wrote; a restart does not know it."""
     world = World({"offsets.topic.num.partitions": 1})
     for producer_id in (-1, 77):
         for topic in ("t", "__consumer_offsets"):
@@ -261,7 +263,7 @@ def test_a_coordinators_partition_knows_of_a_marker_what_any_other_does() -> Non
 
 
 def test_markers_between_decisions_of_a_round_keep_the_logs_order() -> None:
-    """Plain and transactional facts and a marker of one round: memory after it is what a load makes of the log."""
+    """A round has normal records, transactional records and a marker: memory after it equals a load of the log."""
     world = World({"offsets.topic.num.partitions": 1})
     who = world.begin("a")
     other = world.begin("b")

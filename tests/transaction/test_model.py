@@ -1,7 +1,7 @@
-"""Seeded interleavings of producers, restarts and time against a small independent model.
+"""Seeded interleavings of producers, restarts and time, compared with a small independent model.
 
-What must hold whatever happens: a transaction is visible whole or not at all; no record and no offset of a committed
-one is lost, none of an aborted one is seen; epochs only grow; no transaction stays open for ever.
+Invariants: a transaction is visible completely or not at all; no record and no offset of a committed one is lost, none
+of an aborted one is visible; epochs only grow; no transaction stays open forever.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SETTINGS = {
 
 @dataclass
 class Transaction:
-    """What a producer put into its open transaction, as far as it knows."""
+    """A producer's own view of its open transaction."""
 
     values: dict[int, list[bytes]] = field(default_factory=dict)
     offset: int | None = None
 
 
 class Producer:
-    """A client of one transactional id: it does what clients do, and remembers what it was promised."""
+    """A client of one transactional id, which records acknowledged operations."""
 
     def __init__(self, world: World, model: Model, name: str, version: int) -> None:
         self.world = world
@@ -46,7 +46,7 @@ class Producer:
         self.seen = Identity(-1, -1)
 
     def init(self) -> None:
-        """A new instance: whatever was open is aborted."""
+        """Initialises a new instance, which aborts an open transaction."""
         for _ in range(2):
             code, identity = self.world.init(self.tid, timeout_ms=TIMEOUT_MS)
             if code is not E.CONCURRENT_TRANSACTIONS:
@@ -58,7 +58,7 @@ class Producer:
             self.become(identity)
 
     def become(self, identity: Identity) -> None:
-        """Epochs of one producer id only grow."""
+        """Stores the identity; epochs of one producer id only grow."""
         if identity.producer_id == self.seen.producer_id:
             assert identity.producer_epoch >= self.seen.producer_epoch, (identity, self.seen)
         if identity != self.identity:
@@ -66,7 +66,7 @@ class Producer:
         self.identity = self.seen = identity
 
     def lost(self, code: E) -> None:
-        """An error that a client ends its life with."""
+        """Handles an error after which a client must start again."""
         assert code in (
             E.INVALID_PRODUCER_EPOCH,
             E.PRODUCER_FENCED,
@@ -137,7 +137,8 @@ class Producer:
         if not self.bumps:
             self.sequences = before
         if self.model.chance.random() < 0.3:
-            # The answer was lost, the client repeats itself with what it knew: the same answer, and nothing else.
+            # The response was lost, and the client repeats its request: it must get the same response, with no other
+            # effect.
             again = self.world.end(self.tid, self.repeated(identity), commit, 5 if self.bumps else 4)
             assert again == (E.NONE, self.identity if self.bumps else self.repeated(identity))
 
@@ -146,7 +147,7 @@ class Producer:
 
 
 class Model:
-    """What is committed, by the answers alone."""
+    """The committed state, derived from responses alone."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -170,7 +171,7 @@ class Model:
 
 
 def check(world: World, model: Model, *, settled: bool = False) -> None:
-    """Readers see nothing that was not committed, and all that was as soon as nothing older is open before it."""
+    """Checks that readers see only committed records, and all of those that no older open transaction blocks."""
     for index in range(PARTITIONS):
         found = world.committed(index=index)
         wanted = set(model.values[index])
@@ -186,7 +187,9 @@ def check(world: World, model: Model, *, settled: bool = False) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_interleaving_keeps_transactions_whole(seed: int) -> None:
-    """Both versions side by side, restarts, failed commits, timeouts, new instances that fence old ones."""
+    """Runs both versions side by side, with restarts, failed commits, timeouts, and new instances that fence old
+    ones.
+    """
     chance = random.Random(seed)
     world = World(SETTINGS, {"t": PARTITIONS})
     model = Model(chance)

@@ -1,4 +1,4 @@
-"""The pure rules: states, who may be initialised, what may be added, how it ends. One line of a table, one case."""
+"""The pure rules: states, initialisation, additions, ends. Each line of a table is one case."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def none_left() -> int | None:
 
 
 def test_the_table_of_states_is_total() -> None:
-    """Every state has its row; nothing leads out of Dead; a prepared end leads to its completion alone."""
+    """Every state has its row; no transition leaves Dead; a prepared end leads only to its completion."""
     assert set(PREVIOUS) == set(TransactionStatus) == set(NAMES)
     following = {state: {after for after in PREVIOUS if state in PREVIOUS[after]} for state in TransactionStatus}
     assert following == {
@@ -102,7 +102,7 @@ def test_states_have_kafkas_names_and_numbers() -> None:
 
 
 def test_the_tables_of_ends_are_total() -> None:
-    """Each state that can stand in the log has an answer to every EndTxn."""
+    """Each state that a log can contain has a response to every EndTxn."""
     assert set(ending.BEFORE_V5) == {(state, commit) for state in STORED for commit in (True, False)}
     assert set(ending.SINCE_V5) == {
         (state, epoch, commit) for state in STORED for epoch in ending.Epoch for commit in (True, False)
@@ -120,8 +120,8 @@ BEFORE = {  # state: (commit, abort); None: the end is prepared
 
 
 @pytest.mark.parametrize("state", STORED)
-def test_end_before_v5(state: TransactionStatus) -> None:
-    """KIP-98: the producer first, then the state."""
+def test_end_before_version_5(state: TransactionStatus) -> None:
+    """The producer is checked first, then the state (KIP-98)."""
     found = transaction(state)
     commit, abort = BEFORE[state]
     for committed, code in ((True, commit), (False, abort)):
@@ -132,7 +132,7 @@ def test_end_before_v5(state: TransactionStatus) -> None:
         assert ending.check_before_v5(None, PID, 5, committed) is E.INVALID_PRODUCER_ID_MAPPING
 
 
-SINCE = {  # state: (commit, abort) with the present epoch, (commit, abort) with the one before
+SINCE = {  # state: (commit, abort) with the present epoch, (commit, abort) with the previous one
     EMPTY: ((E.INVALID_TXN_STATE, None), (E.PRODUCER_FENCED, E.PRODUCER_FENCED)),
     ONGOING: ((None, None), (E.PRODUCER_FENCED, E.PRODUCER_FENCED)),
     PREPARE_COMMIT: ((E.CONCURRENT_TRANSACTIONS,) * 2,) * 2,
@@ -143,8 +143,10 @@ SINCE = {  # state: (commit, abort) with the present epoch, (commit, abort) with
 
 
 @pytest.mark.parametrize("state", STORED)
-def test_end_since_v5(state: TransactionStatus) -> None:
-    """KIP-890: a pending completion first, then the producer; the epoch before the last bump repeats its request."""
+def test_end_since_version_5(state: TransactionStatus) -> None:
+    """A pending completion is checked first, then the producer; the epoch before the last bump repeats its request
+    (KIP-890).
+    """
     found = transaction(state)
     busy = E.CONCURRENT_TRANSACTIONS if state in COMPLETION else None
     for epoch, answers in ((5, SINCE[state][0]), (4, SINCE[state][1])):
@@ -157,8 +159,8 @@ def test_end_since_v5(state: TransactionStatus) -> None:
         assert ending.check_since_v5(None, PID, 5, committed) is E.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_a_repeated_end_is_known_though_it_changed_the_producer_id() -> None:
-    """KIP-890: (old id, 32766) became (new id, 0) with the completion."""
+def test_a_repeated_end_is_recognised_though_it_changed_the_producer_id() -> None:
+    """(old id, 32766) became (new id, 0) with the completion (KIP-890)."""
     found = transaction(COMPLETE_COMMIT, previous_producer_id=3, producer_epoch=0)
     assert ending.check_since_v5(found, 3, LAST_EPOCH, True) is E.NONE
     assert ending.check_since_v5(found, 3, LAST_EPOCH, False) is E.INVALID_TXN_STATE
@@ -187,7 +189,7 @@ def test_an_end_of_earlier_versions_keeps_the_epoch() -> None:
 
 
 def test_the_last_epoch_takes_another_producer_id_with_the_completion() -> None:
-    """KIP-890: 32767 is the coordinator's own: markers carry it, producers never hold it."""
+    """Epoch 32767 is the coordinator's own: markers carry it, producers never have it (KIP-890)."""
     found = ending.prepare(transaction(producer_epoch=LAST_EPOCH), True, 2, NOW, lambda: 99)
     assert (found.producer_id, found.producer_epoch, found.next_producer_id) == (PID, 32_767, 99)
     assert found.completed_identity == (99, 0)
@@ -203,14 +205,14 @@ def test_the_last_epoch_takes_another_producer_id_with_the_completion() -> None:
         ending.prepare(transaction(producer_epoch=LAST_EPOCH), True, 2, NOW, none_left)
 
 
-def test_an_abort_of_nothing_begins_when_it_ends() -> None:
+def test_an_abort_without_a_transaction_begins_when_it_ends() -> None:
     found = ending.prepare(transaction(EMPTY, start_ms=-1), False, 2, NOW, none_left)
     assert (found.state, found.start_ms, dict(found.partitions)) == (PREPARE_ABORT, NOW, {})
 
 
 @pytest.mark.parametrize(("version", "last_epoch"), [(0, -1), (1, -1), (2, 5)])
 def test_a_fence_raises_the_epoch_by_one(version: int, last_epoch: int) -> None:
-    """KAFKA-19367: by one, never by two; under version 2 the fenced producer may go on with what it became."""
+    """It is never raised by two; under version 2 the fenced producer may continue with its new epoch (KAFKA-19367)."""
     found = ending.fence(transaction(), version, NOW, none_left)
     assert fields(found) == fields(transaction(PREPARE_ABORT)) | {
         "producer_epoch": 6,
@@ -221,7 +223,7 @@ def test_a_fence_raises_the_epoch_by_one(version: int, last_epoch: int) -> None:
 
 
 def test_a_fence_at_the_last_epoch() -> None:
-    """KAFKA-20090: version 2 needs another producer id for it; before it the id changes with InitProducerId."""
+    """Version 2 needs another producer id; before it, InitProducerId changes the id (KAFKA-20090)."""
     exhausted = transaction(producer_epoch=LAST_EPOCH)
     assert ending.fence(exhausted, 2, NOW, lambda: 99).completed_identity == (99, 0)
     assert ending.fence(exhausted, 1, NOW, none_left).completed_identity == (PID, 32_767)
@@ -230,7 +232,7 @@ def test_a_fence_at_the_last_epoch() -> None:
 EXPECTED = [  # (state, expected, code); the id is (7, 5), before it (3, 32766)
     (EMPTY, None, E.NONE),
     (EMPTY, (7, 5), E.NONE),
-    (EMPTY, (7, 99), E.NONE),  # whoever has the right id is looked at further
+    (EMPTY, (7, 99), E.NONE),  # with the right id, later checks decide
     (EMPTY, (3, 32_766), E.NONE),
     (EMPTY, (3, 32_765), E.PRODUCER_FENCED),
     (EMPTY, (8, 5), E.PRODUCER_FENCED),
@@ -244,7 +246,9 @@ EXPECTED = [  # (state, expected, code); the id is (7, 5), before it (3, 32766)
 
 
 @pytest.mark.parametrize(("state", "expected", "code"), EXPECTED)
-def test_who_may_be_initialised(state: TransactionStatus, expected: tuple[int, int] | None, code: E) -> None:
+def test_initialisation_by_state_and_identity(
+    state: TransactionStatus, expected: tuple[int, int] | None, code: E
+) -> None:
     assert initializing.check(transaction(state, previous_producer_id=3), expected) is code
     assert initializing.check(None, expected) is E.NONE
 
@@ -268,7 +272,7 @@ IDENTITIES = [  # (epoch, last epoch, expected) -> (producer id, epoch, last epo
 @pytest.mark.parametrize("state", [EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT])
 @pytest.mark.parametrize(("asked", "wanted"), IDENTITIES)
 def test_bump_rotation_and_retry(state: TransactionStatus, asked: tuple, wanted: object) -> None:
-    """KIP-360: an epoch that is known to be the one before is a retry; exhausted epochs take another id."""
+    """The previous epoch is a retry; after the last epoch follows another id (KIP-360)."""
     epoch, last_epoch, expected = asked
     found = transaction(state, producer_epoch=epoch, last_producer_epoch=last_epoch)
     result = initializing.initialize(found, expected, 1234, NOW, lambda: 99)
@@ -300,8 +304,8 @@ def test_a_new_id_begins_at_epoch_zero_whatever_is_expected() -> None:
 
 
 @pytest.mark.parametrize("state", STORED)
-def test_adding(state: TransactionStatus) -> None:
-    """A pending completion first, then producer id, then epoch (KAFKA-18660)."""
+def test_additions_by_state_and_producer(state: TransactionStatus) -> None:
+    """A pending completion is checked first, then producer id, then epoch (KAFKA-18660)."""
     found = transaction(state)
     places = [("t", 0), ("u", 1), ("u", 1)]
     if state in COMPLETION:
@@ -320,7 +324,7 @@ def test_adding(state: TransactionStatus) -> None:
     }
 
 
-def test_adding_what_is_in_already_writes_nothing() -> None:
+def test_adding_an_existing_partition_writes_nothing() -> None:
     assert adding.add(transaction(), PID, 5, [("t", 0)], 0, NOW) is E.NONE
     assert adding.add(transaction(), PID, 5, [], 0, NOW) is E.NONE
     assert isinstance(adding.add(transaction(EMPTY), PID, 5, [], 0, NOW), Transaction)
@@ -328,8 +332,8 @@ def test_adding_what_is_in_already_writes_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", STORED)
-def test_verifying(state: TransactionStatus) -> None:
-    """The producer first, then a pending completion; nothing is changed."""
+def test_verification_by_state_and_producer(state: TransactionStatus) -> None:
+    """The producer is checked first, then a pending completion; nothing changes."""
     found = transaction(state)
     assert adding.verify(None, PID, 5) is E.INVALID_PRODUCER_ID_MAPPING
     assert adding.verify(found, PID + 1, 5) is E.INVALID_PRODUCER_ID_MAPPING
@@ -340,8 +344,8 @@ def test_verifying(state: TransactionStatus) -> None:
 
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("state", STORED)
-def test_records_hold_all_but_the_last_epoch(state: TransactionStatus, version: int) -> None:
-    """What is written is read again; v0 knows nothing of KIP-890, nothing holds `last_producer_epoch`."""
+def test_records_contain_all_but_the_last_epoch(state: TransactionStatus, version: int) -> None:
+    """Records round-trip; v0 has no fields of KIP-890, no version has `last_producer_epoch`."""
     found = transaction(state, previous_producer_id=3, next_producer_id=99, last_producer_epoch=4, client_version=2)
     value = TransactionLogValue.decode_value(found.encode_value(version))
     lost = {"last_producer_epoch": -1}
@@ -352,6 +356,6 @@ def test_records_hold_all_but_the_last_epoch(state: TransactionStatus, version: 
 
 
 @pytest.mark.parametrize("status", [-1, 6, 7, 8])
-def test_a_status_that_no_coordinator_writes_is_refused(status: int) -> None:
+def test_an_invalid_status_is_refused(status: int) -> None:
     with pytest.raises(ValueError, match="status"):
         of_value(TransactionLogValue(transaction_status=status))

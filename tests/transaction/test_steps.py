@@ -1,4 +1,4 @@
-"""The compiled steps of a transactional id do what the plain ones do, and write the bytes that the codec writes."""
+"""The compiled steps of a transactional id equal the reference implementation, and write the codec's bytes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def compiled(transaction: ReferenceTransaction | None) -> Transaction | None:
 
 
 def values(found: Any) -> Any:
-    """A transaction as a dict of its fields; anything else as it is."""
+    """Returns a transaction as a dict of its fields; other values unchanged."""
     if isinstance(found, ReferenceTransaction):
         return asdict(found)
     if isinstance(found, Transaction):
@@ -62,7 +62,7 @@ def values(found: Any) -> Any:
 
 
 @given(transactions, st.integers(0, 1))
-def test_values_are_written_as_the_codec_writes_them(transaction: ReferenceTransaction, version: int) -> None:
+def test_values_have_the_codecs_bytes(transaction: ReferenceTransaction, version: int) -> None:
     made = compiled(transaction)
     assert made is not None
     assert values(made) == values(transaction)
@@ -72,10 +72,10 @@ def test_values_are_written_as_the_codec_writes_them(transaction: ReferenceTrans
 
 
 @given(st.text(min_size=1, max_size=300), transactions, st.integers(0, 1), st.integers(0, 2**40))
-def test_a_block_is_the_record_it_stands_for(
+def test_a_block_equals_its_record(
     transactional_id: str, transaction: ReferenceTransaction, version: int, timestamp_ms: int
 ) -> None:
-    """The same bytes in a batch, and no more than it said it would take."""
+    """It has the same bytes in a batch, within its announced size."""
     made = compiled(transaction)
     assert made is not None
     block = TransactionBlock(transactional_id, made, version, record_of)
@@ -93,7 +93,7 @@ def test_a_block_is_the_record_it_stands_for(
     assert [found.value for found in iter_records(fast.build())] == [transaction.encode_value(version)]
 
 
-def test_a_block_that_does_not_fit_leaves_the_batch_alone() -> None:
+def test_a_block_that_does_not_fit_leaves_the_batch_unchanged() -> None:
     made = Transaction(7, 7, -1, 0, -1, 1, TransactionStatus.ONGOING, {"t": frozenset({0})}, 1, 1, 2)
     batch = BatchBuilder(100, base_timestamp_ms=0)
     empty = batch.size_bytes
@@ -102,7 +102,7 @@ def test_a_block_that_does_not_fit_leaves_the_batch_alone() -> None:
 
 
 @given(st.none() | transactions, PIDS, EPOCHS, PLACES, st.integers(0, 2), TIMES, st.booleans())
-def test_adding(
+def test_additions_are_equal(
     transaction: ReferenceTransaction | None,
     producer_id: int,
     producer_epoch: int,
@@ -123,7 +123,7 @@ def test_adding(
 
 
 @given(st.none() | transactions, PIDS, EPOCHS, st.booleans(), st.booleans())
-def test_checking_an_end(
+def test_checks_of_an_end_are_equal(
     transaction: ReferenceTransaction | None, producer_id: int, producer_epoch: int, commit: bool, own: bool
 ) -> None:
     if own and transaction is not None:
@@ -133,7 +133,7 @@ def test_checking_an_end(
 
 
 @given(transactions, st.booleans(), st.integers(0, 2), TIMES, st.none() | st.integers(100, 200))
-def test_preparing_and_completing(
+def test_preparing_and_completing_are_equal(
     transaction: ReferenceTransaction, commit: bool, version: int, wall_ms: int, next_id: int | None
 ) -> None:
     expected = reference.prepare(transaction, commit, version, wall_ms, lambda: next_id)
@@ -148,7 +148,7 @@ def test_preparing_and_completing(
     assert values(ending.complete(prepared, wall_ms)) == values(reference.complete(expected, wall_ms))
 
 
-def test_what_is_not_prepared_cannot_be_completed() -> None:
+def test_only_a_prepared_end_can_be_completed() -> None:
     for state in TransactionStatus:
         made = Transaction(7, 7, -1, 0, -1, 1, state, {}, 1, 1, 2)
         assert made.state is state
@@ -159,12 +159,12 @@ def test_what_is_not_prepared_cannot_be_completed() -> None:
 
 
 @pytest.mark.parametrize("state", [-1, 8])
-def test_a_state_that_is_none_is_refused(state: int) -> None:
+def test_an_invalid_state_is_refused(state: int) -> None:
     with pytest.raises(ValueError, match="no state"):
         Transaction(7, 7, -1, 0, -1, 1, state, {}, 1, 1, 2)
 
 
-def test_names_that_no_record_holds_are_refused() -> None:
+def test_names_too_long_for_a_record_are_refused() -> None:
     """32767 bytes fit; one more is an error before anything is written."""
     fits, long = "x" * 32_767, "x" * 32_768
     made = Transaction(7, 7, -1, 0, -1, 1, TransactionStatus.ONGOING, {fits: frozenset({0})}, 1, 1, 2)

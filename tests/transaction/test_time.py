@@ -1,4 +1,4 @@
-"""Timeouts, expiry, restarts: what the clock does to transactions and to ids, in virtual time."""
+"""Timeouts, expiry and restarts of transactions and ids in virtual time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.transaction.world import Identity, World
 SCAN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000}
 
 
-def test_a_transaction_is_aborted_at_the_first_look_after_its_timeout() -> None:
-    """Strictly after: one that has taken just its time goes on to the next look; the producer is fenced."""
+def test_a_transaction_is_aborted_at_the_first_check_after_its_timeout() -> None:
+    """A transaction as old as its timeout continues to the next check; the abort fences the producer."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=5000)
     world.add("a", who, [("t", 0)])
@@ -40,7 +40,7 @@ def test_adding_does_not_extend_a_timeout() -> None:
     assert world.state("a") == "CompleteAbort"
 
 
-def test_a_shorter_timeout_counts_for_the_next_transaction() -> None:
+def test_a_shorter_timeout_applies_to_the_next_transaction() -> None:
     world = World(SCAN)
     who = world.begin("a", timeout_ms=60_000)
     world.add("a", who, [("t", 0)])
@@ -51,8 +51,8 @@ def test_a_shorter_timeout_counts_for_the_next_transaction() -> None:
     assert world.state("a") == "CompleteAbort"
 
 
-def test_transactions_that_end_in_time_leave_one_timer_an_id() -> None:
-    """However many there were."""
+def test_transactions_that_end_in_time_leave_one_timer_per_id() -> None:
+    """Their number does not matter."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=5000)
     for _ in range(20):
@@ -67,7 +67,7 @@ def test_transactions_that_end_in_time_leave_one_timer_an_id() -> None:
     assert world.state("a") == "CompleteCommit"
 
 
-def test_the_clock_of_a_transaction_goes_on_while_the_server_is_away() -> None:
+def test_a_transaction_times_out_also_during_a_restart() -> None:
     world = World(SCAN)
     who = world.begin("a", timeout_ms=5000)
     world.add("a", who, [("t", 0)])
@@ -79,8 +79,8 @@ def test_the_clock_of_a_transaction_goes_on_while_the_server_is_away() -> None:
     assert world.state("a") == "CompleteAbort"
 
 
-def test_a_fence_that_cannot_be_written_is_tried_again_with_the_same_epoch() -> None:
-    """The epoch of an attempt whose commit failed was given to nobody: it is not burnt."""
+def test_a_fence_whose_commit_fails_is_repeated_with_the_same_epoch() -> None:
+    """No producer got the epoch of the failed attempt, so it is used again."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=1000)
     world.add("a", who, [("t", 0)])
@@ -91,8 +91,8 @@ def test_a_fence_that_cannot_be_written_is_tried_again_with_the_same_epoch() -> 
     assert world.describe("a").producer_epoch == who.producer_epoch + 1
 
 
-def test_a_fenced_producer_of_version_2_goes_on_with_its_late_abort() -> None:
-    """KIP-890: its abort repeats what the timeout did; its commit is refused."""
+def test_a_fenced_producer_of_version_2_continues_with_its_late_abort() -> None:
+    """Its abort repeats the timeout's; its commit is refused (KIP-890)."""
     world = World(SCAN)
     who = world.begin("a", timeout_ms=1000)
     world.produce("a", who, 0, b"x", version=12)
@@ -111,7 +111,7 @@ EXPIRY = {
 }
 
 
-def test_an_id_that_nobody_uses_is_forgotten() -> None:
+def test_an_unused_id_expires() -> None:
     world = World(EXPIRY)
     who = world.begin("a")
     world.advance(9_999)
@@ -128,7 +128,7 @@ def test_an_id_that_nobody_uses_is_forgotten() -> None:
     assert after.producer_epoch == 0
 
 
-def test_many_ids_are_forgotten_in_slices_and_open_ones_are_kept() -> None:
+def test_many_ids_expire_in_slices_and_open_ones_stay() -> None:
     world = World(EXPIRY)
     for number in range(2500):
         world.start(InitProducerIdRequest(transactional_id=f"id{number}", transaction_timeout_ms=60_000), 4)
@@ -141,8 +141,8 @@ def test_many_ids_are_forgotten_in_slices_and_open_ones_are_kept() -> None:
     assert [tid for shard in shards for tid in shard.machine.transactions] == ["open"]
 
 
-def test_producer_ids_are_never_given_twice() -> None:
-    """Blocks are durable before an id of them is answered with: across restarts and failed commits."""
+def test_producer_ids_are_never_allocated_twice() -> None:
+    """Blocks are durable before a response has an id of them, across restarts and failed commits."""
     world = World()
     seen: set[int] = set()
     for turn in range(6):
@@ -158,7 +158,7 @@ def test_producer_ids_are_never_given_twice() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_epochs_of_an_id_run_out_and_it_gets_another_producer_id(version: int) -> None:
+def test_after_the_last_epoch_an_id_gets_another_producer_id(version: int) -> None:
     world = World()
     world.begin("a")
     epoch = 0

@@ -1,4 +1,6 @@
-"""A whole node to test transactions with: real engine, log in memory, virtual time; and requests in few words."""
+"""A whole node for tests of transactions, with a real engine, log in memory and virtual time, and short request
+helpers.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ NONE = ErrorCode.NONE
 
 
 class Identity(NamedTuple):
-    """Who a producer is."""
+    """The identity of a producer."""
 
     producer_id: int
     producer_epoch: int
@@ -67,7 +69,7 @@ class World:
 
     Args:
         settings: by Kafka's names.
-        topics: topics to make, name -> partitions.
+        topics: topics to create, name -> partitions.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None) -> None:
@@ -90,18 +92,18 @@ class World:
         self.engine.cluster.advertise("PLAINTEXT", "localhost", 9092)
 
     def restart(self) -> None:
-        """The process dies, and starts again: what was not committed is gone."""
+        """Restarts the process; uncommitted state is lost."""
         self.log.rollback()
         self._boot()
         self.engine.turn()
         self.settle()
 
     def advance(self, ms: int) -> None:
-        """Lets time pass."""
+        """Advances the time."""
         self.engine.advance(ms)
 
     def settle(self) -> None:
-        """Commits until nothing is left to commit or to load."""
+        """Commits until no write and no load is left."""
         self.engine.slices.finish()
         while self.engine.pipeline.dirty:
             self.engine.commit()
@@ -110,13 +112,13 @@ class World:
     # ---- requests
 
     def start(self, request: Any, version: int) -> Any:
-        """Decides a request; the response, or a `Pending`. Nothing is committed."""
+        """Decides a request without a commit; returns the response, or a `Pending`."""
         request = type(request).decode(request.encode(version), version)
         self.engine.now.update()
         return self.engine.submit(RequestContext(version, "test"), request)
 
     def call(self, request: Any, version: int) -> Any:
-        """Decides a request, commits, and returns its response as a client reads it."""
+        """Decides a request, commits, and returns its response as a client decodes it."""
         response = self.start(request, version)
         self.settle()
         if isinstance(response, Pending):
@@ -142,7 +144,7 @@ class World:
         return _code(response.error_code), Identity(response.producer_id, response.producer_epoch)
 
     def begin(self, tid: str, timeout_ms: int = 60_000) -> Identity:
-        """A producer, initialised; an open transaction of an earlier one is aborted first."""
+        """Initialises a producer; aborts an open transaction of an earlier instance first."""
         code, identity = self.init(tid, timeout_ms=timeout_ms)
         if code is ErrorCode.CONCURRENT_TRANSACTIONS:
             code, identity = self.init(tid, timeout_ms=timeout_ms)
@@ -219,7 +221,7 @@ class World:
     def mark(
         self, who: Identity, commit: bool, topic: str = "t", index: int = 0, coordinator_epoch: int = 0
     ) -> ErrorCode:
-        """A marker by hand."""
+        """Writes a marker with WriteTxnMarkers."""
         marker = WritableTxnMarker(
             producer_id=who.producer_id,
             producer_epoch=who.producer_epoch,
@@ -230,7 +232,7 @@ class World:
         response = self.call(WriteTxnMarkersRequest(markers=[marker]), 1)
         return _code(response.markers[0].topics[0].partitions[0].error_code)
 
-    # ---- what is to be seen
+    # ---- observable state
 
     def describe(self, tid: str) -> Any:
         return self.call(DescribeTransactionsRequest(transactional_ids=[tid]), 0).transaction_states[0]
@@ -239,7 +241,7 @@ class World:
         return str(self.describe(tid).transaction_state)
 
     def committed(self, topic: str = "t", index: int = 0) -> list[bytes]:
-        """What a read_committed consumer gets of a partition, by Kafka's own rules for consumers."""
+        """Returns the records that a read_committed consumer gets, by the rules of Kafka's consumers."""
         part = FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 24)
         request = FetchRequest(
             max_wait_ms=0,
@@ -266,13 +268,13 @@ class World:
         return values
 
     def end_offsets(self, topic: str = "t", index: int = 0) -> tuple[int, int]:
-        """(last stable offset, high watermark)."""
+        """Returns (last stable offset, high watermark)."""
         partition = self.engine.partitions.get(topic, index)
         assert partition is not None
         return partition.last_stable_offset, partition.high_watermark
 
     def log_states(self, tid: str) -> list[tuple[str, int, int]]:
-        """(state, producer id, epoch) of each record that `__transaction_state` holds of an id."""
+        """Returns (state, producer id, epoch) of each record of an id in `__transaction_state`."""
         from kcore.protocol.records import decode_key, decode_value
         from kcore.transaction.states import NAMES, TransactionStatus
 

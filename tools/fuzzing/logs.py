@@ -61,7 +61,7 @@ class Columns(Target):
         self.run(packed(0, 0, b"\0\0", b""))
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates records of one topic."""
         found = []
         for _ in range(rng.randint(1, 6)):
             topic = rng.randrange(len(TOPICS))
@@ -70,7 +70,7 @@ class Columns(Target):
         return b"".join(found)
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Compares both decoders on one input."""
         pa, rows = self.pa, list(unpacked(data))
         columns = {
             "key": pa.array([key for _, _, key, _ in rows], pa.binary()),
@@ -87,7 +87,7 @@ class Columns(Target):
         for column in compiled.columns:
             column.validate(full=True)
         for found, expected in zip(compiled.to_pylist(), pure.to_pylist(), strict=True):
-            if repr(found) != repr(expected):  # a float that is no number equals nothing
+            if repr(found) != repr(expected):  # NaN does not equal itself
                 raise BugError(f"{found!r} instead of {expected!r}")
 
 
@@ -109,7 +109,7 @@ class Replays(Target):
         self.run(b"\0\xff" + packed(0, 1, b"\0\0", b""))
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates a coordinator's log."""
         topic = rng.choice((0, 0, 0, 1, 2))
         flags = (0, 0, 0, 0, NO_VALUE, NO_KEY, PRODUCER, PRODUCER | TRANSACTIONAL, PRODUCER | CONTROL, BATCH_ONLY)
         found = [
@@ -129,7 +129,7 @@ class Replays(Target):
         )
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Compares both replays on one input."""
         if len(data) < 2:
             return
         topic, cut = TOPICS[data[0] % len(TOPICS)], None if data[1] == 255 else data[1]

@@ -78,13 +78,13 @@ class Messages(Target):
                 self.kinds += [(cls, version) for version in range(cls.MIN_VERSION, cls.MAX_VERSION + 1)]
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates an encoded message with its API, direction and version."""
         number = rng.randrange(len(self.kinds))
         cls, version = self.kinds[number]
         return struct.pack(">H", number) + message(cls, version, rng).encode(version)
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Decodes a message; compares it after an encode and a decode."""
         if len(data) < 2:
             return
         cls, version = self.kinds[int.from_bytes(data[:2], "big") % len(self.kinds)]
@@ -104,7 +104,7 @@ class Records(Target):
     topics = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates an encoded record of an internal topic."""
         topic = rng.randrange(len(self.topics))
         cls = rng.choice(list(key_classes(self.topics[topic]).values()))
         value_class = cls.VALUE
@@ -114,7 +114,7 @@ class Records(Target):
         return struct.pack(">BH", topic, len(key)) + key + value
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Decodes a record; compares it after an encode and a decode."""
         if len(data) < 3:
             return
         topic, size = self.topics[data[0] % len(self.topics)], int.from_bytes(data[1:3], "big")
@@ -133,13 +133,13 @@ class Metadata(Target):
     name = "metadata"
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates an encoded metadata record."""
         cls = rng.choice(MetadataRecord.__subclasses__())
         version = rng.randint(cls.MIN_VERSION, cls.MAX_VERSION)
         return encode_metadata_record(message(cls, version, rng), version)
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Decodes a record; compares it after an encode and a decode."""
         try:
             decode_metadata_record(data)
         except DecodeError:
@@ -153,12 +153,12 @@ class ConsumerProtocol(Target):
     classes = (ConsumerProtocolSubscription, ConsumerProtocolAssignment)
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates an encoded subscription or assignment."""
         number, version = rng.randrange(2), rng.randint(0, 3)
         return bytes((number,)) + message(self.classes[number], version, rng).encode_versioned(version)
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Decodes a subscription or an assignment."""
         if not data:
             return
         try:
@@ -174,15 +174,15 @@ class Batches(Target):
     """Record batches: a byte before them selects whether the checksum is repaired, to get past its check."""
 
     name = "batches"
-    limit_bytes = 1 << 20  # of what a batch may unpack to
+    limit_bytes = 1 << 20  # limit of a batch's decompressed size
     expected = (CorruptBatchError, CompressionError)
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates a record batch."""
         return bytes((rng.randrange(2),)) + batch(rng) * rng.choice((1, 1, 2))
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Validates, reads and rewrites a batch."""
         from crc32c import crc32c  # noqa: PLC0415
 
         body = bytearray(data[1:])
@@ -219,12 +219,12 @@ class Frames(Target):
     limit_bytes = 1 << 16
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates a stream of frames."""
         frames = [rng.randbytes(rng.choice((0, 1, 30, 500))) for _ in range(rng.randint(1, 4))]
         return bytes((rng.randrange(256),)) + b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Cuts the stream in pieces of random sizes and compares the frames."""
         if not data:
             return
         step = 1 + data[0] % 97
@@ -243,7 +243,7 @@ class Frames(Target):
     def _cut(self, pieces: list[bytes]) -> list[bytes | None]:
         frames: list[bytes | None] = []
         line = RequestQueue(
-            cast("Owner", self),  # not used while the gate is set
+            cast("Owner", self),  # unused while the gate is set
             [],
             frame_error=FrameError,
             max_frame_bytes=self.limit_bytes,
@@ -323,13 +323,13 @@ class Requests(Target):
             raise BugError("another client is answered wrongly")
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates a request frame."""
         cls, version = rng.choice(self.kinds)
         frame = encode_request(message(cls, version, rng), version, rng.randrange(1 << 31), rng.choice((None, "c", "")))
-        return frame[4:]  # without its length
+        return frame[4:]  # without the length prefix
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Sends a request to an engine and checks the response and the other client's group."""
         if b"bystander" in data or b"kept" in data:
             return
         self.count += 1
@@ -376,8 +376,8 @@ def _has_nan(value: Any) -> bool:
     return fields is not None and any(_has_nan(getattr(value, spec.name)) for spec in fields)
 
 
-class _Nobody:
-    """Credentials without any user."""
+class _NoUsers:
+    """A credential store without users."""
 
     def find(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
         """Returns None."""
@@ -391,20 +391,20 @@ class Sasl(Target):
     tokens = (b"\0user\0password", b"n,,n=user,r=nonce", b"c=biws,r=nonceserver,p=" + b"A" * 43 + b"=")
 
     def make(self, rng: random.Random) -> bytes:
-        """See Target."""
+        """Generates authentication tokens."""
         first = rng.choice(self.tokens)
         return struct.pack(">BH", rng.randrange(3), len(first)) + first + self.tokens[2]
 
     def run(self, data: bytes) -> None:
-        """See Target."""
+        """Sends tokens to a server-side exchange, which must refuse them."""
         if len(data) < 3:
             return
         decoys = Decoys(b"secret")
         kind = data[0] % 3
         mechanism = (
-            Plain(_Nobody(), decoys)
+            Plain(_NoUsers(), decoys)
             if kind == 0
-            else (ScramSha256, ScramSha512)[kind - 1](_Nobody(), decoys, lambda: "server")
+            else (ScramSha256, ScramSha512)[kind - 1](_NoUsers(), decoys, lambda: "server")
         )
         size = int.from_bytes(data[1:3], "big")
         for token in (data[3 : 3 + size], data[3 + size :]):

@@ -46,7 +46,7 @@ TOPIC = "t"
 IDEMPOTENT, TRANSACTIONAL = 0, 1
 """The partitions of the topic: one for each kind of producer."""
 TRANSACTIONAL_ID = "mover"
-SESSION_MS = 300  # a member whose join was interrupted is waited for this long
+SESSION_MS = 300  # the longest wait for a member whose join was interrupted
 TRIES = 30
 TIMEOUT_S = 20.0
 WALL_MS = 1_700_000_000_000
@@ -100,14 +100,15 @@ def sealed(value: int, producer_id: int, epoch: int, sequence: int, transactiona
 class Ledger:
     """A workload on one data folder.
 
-    Each step repeats what it does not know the outcome of, as a client does, and then writes a new value.
+    Each step first repeats the previous operation if its outcome is unknown, as a client does, and then writes a new
+    value.
 
     Args:
         path: the data folder.
 
     Attributes:
         engine: the open engine.
-        reopened: number of times the engine was reopened because it refused everything.
+        reopened: number of times the engine was reopened because it refused all requests.
     """
 
     def __init__(self, path: Path) -> None:
@@ -117,12 +118,12 @@ class Ledger:
         self.open()
         self.offsets = 0  # the last offset that was sent
         self.offsets_acked = 0
-        self.values = 0  # the idempotent producer sent the values below
+        self.values = 0  # the idempotent producer sent the values below this
         self.values_acked = 0
         self.producer: tuple[int, int] | None = None
-        self.moves = 0  # the transactional producer sent the values below
-        self.moved: dict[int, bool | None] = {}  # by value; None: the outcome is not known
-        self.mover: tuple[int, int, int] | None = None  # id, epoch, next sequence
+        self.moves = 0  # the transactional producer sent the values below this
+        self.moved: dict[int, bool | None] = {}  # by value; None: the outcome is unknown
+        self.mover: tuple[int, int, int] | None = None  # (producer id, epoch, next sequence)
         self.member: tuple[str, int] | None = None
         self.member_epoch = 0
         self.steps: dict[str, Callable[[], None]] = {
@@ -137,7 +138,7 @@ class Ledger:
         }
         topic = CreatableTopic(name=TOPIC, num_partitions=2, replication_factor=1)
         check(self.engine.send(CreateTopicsRequest(topics=[topic], timeout_ms=1_000)).topics[0].error_code)
-        self.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[TRANSACTIONAL_ID]))  # makes the internal topic
+        self.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[TRANSACTIONAL_ID]))  # creates the internal topic
         for name in self.steps:
             self.until_acknowledged(name)
 
@@ -161,7 +162,7 @@ class Ledger:
         return self.engine.send(request, version, timeout_s=TIMEOUT_S)
 
     def until_acknowledged(self, name: str) -> None:
-        """Repeats a step as a client does, until it is acknowledged; opens an engine again that refuses everything."""
+        """Repeats a step as a client does until it is acknowledged; reopens an engine that refuses all requests."""
         refused = []
         for _ in range(TRIES):
             try:
@@ -198,7 +199,7 @@ class Ledger:
             response = self.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000))
             check(response.error_code)
             self.producer = response.producer_id, response.producer_epoch
-        # What was sent and not acknowledged is sent again, with the same sequence.
+        # An unacknowledged batch is sent again with the same sequence.
         value = self.values_acked
         self.values = max(self.values, value + 1)
         self._produce(IDEMPOTENT, value, (*self.producer, value), None)
@@ -215,7 +216,7 @@ class Ledger:
         try:
             self._transaction()
         except BaseException:
-            self.mover = None  # the next one fences this one, which ends it if it is still open
+            self.mover = None  # the next producer fences this one, which aborts its open transaction
             raise
 
     def _transaction(self) -> None:
@@ -266,7 +267,7 @@ class Ledger:
             protocol_type="work",
             protocols=[JoinGroupRequestProtocol(name="any", metadata=b"")],
         )
-        # A join whose outcome is not known may have left a member behind, for which this one waits.
+        # A join with an unknown outcome may have left another member, for which this one waits until its session ends.
         joined = self.send(joining)
         if joined.error_code != ErrorCode.MEMBER_ID_REQUIRED:
             check(joined.error_code)
@@ -286,7 +287,7 @@ class Ledger:
         self.member = joined.member_id, joined.generation_id
 
     def join(self) -> None:
-        """The member of the classic group leaves, and joins again."""
+        """Leaves the classic group and joins it again."""
         if self.member is not None:
             leaving = MemberIdentity(member_id=self.member[0])
             response = self.send(LeaveGroupRequest(group_id="c", members=[leaving]))
@@ -297,7 +298,7 @@ class Ledger:
         self.classic()
 
     def consumer_join(self) -> None:
-        """The member of the consumer group leaves, and joins again."""
+        """Leaves the consumer group and joins it again."""
         if self.member_epoch:
             request = ConsumerGroupHeartbeatRequest(group_id="n", member_id="member", member_epoch=-1)
             code = self.send(request).error_code
@@ -307,7 +308,7 @@ class Ledger:
         self.consumer()
 
     def consumer(self) -> None:
-        """A member of a consumer group (KIP-848): joins, owns what it is assigned, and stays."""
+        """Joins as a member of a consumer group (KIP-848), acknowledges its assignment, and stays."""
         if self.member_epoch == 0:
             response = self.send(
                 ConsumerGroupHeartbeatRequest(
@@ -335,9 +336,9 @@ class Ledger:
         """Compares the engine's state with the acknowledged writes.
 
         Raises:
-            AssertionError: an acknowledged write is missing, or something is there twice, or was never sent.
+            AssertionError: an acknowledged write is missing or duplicated, or a value was never sent.
         """
-        self.until_acknowledged("transaction")  # ends a transaction that may be open
+        self.until_acknowledged("transaction")  # ends any open transaction
         offset = self.committed("g")
         assert self.offsets_acked <= offset <= self.offsets, (self.offsets_acked, offset, self.offsets)
         values = self.read(IDEMPOTENT)
@@ -369,7 +370,7 @@ class Ledger:
         return int(part.committed_offset)
 
     def read(self, partition: int) -> list[tuple[int, int]]:
-        """(offset, value) of every record of a partition that no transaction has aborted."""
+        """Reads (offset, value) of every record of a partition that no transaction has aborted."""
         found: list[tuple[int, int]] = []
         offset = 0
         while True:

@@ -1,7 +1,7 @@
-"""Lets every allocation of a step fail once, in a process of its own: `python -m tools.interrupting.no_memory STEP`.
+"""Makes every allocation of a step fail once, in a child process: `python -m tools.interrupting.no_memory STEP`.
 
-Prints a line with the outcomes. Exits with 1 if an acknowledged write is lost, and dies if an allocation that fails is
-not handled where it must be.
+Prints a line with the outcomes. Exits with 1 if an acknowledged write is lost. The process dies if code that must
+handle a failed allocation does not.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pathlib import Path
 from kcore.errors import EngineInterruptedError
 from tools.interrupting.ledger import Ledger, RefusedError
 
-CHECK_EVERY = 10  # faults; between two checks the folder is opened again
+CHECK_EVERY = 10  # faults between two checks of the reopened folder
 
 
 def run(path: Path, step: str, first: int, last: int, span: int) -> Counter[str]:
-    """Runs a step once for each place: there, `span` allocations in a row fail.
+    """Runs a step once for each position, at which `span` consecutive allocations fail.
 
     Args:
         path: the data folder.
         step: the step's name.
-        first: the first allocation to fail.
-        last: the one behind the last.
-        span: how many fail.
+        first: the position of the first allocation to fail.
+        last: the position after the last one.
+        span: the number of consecutive failures.
 
     Returns:
-        How often each outcome came.
+        The number of each outcome.
 
     Raises:
         AssertionError: an acknowledged write is lost.
@@ -60,7 +60,7 @@ def run(path: Path, step: str, first: int, last: int, span: int) -> Counter[str]
             if place % CHECK_EVERY == 0:
                 ledger.check()
                 ledger.check_folder()
-                for name in ledger.steps:  # so that the next faults hit what is done for every request
+                for name in ledger.steps:  # warms up, so that the next faults hit the work of every request
                     ledger.until_acknowledged(name)
         except BaseException as error:
             error.add_note(f"after allocation {place} of {step} failed ({outcome})")
@@ -73,7 +73,7 @@ def run(path: Path, step: str, first: int, last: int, span: int) -> Counter[str]
 
 
 def main() -> int:
-    """Parses the command line and runs."""
+    """Parses the command line and runs the step."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("step")
     parser.add_argument("--first", type=int, default=0)

@@ -1,1 +1,1 @@
-"""Worst requests of at most 1 MB: what each served API costs, from the bytes of a request to those of its response."""
+"""The costs of the worst requests of at most 1 MB for each served API, from the request's bytes to the response's."""

@@ -1,9 +1,9 @@
-"""Measures the worst request of at most 1 MB for each served API, each in a process of its own.
+"""Measures the worst request of at most 1 MB for each served API, each in a child process.
 
     python -m tools.request_costs [--api NAME] [--markdown]
 
-A slice is what the event loop runs without a look at its sockets: one callback. Its length is CPU time of the loop's
-thread, so other load on the machine does not count. The table is in docs/performance.md.
+A slice is one callback of the event loop: during it, the loop does not look at its sockets. Its length is CPU time of
+the loop's thread, so other load on the machine does not count. The table is in docs/performance.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_RESPONSE_BYTES = 100 << 20
 
 
 class Transport(asyncio.Transport):
-    """A peer that reads everything at once."""
+    """The transport of a peer that reads everything at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Transport(asyncio.Transport):
         self._left = 0
 
     def write(self, data: Any) -> None:
-        """Counts the frames in what the server sends."""
+        """Counts the frames that the server sends."""
         self.sent_bytes += len(data)
         at = 0
         while at < len(data):
@@ -59,11 +59,11 @@ class Transport(asyncio.Transport):
                 self.frames += 1
 
     def get_write_buffer_size(self) -> int:
-        """Returns 0: all was read."""
+        """Returns 0: the peer has read everything."""
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Has no limits."""
+        """Ignores the limits: the peer reads everything at once."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Returns the address of the peer."""
@@ -73,7 +73,7 @@ class Transport(asyncio.Transport):
         """Does nothing: the tool sends one request at a time."""
 
     def resume_reading(self) -> None:
-        """Does nothing; see `pause_reading`."""
+        """Does nothing, because reading never pauses."""
 
     def close(self) -> None:
         """Notes that the server closed the connection."""
@@ -105,7 +105,7 @@ class Measured:
 
 
 def resident(field: str) -> int:
-    """VmHWM or VmRSS of this process, in bytes."""
+    """Reads VmHWM or VmRSS of this process, in bytes."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith(field))
 
@@ -154,7 +154,7 @@ async def converse(state: State, case: Case) -> dict[str, Any]:
 
 
 def measure(state: State, case: Case) -> dict[str, Any]:
-    """Measures a case in a child process, which has the state and may change it."""
+    """Measures a case in a child process, which has its own copy of the state."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -175,7 +175,7 @@ def measure(state: State, case: Case) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Prints the table; the exit status is 1 if a request is above the limits."""
+    """Prints the table; returns exit status 1 if a request exceeds the limits."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--api", help="only APIs whose names contain this")
     arguments = parser.parse_args()

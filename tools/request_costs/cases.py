@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
+from kcore.config.node import Config
 from kcore.protocol.api_keys import ApiKey, request_class
 from tests.kit import batch
 from tools.request_costs.state import WIDE_PARTITIONS, State
 
 LIMIT_BYTES = 1_000_000
+MAX_ELEMENTS = Config().kcore_max_request_elements - 10
+"""Entries of a request; its other array elements are a few."""
 
 
 class Case(NamedTuple):
@@ -19,8 +22,8 @@ class Case(NamedTuple):
     Attributes:
         key: the API.
         what: a description of the request.
-        version: of the request.
-        requests: the request, behind those that must come before it on its connection.
+        version: the API version.
+        requests: the request, preceded by those that its connection must send first.
     """
 
     key: ApiKey
@@ -30,7 +33,7 @@ class Case(NamedTuple):
 
 
 def struct_of(request: type, path: str) -> Any:
-    """The class of a nested struct: "topics.partitions"."""
+    """Returns the class of a nested struct, given as "topics.partitions"."""
     found: Any = request
     for name in path.split("."):
         found = next(spec.struct for spec in found.FIELDS if spec.name == name)
@@ -38,7 +41,7 @@ def struct_of(request: type, path: str) -> Any:
 
 
 def largest(build: Callable[[int], Any], version: int, most: int = 1_000_000) -> Any:
-    """The request with the most entries that is not longer than 1 MB."""
+    """Builds the request with the most entries that has at most 1 MB."""
     low, high = 1, most
     if len(build(most).encode(version)) <= LIMIT_BYTES:
         return build(most)
@@ -52,7 +55,7 @@ def largest(build: Callable[[int], Any], version: int, most: int = 1_000_000) ->
 
 
 def short_names(count: int) -> list[str]:
-    """Different names of at most three characters."""
+    """Returns distinct names of at most three characters."""
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
     names: list[str] = []
     for size in (1, 2, 3, 4):
@@ -67,7 +70,7 @@ class Cases:
     """Builds the requests for a state.
 
     Args:
-        state: the node that they are sent to.
+        state: the node that serves them.
     """
 
     def __init__(self, state: State) -> None:
@@ -88,17 +91,17 @@ class Cases:
             yield from build()
 
     def of(self, key: ApiKey, what: str, build: Callable[[int], Any], most: int = 1_000_000, version: int = -1) -> Case:
-        """A case of as many entries as fit."""
+        """Yields the case with the maximum number of entries."""
         if version < 0:
             version = int(self.state.engine.apis[key].versions[1])
-        return Case(key, what, version, [largest(build, version, most)])
+        return Case(key, what, version, [largest(build, version, min(most, MAX_ELEMENTS))])
 
     # ---- partitions
 
     def partitions(
         self, key: ApiKey, what: str, path: str, *, version: int = -1, top: Any = None, **entry: Any
     ) -> Case:
-        """A request about as many partitions of the topic "wide" as fit; those beyond its last one do not exist."""
+        """Yields requests for as many partitions of the topic "wide" as fit; those beyond its last one do not exist."""
         request = request_class(key)
         topic_field, partition_field = path.split(".")
         topic_class = struct_of(request, topic_field)
@@ -122,7 +125,7 @@ class Cases:
         return self.of(key, what, build, 300_000, version)
 
     def read(self) -> Iterator[Case]:
-        """Fetch and what else reads partitions."""
+        """Yields the cases of Fetch and the other APIs that read partitions."""
         fetch = request_class(ApiKey.FETCH)
         yield self.partitions(
             ApiKey.FETCH, "most partitions, no session", "topics.partitions", partition_max_bytes=1 << 20,
@@ -145,7 +148,7 @@ class Cases:
         )  # fmt: skip
 
     def data(self) -> Iterator[Case]:
-        """Produce and DeleteRecords."""
+        """Yields the cases of Produce and DeleteRecords."""
         one = batch([b""])
         yield self.partitions(
             ApiKey.PRODUCE, "a record for each partition", "topic_data.partition_data", records=one, top={"acks": -1}
@@ -162,7 +165,7 @@ class Cases:
     # ---- groups
 
     def groups(self) -> Iterator[Case]:
-        """The group coordinator."""
+        """Yields the cases of the group coordinator."""
         groups, big = self.state.groups, self.state.big_group
         find = request_class(ApiKey.FIND_COORDINATOR)
         yield self.of(ApiKey.FIND_COORDINATOR, "most groups", lambda n: find(coordinator_keys=self.names[:n]), 400_000)
@@ -185,7 +188,7 @@ class Cases:
         yield from self.offsets()
 
     def members(self) -> Iterator[Case]:
-        """Joins, leaves and heartbeats."""
+        """Yields the cases of joins, leaves and heartbeats."""
         join = request_class(ApiKey.JOIN_GROUP)
         protocol = struct_of(join, "protocols")
         yield self.of(
@@ -225,7 +228,7 @@ class Cases:
         )  # fmt: skip
 
     def offsets(self) -> Iterator[Case]:
-        """Committed offsets."""
+        """Yields the cases of committed offsets."""
         top = {"group_id": "o", "generation_id_or_member_epoch": -1, "member_id": ""}
         yield self.partitions(
             ApiKey.OFFSET_COMMIT, "most partitions", "topics.partitions", version=8, top=top, committed_offset=1
@@ -253,7 +256,7 @@ class Cases:
     # ---- transactions
 
     def transactions(self) -> Iterator[Case]:
-        """The transaction coordinator."""
+        """Yields the cases of the transaction coordinator."""
         state = self.state
         owner = state.producer
         transactional_id = state.transactions[-1]
@@ -275,7 +278,7 @@ class Cases:
             transactional_id=transactional_id, producer_id=owner.producer_id, producer_epoch=owner.producer_epoch,
             committed=True,
         )  # fmt: skip
-        yield Case(ApiKey.END_TXN, "of 10,000 partitions", 4, [adding(WIDE_PARTITIONS), end])
+        yield Case(ApiKey.END_TXN, "of 10,000 partitions", 3, [adding(WIDE_PARTITIONS), end])
         markers = request_class(ApiKey.WRITE_TXN_MARKERS)
         marker, named = struct_of(markers, "markers"), struct_of(markers, "markers.topics")
         yield self.of(
@@ -305,7 +308,7 @@ class Cases:
     # ---- topics
 
     def control(self) -> Iterator[Case]:
-        """Topics and metadata."""
+        """Yields the cases of topics and metadata."""
         state = self.state
         metadata = request_class(ApiKey.METADATA)
         asked = struct_of(metadata, "topics")
@@ -375,7 +378,7 @@ class Cases:
     # ---- settings
 
     def settings(self) -> Iterator[Case]:
-        """Settings, users, features."""
+        """Yields the cases of settings, users and features."""
         names = self.state.names
         describe = request_class(ApiKey.DESCRIBE_CONFIGS)
         resource = struct_of(describe, "resources")
@@ -428,7 +431,7 @@ class Cases:
         )  # fmt: skip
 
     def acls(self) -> Iterator[Case]:
-        """Access control lists."""
+        """Yields the cases of access control lists."""
         describe, create, delete = (
             request_class(key) for key in (ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS)
         )
@@ -461,7 +464,7 @@ class Cases:
         )  # fmt: skip
 
     def small(self) -> Iterator[Case]:
-        """APIs whose requests have no lists."""
+        """Yields the cases of APIs whose requests have no lists."""
         for key in (ApiKey.HEARTBEAT, ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_CLUSTER):
             yield Case(key, "", 0, [request_class(key)()])
         quotas = request_class(ApiKey.DESCRIBE_CLIENT_QUOTAS)

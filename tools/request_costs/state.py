@@ -1,4 +1,4 @@
-"""A node with much in it, which the requests of `cases` are sent to."""
+"""A node with many groups, topics and transactions, which serves the requests of `cases`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class State:
 
     def __init__(self) -> None:
         log = MemoryLogEngine()
-        _ENGINES.discard(log)  # forked children go on with it: each has memory of its own, and there is no file
+        _ENGINES.discard(log)  # forked children continue with their own copies; there is no file
         self.engine = Engine(log, Config.of(SETTINGS), SystemClock())
         self.names = [f"t{number:05}" for number in range(TOPICS)]
         self.groups = [f"g{number:05}" for number in range(GROUPS)]
@@ -93,7 +93,7 @@ class State:
         self._fill_group()
         for first in range(0, ACLS, 2_000):
             self.send(CreateAclsRequest(creations=self.acls[first : first + 2_000]))
-        self.send(FindCoordinatorRequest(key_type=1, coordinator_keys=self.transactions[:1]))  # makes the topic
+        self.send(FindCoordinatorRequest(key_type=1, coordinator_keys=self.transactions[:1]))  # creates the topic
         for transactional_id in self.transactions:
             made = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
             self.producer = self.send(made)

@@ -1,5 +1,5 @@
 """A soak test with an independent checker: clients and faults against a real server process.
 
-The checker knows the engine only by the wire: it shares no code with kcore, keeps its own record of what was sent and
-acknowledged, and has its own codec. `run` has the checks, `faults` what happens to the server.
+The checker uses only the wire protocol: it shares no code with kcore, keeps its own record of sent and acknowledged
+requests, and has its own codec. `run` contains the checks, `faults` the faults.
 """

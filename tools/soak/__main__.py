@@ -1,13 +1,14 @@
-"""Clients and faults against a server process, and a checker that shares no code with it.
+"""Runs clients and faults against a server process, with a checker that shares no code with it.
 
     python -m tools.soak --seconds 600
     python -m tools.soak --seconds 60 --seed 7 --faults kill,term
 
 Twelve clients commit offsets, write idempotent batches and transactions of both versions, read committed data, and
 are members of groups of both protocols, while the server is killed, stopped, paused and denied memory. The checks:
-what was acknowledged is there after every restart, once and in order; transactions are atomic and aborted ones never
-visible; a partition has one owner; epochs, offsets and the last stable offset never decrease; each request is answered
-or its connection closed; the log has no damage. The exit status is 1 if one of them fails; the folder is then kept.
+every acknowledged write is present after each restart, once and in order; transactions are atomic, and aborted ones
+are never visible; a partition has one owner; epochs, offsets and the last stable offset never decrease; each request
+gets a response, or its connection is closed; the log has no damage. If a check fails, the exit status is 1 and the
+folder is kept.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ KINDS = ["kill", "term", "pause", "memory"]
 
 
 def main() -> int:
-    """Runs the soak test; 1 if a check failed."""
+    """Runs the soak test; returns 1 if a check failed."""
     parser = argparse.ArgumentParser(prog="python -m tools.soak", description="Soak test with an independent checker.")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long faults happen")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

@@ -1,4 +1,4 @@
-"""The server under test, and what happens to it."""
+"""The server under test, and the faults that are injected into it."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ SETTINGS = {
 
 
 class Server:
-    """`kcore serve` in a process of its own, on one folder and one port.
+    """`kcore serve` in its own process, on one folder and one port.
 
     Args:
-        folder: gets the data and the server's log.
-        ledger: what the checker knows.
+        folder: contains the data and the server's log.
+        ledger: the state of the checker.
     """
 
     def __init__(self, folder: Path, ledger: Ledger) -> None:
@@ -54,7 +54,7 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> bool:
-        """Starts the process and waits until it has recovered; False and a violation if it does not."""
+        """Starts the process and waits until it has recovered; otherwise records a violation and returns False."""
         command = [sys.executable, "-m", "kcore", "serve", "--data", str(self.data)]
         command += ["--listen", f"127.0.0.1:{self.port}"]
         for name, value in SETTINGS.items():
@@ -71,7 +71,7 @@ class Server:
         return False
 
     def end(self, number: signal.Signals) -> None:
-        """Ends the process by a signal, and notes it if it does not go, or goes with another status than it should."""
+        """Ends the process by a signal; records a violation if it does not end, or ends with an unexpected status."""
         process = self._process
         assert process is not None
         process.send_signal(number)
@@ -86,7 +86,7 @@ class Server:
             self.ledger.violation("stop", f"the server ends with status {status} after SIGTERM")
 
     def verify(self) -> None:
-        """Runs `kcore log verify` on the folder, while no server has it open."""
+        """Runs `kcore log verify` on the folder while no server has it open."""
         command = [sys.executable, "-m", "kcore", "log", "verify", str(self.data)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=VERIFY_S, check=False)
         self.ledger.count("log verify")
@@ -99,7 +99,7 @@ class Server:
         self._process.send_signal(number)
 
     def limit_memory(self, limited: bool) -> None:
-        """Takes the limit of the address space to its present size, or back to none."""
+        """Limits the address space to its present size, or removes the limit."""
         assert self._process is not None
         pid = self._process.pid
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
@@ -108,7 +108,7 @@ class Server:
 
 
 class Faults:
-    """Chooses a fault and lets it happen; all of a run's choices come from its seed."""
+    """Chooses and injects faults; a seed determines all choices of a run."""
 
     def __init__(self, server: Server, ledger: Ledger, rng: random.Random, kinds: list[str]) -> None:
         self.server = server
@@ -124,13 +124,13 @@ class Faults:
         self.weights = [known[kind][0] for kind in kinds]
 
     def once(self) -> None:
-        """Lets one fault happen; when this returns the server runs again without a limit."""
+        """Injects one fault; on return the server runs again without a limit."""
         (fault,) = self.rng.choices(self.choices, self.weights)
         self.ledger.count(f"faults: {fault.__name__}")
         fault()
 
     def kill(self) -> None:
-        """SIGKILL and a restart; at times another one in the midst of the recovery."""
+        """Sends SIGKILL and restarts the server; sometimes kills it again during recovery."""
         self.server.end(signal.SIGKILL)
         self.restart()
         if self.rng.random() < 0.2:
@@ -138,18 +138,18 @@ class Faults:
             self.restart()
 
     def term(self) -> None:
-        """SIGTERM, a clean end under load, and a restart."""
+        """Sends SIGTERM, which must end the server cleanly under load, and restarts it."""
         self.server.end(signal.SIGTERM)
         self.restart()
 
     def pause(self) -> None:
-        """SIGSTOP, for longer than a session at times."""
+        """Sends SIGSTOP and SIGCONT; some pauses are longer than a session."""
         self.server.signal(signal.SIGSTOP)
         self.ledger.over.wait(self.rng.uniform(0.2, LONGEST_PAUSE_S))
         self.server.signal(signal.SIGCONT)
 
     def memory(self) -> None:
-        """No memory beyond what the process has, for moments; at times a clean end follows."""
+        """Denies the process more memory for moments; sometimes ends it cleanly afterwards."""
         for _ in range(self.rng.randint(1, 4)):
             if not self.server.alive:
                 break
@@ -163,7 +163,7 @@ class Faults:
             self.term()
 
     def restart(self) -> None:
-        """Starts the server again, at times behind a look at the folder."""
+        """Restarts the server, sometimes after a verification of the folder."""
         if self.rng.random() < 0.25:
             self.server.verify()
         self.server.start()

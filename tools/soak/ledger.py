@@ -13,10 +13,10 @@ class Ledger:
     """The findings and counts of one run, shared by all threads.
 
     Attributes:
-        lock: held while a client changes what other clients look at.
-        over: set when clients shall end.
-        counts: how often things happened, by name.
-        violations: (kind, text) of each rule that was broken, at most `SHOWN_OF_A_KIND` of a kind.
+        lock: protects the state that several clients read.
+        over: set when the clients must end.
+        counts: the number of events, by name.
+        violations: (kind, text) of each violated rule, at most `SHOWN_OF_A_KIND` of a kind.
         progress: monotonic seconds of the last successful step of each client, by name.
     """
 
@@ -30,7 +30,7 @@ class Ledger:
         self._began = time.monotonic()
 
     def violation(self, kind: str, text: str) -> None:
-        """Notes and prints a broken rule."""
+        """Records and prints a violated rule."""
         with self.lock:
             self.kinds[kind] += 1
             if self.kinds[kind] <= SHOWN_OF_A_KIND:
@@ -43,7 +43,7 @@ class Ledger:
             self.counts[name] += by
 
     def succeeded(self, client: str) -> None:
-        """Notes that a client got on."""
+        """Records a successful step of a client."""
         self.progress[client] = time.monotonic()
 
     def waiting_since(self, since: float) -> list[str]:
@@ -51,5 +51,5 @@ class Ledger:
         return sorted(name for name, last in dict(self.progress).items() if last <= since)
 
     def say(self, text: str) -> None:
-        """Prints a line with the time of the run."""
+        """Prints a line with the elapsed time of the run."""
         print(f"{time.monotonic() - self._began:7.1f} s  {text}", flush=True)

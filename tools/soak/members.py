@@ -1,4 +1,4 @@
-"""Members of groups of both protocols, and what they know together: who owns what, epochs, offsets."""
+"""Members of groups of both protocols, and the state they share: owners, epochs and offsets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Group:
         self.sent = dict.fromkeys(range(WORK_PARTITIONS), -1)
 
     def claim(self, member: str, epoch: int, partitions: set[int], floor: int) -> None:
-        """A response gave `partitions` to a member; `floor` is `epoch` as it was before the request."""
+        """Records that a response gave `partitions` to a member; `floor` is `epoch` as it was before the request."""
         with self.ledger.lock:
             if epoch < floor:
                 self.ledger.violation("epoch", f"{self.name}: {member} is given epoch {epoch} after {floor}")
@@ -53,7 +53,7 @@ class Group:
                     )
 
     def lease(self, member: str, partitions: set[int], until: float) -> None:
-        """A member holds exactly `partitions`, and cannot be expelled before `until`."""
+        """Records that a member owns exactly `partitions`, and cannot be expelled before `until`."""
         now = time.monotonic()
         with self.ledger.lock:
             for partition, (holder, valid) in list(self.leases.items()):
@@ -68,7 +68,7 @@ class Group:
                 self.leases[partition] = (member, until)
 
     def check_offset(self, partition: int, offset: int, floor: int) -> None:
-        """A new owner reads an offset; `floor` was acknowledged before it asked."""
+        """Checks the offset that a new owner read; `floor` was acknowledged before its request."""
         with self.ledger.lock:
             if not floor <= offset <= self.sent[partition]:
                 self.ledger.violation(
@@ -93,7 +93,7 @@ class Member(Client):
         self.offsets: dict[int, int] = {}
 
     def commit(self, expelled: frozenset[int]) -> bool:
-        """Commits the next offset of each partition; False if the group does not know this member any more."""
+        """Commits the next offset of each partition; returns False if the group does not know this member any more."""
         for partition in self.owned - self.offsets.keys():
             floor = self.group.acknowledged[partition]
             offset = self.committed_offsets(self.group.name, WORK, [partition])[partition]
@@ -123,11 +123,11 @@ class Member(Client):
         return True
 
     def fenced_by(self, epoch: int) -> bool:
-        """True if a commit of this member must have been refused once the group had reached `epoch`."""
+        """Returns True if the coordinator must refuse this member's commits once the group has reached `epoch`."""
         raise NotImplementedError
 
     def lost(self) -> None:
-        """Offsets are read again: a commit may have been taken without an answer."""
+        """Forgets the offsets: a lost request may have committed them."""
         self.offsets = {}
 
 
@@ -135,16 +135,16 @@ class ClassicMember(Member):
     """A member of the classic protocol; the leader gives each member an equal share."""
 
     def fenced_by(self, epoch: int) -> bool:
-        """In the classic protocol every newer generation fences."""
+        """Returns True for every newer generation, each of which fences in the classic protocol."""
         return epoch > self.epoch
 
     def step(self) -> None:
-        """Joins, or beats and commits."""
+        """Joins, or sends a heartbeat and commits."""
         if self.epoch < 0:
             self.join_group()
             return
         if self.rng.random() < 0.01:
-            self.forget(keep_id=False)  # the group finds out when the session ends
+            self.forget(keep_id=False)  # the coordinator detects the loss when the session ends
             return
         body = {"group_id": self.group.name, "generation_id": self.epoch, "member_id": self.member_id}
         code = self.checked("Heartbeat", self.call("Heartbeat", 3, body)["error_code"], CLASSIC_EXPELLED)
@@ -152,13 +152,13 @@ class ClassicMember(Member):
             self.forget(keep_id=code != UNKNOWN_MEMBER)
 
     def forget(self, keep_id: bool) -> None:
-        """Gives everything up; the next step joins."""
+        """Gives up all partitions; the next step joins."""
         self.epoch, self.owned, self.offsets = -1, set(), {}
         if not keep_id:
             self.member_id = ""
 
     def join_group(self) -> None:
-        """Goes through a rebalance."""
+        """Joins and syncs until the member is stable in a generation."""
         floor = self.group.epoch
         answer = self.call(
             "JoinGroup",
@@ -211,11 +211,11 @@ class ConsumerMember(Member):
         self.epoch = 0
 
     def fenced_by(self, epoch: int) -> bool:
-        """A member that has not come to the group's newest epoch yet may still commit."""
+        """Returns False for the epoch before the newest: such a member may still commit."""
         return False
 
     def step(self) -> None:
-        """Joins or beats, then commits."""
+        """Joins or sends a heartbeat, then commits."""
         if self.epoch > 0 and self.rng.random() < 0.01:
             self.leave()
             return
@@ -257,12 +257,12 @@ class ConsumerMember(Member):
             self.offsets = {}
 
     def give_up(self) -> None:
-        """Holds nothing any more."""
+        """Gives up all partitions."""
         self.owned, self.offsets = set(), {}
         self.group.lease(self.member_id, set(), 0.0)
 
     def leave(self) -> None:
-        """Leaves the group; comes back as another member."""
+        """Leaves the group; the next step joins with another member id."""
         self.give_up()
         body = {"group_id": self.group.name, "member_id": self.member_id, "member_epoch": -1}
         self.member_id, self.epoch = "", 0

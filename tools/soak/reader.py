@@ -1,4 +1,4 @@
-"""The reader: follows every partition and checks what it sees against what the writers know."""
+"""The reader: follows every partition and compares its records with the writers' state."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tools.soak.wire import Client, LostError, RetryError
 from tools.soak.writers import PLAIN, TRANSACTION_PARTITIONS, TRANSACTIONAL, IdempotentWriter, TransactionalWriter
 
 FETCHED_BYTES = 200_000
-ABORT = b"\0\0\0\0"  # the key of an end marker: version and type, both int16
+ABORT = b"\0\0\0\0"  # the key of an abort marker: version and type, both int16
 
 
 class Reader(Client):
-    """Reads `PLAIN` as it is and `TRANSACTIONAL` as a read_committed consumer.
+    """Reads `PLAIN` uncommitted and `TRANSACTIONAL` as a read_committed consumer.
 
     Attributes:
         seen: (writer, number of the transaction) -> the partitions where its record was read.
@@ -40,7 +40,7 @@ class Reader(Client):
         self.last_numbers: dict[tuple[str, int], int] = {}
 
     def step(self) -> None:
-        """Reads a piece of every partition."""
+        """Reads some records of every partition."""
         for topic, isolation_level in ((PLAIN, 0), (TRANSACTIONAL, 1)):
             parts = [
                 {"partition": index, "fetch_offset": at, "partition_max_bytes": FETCHED_BYTES}
@@ -103,7 +103,7 @@ class Reader(Client):
                     self.transactional_record(index, record["offset"], record["value"])
 
     def plain_record(self, index: int, offset: int, value: bytes) -> None:
-        """Batches come in order, each once, at the offset that was acknowledged."""
+        """Checks that batches come once, in order, at the acknowledged offset."""
         number = int(value)
         expected = self.following[index]
         if number != expected:
@@ -117,7 +117,7 @@ class Reader(Client):
         self.ledger.count("records read")
 
     def transactional_record(self, index: int, offset: int, value: bytes) -> None:
-        """Records of a writer come in order, each once, and none of an aborted transaction."""
+        """Checks that a writer's records come once and in order, and that none belongs to an aborted transaction."""
         name, _, text = value.decode().rpartition(" ")
         number = int(text)
         where = f"{TRANSACTIONAL}-{index}: record {number} of {name} at {offset}"
@@ -130,7 +130,7 @@ class Reader(Client):
         self.ledger.count("records read")
 
     def drain(self, timeout_s: float) -> None:
-        """Reads until the ends of all partitions, when nothing is written any more."""
+        """Reads to the ends of all partitions, after the writers have ended."""
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             try:
@@ -146,7 +146,7 @@ class Reader(Client):
         self.ledger.violation("unreadable", f"position, (last stable offset, end) after {timeout_s:.0f} s: {behind}")
 
     def check(self) -> None:
-        """Compares what was read with what the writers know; everything is read and every outcome known."""
+        """Compares all records with the writers' state, when every outcome is known."""
         for index, writer in self.plain.items():
             if self.following[index] < len(writer.offsets):
                 self.ledger.violation(

@@ -1,4 +1,4 @@
-"""One run: a server, its clients, faults until the time is over, and the last checks."""
+"""One run: a server, its clients, faults until the time is over, and the final checks."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tools.soak.writers import (
     TransactionalWriter,
 )
 
-PROGRESS_S = 45.0  # within which every client must get on when the server is well
+PROGRESS_S = 45.0  # time limit of a client's next successful step while the server is up
 DRAIN_S = 90.0
 CLIENTS = {"offsets": 2, "idempotent": 2, "transactions v1": 2, "transactions v2": 1, "classic": 2, "consumer": 2}
-"""How many of each; the reader makes twelve."""
+"""The number of clients of each kind; the reader is the twelfth."""
 
 
 class _Administrator(Client):
-    """Makes the topics, and asks the last questions."""
+    """Creates the topics and makes the final requests."""
 
     def prepare(self) -> str:
-        """Creates the topics; returns the id of the one that groups share."""
+        """Creates the topics; returns the id of the topic that groups share."""
         topics = {PLAIN: 4, TRANSACTIONAL: TRANSACTION_PARTITIONS, WORK: WORK_PARTITIONS}
         body = {
             "topics": [
@@ -50,12 +50,12 @@ class _Administrator(Client):
         return topic_id
 
     def find_transaction_coordinator(self) -> None:
-        """Looks one up; the first one who asks has the topic of transactions made."""
+        """Finds a coordinator; the first such request creates the internal topic of transactions."""
         (answer,) = self.call("FindCoordinator", 4, {"key_type": 1, "coordinator_keys": ["any"]})["coordinators"]
         self.checked("FindCoordinator", answer["error_code"])
 
     def patiently(self, ask: Callable[[], Any]) -> Any:
-        """Repeats a question for `PROGRESS_S`."""
+        """Repeats a request for up to `PROGRESS_S`."""
         until = time.monotonic() + PROGRESS_S
         while True:
             try:
@@ -124,7 +124,7 @@ def _clients(port: int, ledger: Ledger, rng: random.Random, topic_id: str) -> li
 
 
 def _faults(server: Server, ledger: Ledger, rng: random.Random, seconds: float, kinds: list[str]) -> None:
-    """Lets faults happen until the time is over, or a client gets on no more."""
+    """Injects faults until the time is over or a client makes no progress."""
     until = time.monotonic() + seconds
     faults = Faults(server, ledger, rng, kinds)
     if not _all_get_on(ledger):
@@ -144,7 +144,9 @@ def _faults(server: Server, ledger: Ledger, rng: random.Random, seconds: float, 
 
 
 def _all_get_on(ledger: Ledger) -> bool:
-    """Waits until every client has taken a step; False and a violation if one does not for `PROGRESS_S`."""
+    """Waits until every client has taken a step; records a violation and returns False if one does not for
+    `PROGRESS_S`.
+    """
     since = time.monotonic()
     while waiting := ledger.waiting_since(since):
         if time.monotonic() - since > PROGRESS_S:
@@ -157,7 +159,7 @@ def _all_get_on(ledger: Ledger) -> bool:
 
 
 def _last_checks(server: Server, ledger: Ledger, clients: list[Client]) -> None:
-    """Ends open transactions, reads everything, and compares it with what was acknowledged."""
+    """Ends open transactions, reads all records, and compares them with the acknowledged writes."""
     ledger.over.clear()
     admin = _Administrator("administrator", server.port, ledger)
     try:

@@ -1,4 +1,4 @@
-"""Connections of the checker's clients: each request is answered, or its connection closed, in bounded time."""
+"""Connections of the checker's clients: each request gets a response, or its connection closes, in bounded time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.soak.ledger import Ledger
 ANSWER_S = 30.0  # faults end within 5 s, a parked join within 5 s more
 RECONNECT_S = 0.05
 
-# Errors that a client answers by sending the request again: Kafka's clients do so, too.
+# Errors after which a client sends the request again, as Kafka's clients do.
 UNKNOWN_SERVER_ERROR = -1
 CONCURRENT_TRANSACTIONS = 51
 STORAGE_ERROR = 56
@@ -23,7 +23,7 @@ RETRIABLE = frozenset(
 
 
 class LostError(Exception):
-    """The connection ended before the answer: whether the request took effect is not known."""
+    """The connection ended before the response, so that the effect of the request is unknown."""
 
 
 class RetryError(Exception):
@@ -31,12 +31,12 @@ class RetryError(Exception):
 
 
 class Client(threading.Thread):
-    """A client with a connection of its own, which takes steps until the run is over.
+    """A client with its own connection, which takes steps until the run is over.
 
     Args:
-        name: for messages, unique.
-        port: of the server on 127.0.0.1.
-        ledger: what the checker knows.
+        name: a unique name for messages.
+        port: the server's port on 127.0.0.1.
+        ledger: the state of the checker.
     """
 
     pause_s = 0.01
@@ -48,11 +48,11 @@ class Client(threading.Thread):
         self._connection: kwire.Connection | None = None
 
     def step(self) -> None:
-        """Does something that the checker checks; `LostError` and `RetryError` end it early."""
+        """Takes one checked step; `LostError` and `RetryError` end it early."""
         raise NotImplementedError
 
     def lost(self) -> None:
-        """Called when a step ended early: what comes next must not rely on its outcome."""
+        """Discards assumptions about the outcome of a step that ended early."""
 
     def run(self) -> None:
         """Takes steps until the run is over."""
@@ -82,7 +82,7 @@ class Client(threading.Thread):
         return self.call_all(api, version, [body])[0]
 
     def call_all(self, api: str, version: int, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Sends requests behind one another and waits for all responses.
+        """Sends pipelined requests and waits for all responses.
 
         Raises:
             LostError: the connection ended before the last response.
@@ -106,7 +106,7 @@ class Client(threading.Thread):
         """Returns the code if it is 0 or one of `expected`.
 
         Raises:
-            RetryError: it is retriable, or (behind a violation) one that this request must not be answered with.
+            RetryError: the code is retriable, or it is illegal for this request, which is also recorded as a violation.
         """
         if code == 0 or code in expected:
             return code

@@ -13,13 +13,13 @@ from tools.soak.wire import Client, LostError, RetryError
 PLAIN, TRANSACTIONAL = "plain", "transactional"
 TRANSACTION_PARTITIONS = 3
 OUT_OF_ORDER = 45
-# The coordinator ended the transaction (its producer was away for too long), or fenced it.
+# The coordinator aborted the transaction after its timeout, or fenced the producer.
 ENDED = frozenset({47, 48, 49, 90, 120})
 TRANSACTION_TIMEOUT_S = 60
 
 
 class OffsetWriter(Client):
-    """Commits growing offsets of one group; after each lost connection it reads what is committed."""
+    """Commits growing offsets of one group; reads the committed offset after each lost connection."""
 
     def __init__(self, name: str, port: int, ledger: Ledger, rng: random.Random) -> None:
         super().__init__(name, port, ledger)
@@ -29,7 +29,7 @@ class OffsetWriter(Client):
         self.in_doubt = False
 
     def lost(self) -> None:
-        """The next step reads before it writes."""
+        """Makes the next step read before it writes."""
         self.in_doubt = True
 
     def step(self) -> None:
@@ -49,7 +49,7 @@ class OffsetWriter(Client):
             self.checked("OffsetCommit", code)
 
     def check(self) -> None:
-        """Every partition has the offset that was acknowledged last, or one that was sent after it."""
+        """Checks that every partition has the last acknowledged offset, or one sent after it."""
         for index, offset in self.committed_offsets(self.name, PLAIN, list(range(4))).items():
             if not self.acknowledged[index] <= offset <= self.sent[index]:
                 self.ledger.violation(
@@ -62,7 +62,7 @@ class OffsetWriter(Client):
 
 
 class IdempotentWriter(Client):
-    """Writes batches to a partition of its own, up to five behind one another, and repeats what was not acknowledged.
+    """Writes pipelined batches to its own partition, up to five at a time, and repeats unacknowledged ones.
 
     Attributes:
         index: its partition of `PLAIN`; the value of batch n is n as text.
@@ -78,7 +78,7 @@ class IdempotentWriter(Client):
         self.alone = True
 
     def lost(self) -> None:
-        """The first batch is repeated alone: without a request before it, no wrong sequence is allowed."""
+        """Makes the next step repeat the first batch alone: without a request before it, its sequence is valid."""
         self.alone = True
 
     def step(self) -> None:
@@ -111,7 +111,7 @@ class IdempotentWriter(Client):
         }
 
     def acknowledge(self, number: int, offset: int) -> None:
-        """Notes an acknowledged batch."""
+        """Records an acknowledged batch."""
         if self.offsets and offset <= self.offsets[-1]:
             self.ledger.violation(
                 "order",
@@ -126,8 +126,8 @@ class Transaction:
     """One transaction.
 
     Attributes:
-        partitions: where it writes.
-        outcome: "open", "committed", "aborted", or "unknown" until the committed offset tells.
+        partitions: the partitions that it writes to.
+        outcome: "open", "committed", "aborted", or "unknown" until the committed offset shows the outcome.
     """
 
     partitions: list[int] = field(default_factory=list)
@@ -155,7 +155,7 @@ class TransactionalWriter(Client):
         self.last_identity = (-1, -1)
 
     def step(self) -> None:
-        """Runs one transaction from begin to end; repeats each request until it is answered."""
+        """Runs one transaction from begin to end; repeats each request until it gets a response."""
         if self.identity is None:
             self.initialise()
         for transaction in self.transactions[-1:]:
@@ -184,7 +184,7 @@ class TransactionalWriter(Client):
                 transaction.outcome = "aborted"
 
     def initialise(self) -> None:
-        """Becomes the next instance of its transactional id: an open transaction is aborted."""
+        """Initialises the next instance of its transactional id, which aborts an open transaction."""
         answer = self.call(
             "InitProducerId",
             4,
@@ -199,7 +199,7 @@ class TransactionalWriter(Client):
         self.become((answer["producer_id"], answer["producer_epoch"]))
 
     def become(self, identity: tuple[int, int]) -> None:
-        """Takes a producer id and epoch; epochs of one id only grow."""
+        """Stores a producer id and epoch; the epochs of one id may only grow."""
         if identity[0] == self.last_identity[0] and identity[1] < self.last_identity[1]:
             self.ledger.violation("epoch", f"{self.name}: {identity} follows {self.last_identity}")
         if identity != self.identity:
@@ -214,8 +214,8 @@ class TransactionalWriter(Client):
         if self.version == 1:
             topics = [{"name": TRANSACTIONAL, "partitions": transaction.partitions}]
             added = {f"v3_and_below_{key}": value for key, value in {**who, "topics": topics}.items()}
-            self.until_answered("AddPartitionsToTxn", 3, added, _partition_codes)
-            self.until_answered("AddOffsetsToTxn", 3, {**who, "group_id": self.group}, _top_code)
+            self.until_response("AddPartitionsToTxn", 3, added, _partition_codes)
+            self.until_response("AddOffsetsToTxn", 3, {**who, "group_id": self.group}, _top_code)
         for index in transaction.partitions:
             sequence = self.sequences.get(index, 0)
             records = kwire.batch(
@@ -227,11 +227,11 @@ class TransactionalWriter(Client):
             )
             data = [{"name": TRANSACTIONAL, "partition_data": [{"index": index, "records": records}]}]
             body = {"transactional_id": self.name, "acks": -1, "timeout_ms": 30_000, "topic_data": data}
-            self.until_answered("Produce", 11 if self.version == 1 else 12, body, _produce_codes)
+            self.until_response("Produce", 11 if self.version == 1 else 12, body, _produce_codes)
             self.sequences[index] = sequence + 1
         parts = [{"partition_index": 0, "committed_offset": number}]
         offsets = {**who, "group_id": self.group, "topics": [{"name": PLAIN, "partitions": parts}]}
-        self.until_answered("TxnOffsetCommit", 3 if self.version == 1 else 5, offsets, _offset_codes)
+        self.until_response("TxnOffsetCommit", 3 if self.version == 1 else 5, offsets, _offset_codes)
 
     def end(self, commit: bool) -> None:
         """Ends the transaction."""
@@ -242,12 +242,12 @@ class TransactionalWriter(Client):
             "producer_epoch": self.identity[1],
             "committed": commit,
         }
-        answer = self.until_answered("EndTxn", 4 if self.version == 1 else 5, body, _top_code)
+        answer = self.until_response("EndTxn", 4 if self.version == 1 else 5, body, _top_code)
         if self.version == 2:
             self.become((answer["producer_id"], answer["producer_epoch"]))
 
     def resolve(self, number: int, transaction: Transaction) -> None:
-        """Finds out by the group's offset how a transaction ended whose end was not answered."""
+        """Derives from the group's offset how a transaction ended whose EndTxn had no response."""
         offset = self.committed_offsets(self.group, PLAIN, [0], stable=True)[0]
         transaction.outcome = "committed" if offset == number else "aborted"
         self.ledger.count(f"transactions resolved {transaction.outcome}")
@@ -257,11 +257,11 @@ class TransactionalWriter(Client):
         numbers = [number for number, each in enumerate(self.transactions) if each.outcome == "committed"]
         return numbers[-1] if numbers else -1
 
-    def until_answered(self, api: str, version: int, body: dict, codes_of: object) -> dict:  # type: ignore[type-arg]
-        """Repeats a request until the server took it.
+    def until_response(self, api: str, version: int, body: dict, codes_of: object) -> dict:  # type: ignore[type-arg]
+        """Repeats a request until the server accepts it.
 
         Raises:
-            _EndedError: the transaction is over without this client.
+            _EndedError: the coordinator has ended the transaction.
             LostError: the run is over.
         """
         while not self.ledger.over.is_set():

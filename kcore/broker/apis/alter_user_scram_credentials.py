@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.apis.control import ControlApi, client_code
 from kcore.broker.metadata.records import scram_record, scram_removal_record
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -85,7 +85,7 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
         message: str | None = None,
     ) -> AlterUserScramCredentialsResponse:
         """Makes a response with the same code for each user."""
-        code = told(code)
+        code = client_code(code)
         changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
         users = dict.fromkeys(change.name for change in changes)
         return AlterUserScramCredentialsResponse(

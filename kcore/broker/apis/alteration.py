@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.apis.control import ControlApi, client_code, text
 from kcore.broker.metadata.image import ConfigType
 from kcore.errors import KafkaError
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -135,5 +135,5 @@ class AlterationApi(ControlApi[Request, Response]):
 
     def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Response:
         """Makes a response with the same code for each resource."""
-        code = told(code)
+        code = client_code(code)
         return self.response([(resource, code, text(code, message)) for resource in request.resources])

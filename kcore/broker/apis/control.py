@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from kcore.errors import KafkaError
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api, RequestContext
 from kcore.runtime.pending import gather
+from kcore.runtime.shard import ShardState
+from kcore.runtime.sliced import step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -125,7 +129,59 @@ class ControlApi(Api[Request, Response]):
         return self.authorizer is None or self.authorizer.allowed(context, operation, resource_type, name)
 
 
-def told(code: ErrorCode) -> ErrorCode:
+class PreparedResponse:
+    """The decision of a long request whose response exists: the shard sends it once all that it shows is durable.
+
+    Args:
+        api: the API of the request; it makes error responses.
+        response: the response.
+    """
+
+    __slots__ = ("_response", "error", "storage_error")
+
+    def __init__(self, api: ControlApi[Any, Any], response: Any) -> None:
+        self._response = response
+        self.error = api.error
+        self.storage_error = api.storage_error
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: Any) -> Any:
+        """Returns the response."""
+        return self._response
+
+
+class SlicedReadApi(ControlApi[Request, Response]):
+    """Base of the APIs that only read the metadata, but whose requests can be long.
+
+    `steps` makes the response, in slices if it takes long. Each slice sees the metadata of its time.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def steps(self, machine: MetadataMachine, context: RequestContext, request: Request) -> Work:
+        """Makes the response; yields the cost of each step in microseconds."""
+
+    def handle(self, context: RequestContext, request: Request) -> Any:
+        """Makes the response, at once if that is short."""
+        shard = self.shard
+        if shard.state is not ShardState.ACTIVE:
+            return shard.run(self, context, request)
+        generation = shard.generation
+
+        def finish(response: Any) -> Any:
+            if shard.generation != generation:  # a commit failed: a slice may have seen what was never durable
+                raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            return shard.run(cast("Api[Any, Any]", PreparedResponse(self, response)), context, request)
+
+        work = self.steps(shard.machine, context, request)
+        return shard.slices.requests.run(self, context, request, work, finish, eager=True)
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: Request) -> Any:
+        """Makes the response at once."""
+        return step(self.steps(machine, context, request), -1)[1]
+
+
+def client_code(code: ErrorCode) -> ErrorCode:
     """Translates a code for clients of the control plane: NOT_CONTROLLER if the shard cannot serve now."""
     return ErrorCode.NOT_CONTROLLER if code in SHARD_REFUSALS else code
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.acl.entries import Acl, fault
 from kcore.broker.apis.acls import AclApi, refuse_zeroes
-from kcore.broker.apis.control import told
+from kcore.broker.apis.control import client_code
 from kcore.broker.metadata.records import acl_record
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -86,7 +86,7 @@ class CreateAclsApi(AclApi[CreateAclsRequest, CreateAclsResponse]):
         self, context: RequestContext, request: CreateAclsRequest, code: ErrorCode, message: str | None = None
     ) -> CreateAclsResponse:
         """Makes a response with the same code for each entry."""
-        code = told(code)
+        code = client_code(code)
         result = AclCreationResult(error_code=code, error_message=message or code.message)
         return CreateAclsResponse(results=[result for _ in request.creations])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import FEW_THINGS, ControlApi, text, told
+from kcore.broker.apis.control import FEW_THINGS, ControlApi, client_code, text
 from kcore.broker.metadata.names import is_internal
 from kcore.broker.metadata.records import partition_records
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
@@ -134,7 +134,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         self, context: RequestContext, request: CreatePartitionsRequest, code: ErrorCode, message: str | None = None
     ) -> CreatePartitionsResponse:
         """Makes a response with the same code for each topic."""
-        code = told(code)
+        code = client_code(code)
         names = dict.fromkeys(topic.name for topic in request.topics)
         return CreatePartitionsResponse(
             results=[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.apis.control import ControlApi, client_code, text
 from kcore.broker.metadata.names import CLUSTER_METADATA
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
@@ -128,7 +128,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
     ) -> CreateTopicsResponse:
         """Makes a response with the same code for each topic."""
         names = dict.fromkeys(topic.name for topic in request.topics)
-        return CreateTopicsResponse(topics=[_failure(name, told(code), message) for name in names])
+        return CreateTopicsResponse(topics=[_failure(name, client_code(code), message) for name in names])
 
 
 def _merged(parts: list[CreateTopicsResponse]) -> CreateTopicsResponse:

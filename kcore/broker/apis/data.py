@@ -56,7 +56,7 @@ class ReadApi(DataApi[Request, Response]):
     __slots__ = ()
 
     @abstractmethod
-    def places(self, request: Request) -> Iterable[tuple[str, int]]:
+    def requested_partitions(self, request: Request) -> Iterable[tuple[str, int]]:
         """Yields the topic and number of each requested partition."""
 
     @abstractmethod
@@ -70,11 +70,11 @@ class ReadApi(DataApi[Request, Response]):
     def handle(self, context: RequestContext, request: Request) -> Any:
         """Responds at once, or after the commit if a requested partition has an uncommitted append with acks=0."""
         count = 0
-        for topic, index in self.places(request):
+        for topic, index in self.requested_partitions(request):
             count += 1
             partition = self._partitions.get(topic, index)
             if partition is not None and partition.unacknowledged:
-                return AfterCommit.answer(self._pipeline, self, context, request)
+                return AfterCommit.respond(self._pipeline, self, context, request)
         if count <= FEW_PARTITIONS:
             return self.read(context, request)
         return self._partitions.slices.requests.run(self, context, request, self.steps(context, request))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kcore.broker.acl.entries import Acl
 from kcore.broker.apis.acls import AclApi, filter_of, refuse_zeroes
-from kcore.broker.apis.control import told
+from kcore.broker.apis.control import client_code
 from kcore.broker.metadata.records import acl_removal_record
+from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -17,10 +18,35 @@ from kcore.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
+from kcore.runtime.shard import ShardState
 
 if TYPE_CHECKING:
+    from kcore.broker.acl.entries import AclFilter
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.sliced import Work
+
+
+STEP_ENTRIES = 1_000
+"""Entries that are compared with a filter in one step, about a microsecond each."""
+FILTER_COST = 5
+"""The cost of one filter besides its entries, in microseconds."""
+MAX_SELECTED = 200_000
+"""Entries in one response. An entry that several filters select is in the response several times."""
+
+
+class Selection(NamedTuple):
+    """The entries that a request deletes.
+
+    Attributes:
+        request: the request.
+        acl_ids: the ids of the entries.
+        response: its response.
+    """
+
+    request: DeleteAclsRequest
+    acl_ids: list[bytes]
+    response: DeleteAclsResponse
 
 
 class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
@@ -43,36 +69,73 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
                 requested.operation,
                 requested.permission_type,
             )
-        return self.shard.run(self, context, request)
-
-    def decide(self, machine: MetadataMachine, context: RequestContext, request: DeleteAclsRequest) -> Any:
-        """Finds the entries of all filters before it deletes any."""
+        shard = self.shard
+        if shard.state is not ShardState.ACTIVE:
+            return shard.run(self, context, request)
         self.check(context)
+
+        def finish(selection: Selection) -> Any:
+            return shard.run(self, context, selection)
+
+        work = self._select(shard.machine, request)
+        return shard.slices.requests.run(self, context, request, work, finish, eager=True)
+
+    def _select(self, machine: MetadataMachine, request: DeleteAclsRequest) -> Work:
+        """Finds the entries that each filter selects. Equal filters are evaluated once, all against the same entries.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION if the filters select too many entries for one response.
+        """
+        acls = machine.image.acls
+        entries = list(acls.by_id.items())
+        known: dict[AclFilter, DeleteAclsFilterResult] = {}
         deleted: dict[bytes, None] = {}
         results = []
+        selected = 0
         for requested in request.filters:
             acl_filter = filter_of(requested)
-            if acl_filter.unknown:
-                results.append(
-                    DeleteAclsFilterResult(
-                        error_code=ErrorCode.INVALID_REQUEST,
-                        error_message="the filter has an unknown type, operation or permission",
-                    )
+            result = known.get(acl_filter)
+            if result is None:
+                result = known[acl_filter] = DeleteAclsFilterResult(error_message=None)
+                if acl_filter.unknown:
+                    result.error_code = ErrorCode.INVALID_REQUEST
+                    result.error_message = "the filter has an unknown type, operation or permission"
+                else:
+                    matching: list[tuple[bytes, Acl]] = []
+                    for first in range(0, len(entries), STEP_ENTRIES):
+                        some = entries[first : first + STEP_ENTRIES]
+                        matching += [entry for entry in some if acl_filter.matches(entry[1])]
+                        yield len(some)
+                    deleted.update((acl_id, None) for acl_id, _ in matching)
+                    result.matching_acls = [_described(acl) for _, acl in matching]
+                    yield len(matching)
+            selected += len(result.matching_acls)
+            if selected > MAX_SELECTED:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION, f"the filters of a request may select {MAX_SELECTED} entries in total"
                 )
-                continue
-            matching = machine.image.acls.matching(acl_filter)
-            deleted.update((acl_id, None) for acl_id, _ in matching)
-            results.append(
-                DeleteAclsFilterResult(error_message=None, matching_acls=[_described(acl) for _, acl in matching])
-            )
-        records = [acl_removal_record(acl_id) for acl_id in deleted]
-        return machine.outcome(records, DeleteAclsResponse(filter_results=results))
+            results.append(result)
+            yield FILTER_COST
+        return Selection(request, list(deleted), DeleteAclsResponse(filter_results=results))
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: Any) -> Any:
+        """Deletes the selected entries that still exist."""
+        selection: Selection = request
+        there = machine.image.acls.by_id
+        records = [acl_removal_record(acl_id) for acl_id in selection.acl_ids if acl_id in there]
+        return machine.outcome(records, selection.response)
 
     def error(
-        self, context: RequestContext, request: DeleteAclsRequest, code: ErrorCode, message: str | None = None
+        self,
+        context: RequestContext,
+        request: DeleteAclsRequest | Selection,
+        code: ErrorCode,
+        message: str | None = None,
     ) -> DeleteAclsResponse:
         """Makes a response with the same code for each filter."""
-        code = told(code)
+        code = client_code(code)
+        if isinstance(request, Selection):
+            request = request.request
         result = DeleteAclsFilterResult(error_code=code, error_message=message or code.message)
         return DeleteAclsResponse(filter_results=[result for _ in request.filters])
 

@@ -103,7 +103,7 @@ class DeleteRecordsApi(DataApi[DeleteRecordsRequest, DeleteRecordsResponse]):
         if not staged:
             return response
         pending = Pending(self, context, request)
-        self._pipeline.answer_later(pending, response)
+        self._pipeline.respond_after_commit(pending, response)
         return pending
 
     def _refusal(self, context: RequestContext, topic: str, partition: Partition | None) -> ErrorCode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.apis.control import ControlApi, client_code, text
 from kcore.broker.metadata.names import is_internal
 from kcore.broker.metadata.records import removal_records
 from kcore.protocol.api_keys import ApiKey
@@ -158,7 +158,9 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         requested = [(name, ZERO_UUID) for name in request.topic_names]
         requested += [(state.name, state.topic_id) for state in request.topics]  # type: ignore[misc]
         return DeleteTopicsResponse(
-            responses=[_result(name, topic_id, told(code), message) for name, topic_id in dict.fromkeys(requested)]
+            responses=[
+                _result(name, topic_id, client_code(code), message) for name, topic_id in dict.fromkeys(requested)
+            ]
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.acls import AclApi, filter_of, refuse_zeroes
-from kcore.broker.apis.control import told
+from kcore.broker.apis.control import client_code
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.messages.describe_acls import (
@@ -62,5 +62,5 @@ class DescribeAclsApi(AclApi[DescribeAclsRequest, DescribeAclsResponse]):
         self, context: RequestContext, request: DescribeAclsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeAclsResponse:
         """Makes a response with the code and its text."""
-        code = told(code)
+        code = client_code(code)
         return DescribeAclsResponse(error_code=code, error_message=message or code.message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.apis.control import ControlApi, client_code
 from kcore.broker.configs.alter import check_broker_name
 from kcore.broker.configs.describe import Shape
 from kcore.broker.metadata.image import ConfigType
@@ -162,7 +162,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     ) -> DescribeConfigsResponse:
         """Makes a response with the same code for each resource."""
         return DescribeConfigsResponse(
-            results=[_failure(resource, told(code), message) for resource in request.resources]
+            results=[_failure(resource, client_code(code), message) for resource in request.resources]
         )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.apis.control import SlicedReadApi, client_code
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -24,9 +24,14 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard
+    from kcore.runtime.sliced import Work
+
+STEP_PARTITIONS = 50
+PARTITION_COST = 25
+"""The cost of one partition, in microseconds."""
 
 
-class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsResponse]):
+class DescribeLogDirsApi(SlicedReadApi[DescribeLogDirsRequest, DescribeLogDirsResponse]):
     """Returns the sizes of partitions. No replica lags or moves, so offset lags are 0.
 
     Args:
@@ -46,7 +51,7 @@ class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsRespo
         super().__init__(shard, authorizer)
         self._log_dirs = log_dirs
 
-    def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeLogDirsRequest) -> Any:
+    def steps(self, machine: MetadataMachine, context: RequestContext, request: DescribeLogDirsRequest) -> Work:
         """Describes the data folder with the requested partitions that exist; null requests all."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -62,10 +67,13 @@ class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsRespo
             if topic is None:
                 continue
             partitions = []
-            for index in indexes:
+            for number, index in enumerate(indexes, 1):
+                if number % STEP_PARTITIONS == 0:
+                    yield PARTITION_COST * STEP_PARTITIONS
                 size_bytes = self._log_dirs.size_bytes(topic.topic_id, index)
                 if size_bytes is not None:
                     partitions.append(DescribeLogDirsPartition(partition_index=index, partition_size=size_bytes))
+            yield PARTITION_COST * (1 + len(partitions) % STEP_PARTITIONS)
             if partitions:
                 topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
         total_bytes, usable_bytes = self._log_dirs.volume_bytes()
@@ -81,4 +89,4 @@ class DescribeLogDirsApi(ControlApi[DescribeLogDirsRequest, DescribeLogDirsRespo
         self, context: RequestContext, request: DescribeLogDirsRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeLogDirsResponse:
         """Makes a response with the code, in versions that have the field, and without folders."""
-        return DescribeLogDirsResponse(error_code=told(code))
+        return DescribeLogDirsResponse(error_code=client_code(code))

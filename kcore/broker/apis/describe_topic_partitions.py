@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.apis.control import SlicedReadApi, client_code
 from kcore.broker.metadata.names import is_internal, name_fault
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
@@ -24,10 +24,18 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.shard import Shard
+    from kcore.runtime.sliced import Work
     from kcore.runtime.topics import TopicInfo
 
+TOPIC_COST = 100
+"""The cost of one topic, mostly of its authorized operations, in microseconds."""
+NAME_COST = 10
+"""The cost of one topic behind the end of the page, in microseconds."""
+PARTITION_COST = 3
+"""The cost of one partition, in microseconds."""
 
-class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse]):
+
+class DescribeTopicPartitionsApi(SlicedReadApi[DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse]):
     """Describes topics sorted by name, one page per request. It never creates topics.
 
     Args:
@@ -55,7 +63,7 @@ class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, Desc
         self._cluster = cluster
         self._config = config
 
-    def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeTopicPartitionsRequest) -> Any:
+    def steps(self, machine: MetadataMachine, context: RequestContext, request: DescribeTopicPartitionsRequest) -> Work:
         """Fills one page from the cursor on."""
         cursor = request.cursor
         start = "" if cursor is None else cursor.topic_name
@@ -70,6 +78,7 @@ class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, Desc
         described: list[DescribeTopicPartitionsResponseTopic] = []
         refused: list[DescribeTopicPartitionsResponseTopic] = []
         for name in sorted(name for name in requested if name >= start):
+            yield TOPIC_COST if response.next_cursor is None else NAME_COST
             if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
                 if not everything:
                     refused.append(_failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name))
@@ -86,6 +95,7 @@ class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, Desc
                 self.authorizer, context, ResourceType.TOPIC, name
             )
             described.append(result)
+            yield PARTITION_COST * len(result.partitions)
             end = first + len(result.partitions)
             room -= len(result.partitions)
             if topic is not None and first < topic.partitions and end < topic.partitions:
@@ -130,7 +140,7 @@ class DescribeTopicPartitionsApi(ControlApi[DescribeTopicPartitionsRequest, Desc
         message: str | None = None,
     ) -> DescribeTopicPartitionsResponse:
         """Makes a response with the same code for each requested topic."""
-        code = told(code)
+        code = client_code(code)
         return DescribeTopicPartitionsResponse(topics=[_failure(code, topic.name) for topic in request.topics])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.apis.control import SlicedReadApi, client_code
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -19,10 +19,14 @@ from kcore.protocol.messages.describe_user_scram_credentials import (
 if TYPE_CHECKING:
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.sliced import Work
+
+USER_COST = 4
+"""The cost of one user, in microseconds."""
 
 
 class DescribeUserScramCredentialsApi(
-    ControlApi[DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse]
+    SlicedReadApi[DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse]
 ):
     """Lists users with their mechanisms, never their secrets."""
 
@@ -33,9 +37,9 @@ class DescribeUserScramCredentialsApi(
     response_type: ClassVar[type] = DescribeUserScramCredentialsResponse
     versions: ClassVar[tuple[int, int]] = (0, 0)
 
-    def decide(
+    def steps(
         self, machine: MetadataMachine, context: RequestContext, request: DescribeUserScramCredentialsRequest
-    ) -> DescribeUserScramCredentialsResponse:
+    ) -> Work:
         """Lists the requested users; an empty request lists all."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -43,6 +47,7 @@ class DescribeUserScramCredentialsApi(
         requested = Counter(user.name for user in request.users) if request.users else Counter(list(users))
         results = []
         for user, count in requested.items():
+            yield USER_COST
             if count > 1:
                 results.append(_failure(user, ErrorCode.DUPLICATE_RESOURCE))
             elif user not in users:
@@ -63,7 +68,7 @@ class DescribeUserScramCredentialsApi(
         message: str | None = None,
     ) -> DescribeUserScramCredentialsResponse:
         """Makes a response with the code and its text, for the whole request and for each user."""
-        code = told(code)
+        code = client_code(code)
         return DescribeUserScramCredentialsResponse(
             error_code=code,
             error_message=message or code.message,

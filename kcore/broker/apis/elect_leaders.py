@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from kcore.broker.apis.control import ControlApi, text, told
+from kcore.broker.apis.control import SlicedReadApi, client_code, text
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -16,16 +16,22 @@ from kcore.protocol.messages.elect_leaders import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
     from kcore.runtime.shard import Shard
+    from kcore.runtime.sliced import Work
 
 PREFERRED, UNCLEAN = 0, 1
+STEP_PARTITIONS = 200
+PARTITION_COST = 5
+"""The cost of one partition, in microseconds."""
 
 
-class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
+class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
     """Responds for each partition that no election is needed: the node that has its log is always the leader.
 
     Args:
@@ -48,21 +54,30 @@ class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
         super().__init__(shard, authorizer)
         self._cluster = cluster
 
-    def decide(self, machine: MetadataMachine, context: RequestContext, request: ElectLeadersRequest) -> Any:
+    def steps(self, machine: MetadataMachine, context: RequestContext, request: ElectLeadersRequest) -> Work:
         """Checks each partition; a request for all partitions omits those that need no election."""
         if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if request.election_type not in {PREFERRED, UNCLEAN}:
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         results = []
+        everything = request.topic_partitions is None
+        places: list[tuple[str, Sequence[int]]]
         if request.topic_partitions is None:
-            for topic in machine.image.all():
-                codes = [(index, self._code(machine, topic.name, index)) for index in range(topic.partitions)]
-                results.append(_result(topic.name, [c for c in codes if c[1] != ErrorCode.ELECTION_NOT_NEEDED]))
+            places = [(topic.name, range(topic.partitions)) for topic in machine.image.all()]
         else:
-            for requested in request.topic_partitions:
-                codes = [(index, self._code(machine, requested.topic, index)) for index in requested.partitions]
-                results.append(_result(requested.topic, codes))
+            places = [(requested.topic, requested.partitions) for requested in request.topic_partitions]
+        for name, indexes in places:
+            partitions: list[PartitionResult] = []
+            for first in range(0, len(indexes), STEP_PARTITIONS):
+                some = indexes[first : first + STEP_PARTITIONS]
+                codes = [(index, self._code(machine, name, index)) for index in some]
+                if everything:
+                    codes = [entry for entry in codes if entry[1] != ErrorCode.ELECTION_NOT_NEEDED]
+                partitions += _partitions(codes)
+                yield PARTITION_COST * len(some)
+            results.append(ReplicaElectionResult(topic=name, partition_result=partitions))
+            yield PARTITION_COST
         return ElectLeadersResponse(replica_election_results=results)
 
     def _code(self, machine: MetadataMachine, name: str, index: int) -> ErrorCode:
@@ -77,7 +92,7 @@ class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
         self, context: RequestContext, request: ElectLeadersRequest, code: ErrorCode, message: str | None = None
     ) -> ElectLeadersResponse:
         """Makes a response with the code for each partition, and from version 1 on for the whole request."""
-        code = told(code)
+        code = client_code(code)
         return ElectLeadersResponse(
             error_code=code if context.api_version >= 1 else ErrorCode.NONE,
             replica_election_results=[
@@ -88,10 +103,10 @@ class ElectLeadersApi(ControlApi[ElectLeadersRequest, ElectLeadersResponse]):
 
 
 def _result(topic: str, codes: list[tuple[int, ErrorCode]]) -> ReplicaElectionResult:
-    return ReplicaElectionResult(
-        topic=topic,
-        partition_result=[
-            PartitionResult(partition_id=index, error_code=code, error_message=text(code, None))
-            for index, code in codes
-        ],
-    )
+    return ReplicaElectionResult(topic=topic, partition_result=_partitions(codes))
+
+
+def _partitions(codes: list[tuple[int, ErrorCode]]) -> list[PartitionResult]:
+    return [
+        PartitionResult(partition_id=index, error_code=code, error_message=text(code, None)) for index, code in codes
+    ]

@@ -241,7 +241,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     def _respond(
         self, fetch_context: FetchContext | None, context: RequestContext, items: list[Any], reading: Reading
     ) -> FetchResponse:
-        results = reading.told
+        results = reading.results
         if reading.size_bytes > NOTED_BYTES:
             self.room.take(reading.size_bytes)
         if fetch_context is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.apis.control import ControlApi, client_code
 from kcore.broker.metadata.image import ConfigType
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -77,4 +77,4 @@ class ListConfigResourcesApi(ControlApi[ListConfigResourcesRequest, ListConfigRe
         self, context: RequestContext, request: ListConfigResourcesRequest, code: ErrorCode, message: str | None = None
     ) -> ListConfigResourcesResponse:
         """Makes a response with the code and without resources."""
-        return ListConfigResourcesResponse(error_code=told(code))
+        return ListConfigResourcesResponse(error_code=client_code(code))

@@ -62,13 +62,13 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
             ]
         )
 
-    def places(self, request: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
+    def requested_partitions(self, request: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
         """Yields the topic and number of each requested partition."""
         return ((topic.name, entry.partition_index) for topic in request.topics for entry in topic.partitions)
 
     def read(self, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
         """Makes the response at once. A duplicate partition is refused and is in the response once."""
-        counts = Counter(self.places(request))
+        counts = Counter(self.requested_partitions(request))
         refused: set[tuple[str, int]] = set()
         level = request.isolation_level
         return ListOffsetsResponse(
@@ -83,7 +83,7 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
 
     def steps(self, context: RequestContext, request: ListOffsetsRequest) -> Work:
         """Makes the response in steps of `FEW_PARTITIONS` partitions, with the same rule for duplicates as `read`."""
-        counts = Counter(self.places(request))
+        counts = Counter(self.requested_partitions(request))
         refused: set[tuple[str, int]] = set()
         topics = []
         for topic in request.topics:

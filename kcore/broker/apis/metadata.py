@@ -44,6 +44,9 @@ TOPIC_COST = 30
 """The cost of one topic of a few partitions, in microseconds."""
 
 
+CREATION_COST = 130
+"""The cost of creating one topic, in microseconds."""
+
 PARTITIONS_A_TOPIC = 10
 """Number of partitions for which a topic counts as one more topic in the cost of a request."""
 
@@ -58,6 +61,12 @@ class AllTopics(NamedTuple):
 
     topics: list[TopicInfo]
     whole: MetadataRequest
+
+
+class WithoutCreation(NamedTuple):
+    """A part of a request that creates no topics, because the parts before it have created as many as allowed."""
+
+    request: MetadataRequest
 
 
 class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
@@ -118,24 +127,44 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             return self.shard.run(self, context, request)
         may_create = self._config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
         names = tuple(dict.fromkeys(topic.name for topic in requested))
-        if may_create and sum(image.by_name(name or "") is None for name in names) > MAX_PARTITIONS_PER_REQUEST:
-            return self.shard.run(self, context, request)  # the decision limits the number of new topics
+        # A request creates as many topics as fit into the limit of one decision; the first missing ones.
+        left = MAX_PARTITIONS_PER_REQUEST if may_create else 0
 
-        def part(some: list[Any]) -> MetadataRequest:
-            return MetadataRequest(
+        def part(some: list[Any]) -> MetadataRequest | WithoutCreation:
+            nonlocal left
+            left, creates = left - self._new_records(some), left > 0
+            made = MetadataRequest(
                 topics=[MetadataRequestTopic(name=name) for name in some],
                 allow_auto_topic_creation=request.allow_auto_topic_creation,
                 include_cluster_authorized_operations=request.include_cluster_authorized_operations,
                 include_topic_authorized_operations=request.include_topic_authorized_operations,
             )
+            return made if creates else WithoutCreation(made)
 
-        return self.in_parts(context, request, names, part, _merged, cost=TOPIC_COST)
+        return self.in_parts(
+            context,
+            request,
+            names,
+            part,  # type: ignore[arg-type]
+            _merged,
+            cost=CREATION_COST if may_create else TOPIC_COST,
+        )
 
-    def decide(self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest | AllTopics) -> Any:
+    def _new_records(self, names: list[Any]) -> int:
+        """Returns the number of records that the creation of the missing topics would write, about."""
+        image = self.shard.machine.image
+        return (1 + self._config.num_partitions) * sum(image.by_name(name or "") is None for name in names)
+
+    def decide(
+        self, machine: MetadataMachine, context: RequestContext, request: MetadataRequest | AllTopics | WithoutCreation
+    ) -> Any:
         """Looks up the requested topics; a request for all topics or by id never creates one."""
         some: list[TopicInfo] | None = None
+        without_creation = isinstance(request, WithoutCreation)
         if isinstance(request, AllTopics):
             some, request = request
+        elif isinstance(request, WithoutCreation):
+            request = request.request
         version = context.api_version
         requested = request.topics
         records: list[Record] = []
@@ -147,7 +176,11 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             topic_ids = dict.fromkeys(topic.topic_id for topic in requested if topic.topic_id != ZERO_UUID)
             topics = [self._by_id(machine, context, request, topic_id) for topic_id in topic_ids]
         else:
-            may_create = self._config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
+            may_create = (
+                self._config.auto_create_topics_enable
+                and (version < 4 or request.allow_auto_topic_creation)
+                and not without_creation
+            )
             topics = []
             for name in dict.fromkeys(topic.name or "" for topic in requested):
                 topics.append(self._by_name(machine, context, request, name, records if may_create else None))
@@ -263,11 +296,17 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             )
 
     def error(
-        self, context: RequestContext, request: MetadataRequest | AllTopics, code: ErrorCode, message: str | None = None
+        self,
+        context: RequestContext,
+        request: MetadataRequest | AllTopics | WithoutCreation,
+        code: ErrorCode,
+        message: str | None = None,
     ) -> MetadataResponse:
         """Makes a response with the same code for each requested topic, and without nodes."""
         if isinstance(request, AllTopics):
             request = request.whole
+        elif isinstance(request, WithoutCreation):
+            request = request.request
         if code in SHARD_REFUSALS:
             code = ErrorCode.LEADER_NOT_AVAILABLE
         old = context.api_version < 12  # no nulls yet

@@ -57,7 +57,7 @@ class OffsetForLeaderEpochApi(ReadApi[OffsetForLeaderEpochRequest, OffsetForLead
             ]
         )
 
-    def places(self, request: OffsetForLeaderEpochRequest) -> Iterator[tuple[str, int]]:
+    def requested_partitions(self, request: OffsetForLeaderEpochRequest) -> Iterator[tuple[str, int]]:
         """Yields the topic and number of each requested partition."""
         return ((topic.topic, entry.partition) for topic in request.topics for entry in topic.partitions)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.broker.data.append import RecordsRefusedError, append, read_header
+from kcore.broker.data.decompression import DecompressionBudget
+from kcore.broker.data.long_produce import LongProduce
 from kcore.broker.data.transactional_produce import ProduceItem, TransactionalProduce
 from kcore.broker.metadata.names import CLUSTER_METADATA
 from kcore.errors import CloseConnectionError, KafkaError
@@ -33,10 +35,10 @@ from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime.api import Api
 from kcore.runtime.pending import Pending
 from kcore_ext.batch import CorruptBatchError, iter_entries
-from kcore_ext.broker.produce import ProduceCore
+from kcore_ext.broker.produce import ProduceFastPath
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import Partitions, TopicPartitions
@@ -69,8 +71,11 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 
-class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
-    """Serves Produce. `ProduceCore` is the compiled fast path for common requests.
+class ProduceApi(Api[ProduceRequest, ProduceResponse]):
+    """Serves Produce.
+
+    The fast path serves requests whose batches are all valid and next in their sequence, outside of a transaction or in
+    one that is open in the partition.
 
     Args:
         partitions: the node's partitions.
@@ -88,6 +93,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         "_now",
         "_partitions",
         "_pipeline",
+        "fast",
         "partition_verifier",
         "verify_transactions",
     )
@@ -116,17 +122,18 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         self._now = now
         self._cluster = cluster
         self._authorizer = authorizer
-        super().__init__(
-            partitions.names,
-            partitions.ids,
-            pipeline,
-            now,
+        self.partition_verifier = partition_verifier
+        self.verify_transactions = verify_transactions
+        self.fast = ProduceFastPath(
+            self,
+            names=partitions.names,
+            ids=partitions.ids,
+            pipeline=pipeline,
+            now=now,
             allowed=None if authorizer is None else self._allowed,
             forbidden=CLUSTER_METADATA,
             decompress=decompress,
-        )
-        self.partition_verifier = partition_verifier
-        self.verify_transactions = verify_transactions
+        ).serve
 
     def error(
         self, context: RequestContext, request: ProduceRequest, code: ErrorCode, message: str | None = None
@@ -143,22 +150,15 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             ]
         )
 
-    def handle_generic(
-        self, context: RequestContext, request: ProduceRequest, decisions: Mapping[str, bool] | None = None
-    ) -> ProduceResponse | Pending | None:
-        """Serves any request: the generic path, which also defines the behaviour of the fast path in `ProduceCore`.
-
-        Args:
-            context: the request's context.
-            request: the request.
-            decisions: topic name -> the authorizer's decision, for topics that the fast path has checked.
+    def handle(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
+        """Finds partitions, verifies transactions and appends the batches; the response waits for the commit.
 
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
-        items, transactional = self._read(context, request, decisions or {})
+        items, transactional = self._read(context, request)
         if isinstance(items, KafkaError):
-            return self._reply(request, self.error(context, request, items.code, items.message), True)
+            return self.reply(request, self.error(context, request, items.code, items.message), True)
         if transactional:
             return self._handle_transactional(context, request, items)
         return self.finish(context, request, items)
@@ -168,7 +168,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         """The time of the round, ms since the epoch."""
         return self._now.wall_ms
 
-    def _reply(self, request: ProduceRequest, response: ProduceResponse, failed: bool) -> ProduceResponse | None:
+    def reply(self, request: ProduceRequest, response: ProduceResponse, failed: bool) -> ProduceResponse | None:
         """Returns the response; None with acks=0.
 
         Raises:
@@ -182,9 +182,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
 
     # ---- reading the request
 
-    def _read(
-        self, context: RequestContext, request: ProduceRequest, decisions: Mapping[str, bool]
-    ) -> tuple[list[ProduceItem] | KafkaError, bool]:
+    def _read(self, context: RequestContext, request: ProduceRequest) -> tuple[list[ProduceItem] | KafkaError, bool]:
         """Looks up the request's partitions and parses their batch headers.
 
         Returns:
@@ -195,7 +193,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         items = []
         transactional = False
         for topic in request.topic_data:
-            partitions, topic_error = self._find(context, topic, version, decisions)
+            partitions, topic_error = self._find(context, topic, version)
             for data in topic.partition_data:
                 header, error = None, topic_error
                 try:
@@ -215,7 +213,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         return items, transactional
 
     def _find(
-        self, context: RequestContext, topic: TopicProduceData, version: int, decisions: Mapping[str, bool]
+        self, context: RequestContext, topic: TopicProduceData, version: int
     ) -> tuple[TopicPartitions | None, KafkaError | None]:
         if version >= FIRST_VERSION_WITH_TOPIC_IDS:
             partitions = self._partitions.ids.get(topic.topic_id)
@@ -223,13 +221,8 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
                 return None, KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
         else:
             partitions = self._partitions.names.get(topic.name)
-        if self._authorizer is not None:
-            name = topic.name if partitions is None else partitions.name
-            allowed = decisions.get(name)
-            if allowed is None:
-                allowed = self._allowed(context, name)
-            if not allowed:
-                return None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if not self._allowed(context, topic.name if partitions is None else partitions.name):
+            return None, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         return partitions, None
 
     def _allowed(self, context: RequestContext, topic: str) -> bool:
@@ -246,7 +239,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             and not self._authorizer.allowed(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
         ):
             error = self.error(context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            return self._reply(request, error, True)
+            return self.reply(request, error, True)
         return TransactionalProduce(self, context, request, items).start()
 
     # ---- appends
@@ -256,31 +249,26 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
     ) -> ProduceResponse | Pending | None:
         """Appends the batches without an error and makes the response for all partitions.
 
+        A long request is appended in slices. The batches of each part are durable together.
+
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
-        acks = request.acks
-        by_admin = context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
-        failed = False
-        responses: list[TopicProduceResponse] = []
-        following = iter(items)
-        for topic in request.topic_data:
-            results = []
-            for _ in topic.partition_data:
-                item = next(following)
-                result = self._append(item, acks, by_admin)
-                if result.error_code:
-                    failed = True
-                    self._name_leader(context, item.partition, result)
-                results.append(result)
-            responses.append(
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
-            )
-        return self.answer_for(
-            context, request, ProduceResponse(responses=responses), failed, [item.partition for item in items]
-        )
+        result: ProduceResponse | Pending | None
+        result = LongProduce(self, context, request, items).start(self._partitions.slices)
+        return result
 
-    def answer_for(
+    def append_item(
+        self, context: RequestContext, item: ProduceItem, acks: int, budget: DecompressionBudget
+    ) -> PartitionProduceResponse:
+        """Appends the batch of one partition, and makes its response."""
+        by_admin = context.client_id == ADMIN_CLIENT_ID and self._authorizer is not None
+        response = self._append(item, acks, by_admin, budget)
+        if response.error_code:
+            self._name_leader(context, item.partition, response)
+        return response
+
+    def respond(
         self,
         context: RequestContext,
         request: ProduceRequest,
@@ -294,17 +282,19 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
         if request.acks == 0:
-            return self._reply(request, response, failed)
+            return self.reply(request, response, failed)
         if failed and context.api_version >= FIRST_VERSION_WITH_LEADER:
             response.node_endpoints = self._endpoints(context, response)
         if not any(partition is not None and partition.dirty for partition in partitions):
             return response
         pending = Pending(self, context, request)
-        self._pipeline.answer_later(pending, response)
+        self._pipeline.respond_after_commit(pending, response)
         return pending
 
-    def _append(self, item: ProduceItem, acks: int, by_admin: bool) -> PartitionProduceResponse:
-        """Appends the batch of one partition and makes its response."""
+    def _append(
+        self, item: ProduceItem, acks: int, by_admin: bool, budget: DecompressionBudget
+    ) -> PartitionProduceResponse:
+        """Appends the batch of one partition unless it is refused."""
         partition, header = item.partition, item.header
         index = item.data.index
         if item.error is not None:
@@ -318,12 +308,21 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         if partition.recovering or partition.closed:
             return refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if partition.internal and not header.attributes & CONTROL:
-            fault = unreadable_record(partition.topic, item.data.records or b"")
+            try:
+                fault = unreadable_record(partition.topic, item.data.records or b"", budget)
+            except KafkaError as error:
+                return refused_by_log(partition, index, error)
             if fault is not None:
                 return refused(index, ErrorCode.INVALID_RECORD, fault)
         try:
             base_offset, append_time_ms = append(
-                partition, item.data.records or b"", header, self._now.wall_ms, item.guard, self.verify_transactions
+                partition,
+                item.data.records or b"",
+                header,
+                self._now.wall_ms,
+                item.guard,
+                self.verify_transactions,
+                budget.decompress,
             )
         except (KafkaError, LogError) as error:
             return refused_by_log(partition, index, error)
@@ -336,7 +335,7 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
             log_start_offset=partition.log.log_start_offset,
         )
 
-    def not_taken(
+    def append_failed(
         self, context: RequestContext, partition: Partition, index: int, error: Exception
     ) -> PartitionProduceResponse:
         """Makes the response of a partition whose log refused a batch that had passed every check.
@@ -379,10 +378,14 @@ class ProduceApi(ProduceCore, Api[ProduceRequest, ProduceResponse]):
         ]
 
 
-def unreadable_record(topic: str, batch: bytes | memoryview) -> str | None:
-    """Returns the reason why a coordinator could not load a batch; None if it could, or if the bytes are damaged."""
+def unreadable_record(topic: str, batch: bytes | memoryview, budget: DecompressionBudget) -> str | None:
+    """Returns the reason why a coordinator could not load a batch; None if it could, or if the bytes are damaged.
+
+    Raises:
+        KafkaError: the records exceed the budget.
+    """
     try:
-        for offset, _, key, value in iter_entries(batch, decompress=decompress):
+        for offset, _, key, value in iter_entries(batch, decompress=budget.decompress):
             try:
                 typed = None if key is None else decode_key(topic, key)
                 if value is not None and typed is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ControlApi, told
+from kcore.broker.apis.control import ControlApi, client_code
 from kcore.broker.metadata.features import FEATURES
 from kcore.broker.metadata.records import feature_record
 from kcore.errors import KafkaError
@@ -59,7 +59,7 @@ class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse
         self, context: RequestContext, request: UpdateFeaturesRequest, code: ErrorCode, message: str | None = None
     ) -> UpdateFeaturesResponse:
         """Makes a response with the code and its text for the whole request."""
-        code = told(code)
+        code = client_code(code)
         return UpdateFeaturesResponse(error_code=code, error_message=message or code.message)
 
 

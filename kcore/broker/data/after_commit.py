@@ -74,7 +74,7 @@ class AfterCommit:
         self.committed()
 
     @classmethod
-    def answer(cls, pipeline: CommitPipeline, reader: Any, context: RequestContext, request: Any) -> Pending:
+    def respond(cls, pipeline: CommitPipeline, reader: Any, context: RequestContext, request: Any) -> Pending:
         """Returns a response that `reader.read(context, request)` completes after the present commit."""
         waiting = cls(reader, context, request)
         pipeline.enlist(waiting)

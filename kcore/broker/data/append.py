@@ -17,9 +17,12 @@ from kcore_ext.batch.crc32c import crc32c
 from kcore_ext.batch.survey import survey
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.broker.configs.log_config import LogConfig
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.producer_state import Verification
+    from kcore.protocol.compression import Buffer
     from kcore_ext.batch import BatchHeader
 
 ZSTD = 4
@@ -116,6 +119,7 @@ def append(
     wall_ms: int,
     guard: Verification | None = None,
     verify: bool = False,
+    unpack: Callable[[int, Buffer, int], bytes] = decompress,
 ) -> tuple[int, int]:
     """Checks a client's batch and stages it.
 
@@ -126,6 +130,7 @@ def append(
         wall_ms: the present time, ms since the epoch.
         guard: the guard of a verified transactional batch; None if it was not verified.
         verify: transactional batches need a guard.
+        unpack: decompresses the records, as `kcore.protocol.compression.decompress`.
 
     Returns:
         (base offset, time of the append in ms or -1 for create times). A duplicate batch has those of the first.
@@ -134,7 +139,7 @@ def append(
         KafkaError: the batch is refused.
         LogError: the batch could not be staged.
     """
-    batch, max_timestamp_ms, append_time_ms = _checked(records, header, partition.config, wall_ms)
+    batch, max_timestamp_ms, append_time_ms = _checked(records, header, partition.config, wall_ms, unpack)
     producer_id = header.producer_id
     transactional = header.is_transactional
     if producer_id >= 0:
@@ -162,7 +167,11 @@ def append(
 
 
 def _checked(
-    records: bytes, header: BatchHeader, config: LogConfig, wall_ms: int
+    records: bytes,
+    header: BatchHeader,
+    config: LogConfig,
+    wall_ms: int,
+    unpack: Callable[[int, Buffer, int], bytes],
 ) -> tuple[bytes | bytearray, int, int]:
     """Checks everything about a batch except its producer, and converts it to the form that the log stores.
 
@@ -179,7 +188,7 @@ def _checked(
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
     batch: bytes | bytearray = records if size == len(records) and type(records) is bytes else bytes(records[:size])
     try:
-        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=decompress)
+        earliest_ms, max_timestamp_ms, keyless, consecutive = survey(batch, decompress=unpack)
     except CorruptBatchError as error:
         refused = ErrorCode.CORRUPT_MESSAGE if error.fault in {"crc", "size", "magic"} else ErrorCode.INVALID_RECORD
         raise KafkaError(refused) from error

@@ -100,7 +100,7 @@ class FetchSession:
                         self._topic_name(topic, partitions), topic.topic_id, requested, self.uses_topic_ids
                     )
                 else:
-                    known.ask(requested)
+                    known.set_request(requested)
         for forgotten in request.forgotten_topics_data:
             key = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
             for index in forgotten.partitions:

@@ -26,7 +26,7 @@ class ReferenceReading:
     """Pure-Python counterpart of `kcore_ext.broker.fetch_reader.Reading`."""
 
     def __init__(self) -> None:
-        self.told: list[PartitionData | None] = []
+        self.results: list[PartitionData | None] = []
         self.size_bytes = 0
         self.failed = False
         self.dirty = False
@@ -75,7 +75,7 @@ class ReferenceReader:
         for item in items:
             if item.partition is None:
                 reading.failed = True
-                reading.told.append(refused_early(item.index, item.error))
+                reading.results.append(refused_early(item.index, item.error))
                 continue
             reading.dirty = reading.dirty or item.partition.dirty
             budget = params.max_bytes - reading.size_bytes
@@ -84,7 +84,7 @@ class ReferenceReader:
                 reading.size_bytes += len(data.records)
             elif data.error_code or (item.last_fetched_epoch >= 0 and data.diverging_epoch.epoch >= 0):
                 reading.failed = True
-            reading.told.append(data)
+            reading.results.append(data)
         return reading
 
     def pending_appends(self, items: list[FetchItem], hungry: bool) -> list[tuple[Partition, int]]:
@@ -107,15 +107,15 @@ class ReferenceReader:
         return True
 
     def news(
-        self, items: list[SessionPartition], told: list[PartitionData], members: dict[Any, SessionPartition]
+        self, items: list[SessionPartition], results: list[PartitionData], members: dict[Any, SessionPartition]
     ) -> list[FetchableTopicResponse]:
         """Selects the partition responses that changed since the session's last response.
 
         Partitions with data move to the end of the session.
         """
         changed = []
-        for member, data in zip(items, told, strict=True):
-            if member.tell(data):
+        for member, data in zip(items, results, strict=True):
+            if member.update(data):
                 changed.append((member, data))
                 if data.records:
                     del members[member.name]
@@ -123,13 +123,13 @@ class ReferenceReader:
         return self.by_topic([member for member, _ in changed], [data for _, data in changed])
 
     def by_topic(
-        self, items: Sequence[FetchItem], told: Sequence[PartitionData | None]
+        self, items: Sequence[FetchItem], results: Sequence[PartitionData | None]
     ) -> list[FetchableTopicResponse]:
         """Groups partition responses by topic, in order; only adjacent partitions of a topic are grouped."""
         responses = []
         data: list[PartitionData] = []
         last: tuple[str | None, bytes] | None = None
-        for item, response in zip(items, told, strict=True):
+        for item, response in zip(items, results, strict=True):
             if response is None:
                 continue
             if (item.topic, item.topic_id) != last:

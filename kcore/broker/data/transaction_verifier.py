@@ -70,7 +70,7 @@ class VerificationRequest:
 
     __slots__ = (
         "add",
-        "answered",
+        "completed",
         "done",
         "give_up_ms",
         "partition_verifier",
@@ -101,7 +101,7 @@ class VerificationRequest:
         self.add = add
         self.done = done
         self.renew = renew
-        self.answered = False
+        self.completed = False
         self.give_up_ms = -1
         self.results: Results = {}
 
@@ -112,18 +112,18 @@ class VerificationRequest:
 
     def __call__(self) -> None:
         """Sends the request again when the timer of a retry fires."""
-        if not self.answered:
+        if not self.completed:
             self.renew()
             self.partition_verifier.ask(self)
 
     def arrive(self, results: Results) -> None:
         """Accepts the coordinator's results, unless the request is already finished."""
-        if not self.answered:
-            self.partition_verifier.answered(self, results)
+        if not self.completed:
+            self.partition_verifier.complete(self, results)
 
     def finish(self, results: Results) -> None:
         """Passes the results to `done`; later results are ignored."""
-        self.answered = True
+        self.completed = True
         self.done(results)
 
     def fail(self, code: ErrorCode) -> None:
@@ -186,7 +186,7 @@ class PartitionVerifier:
             request.arrive,
         )
 
-    def answered(self, request: VerificationRequest, results: Results) -> None:
+    def complete(self, request: VerificationRequest, results: Results) -> None:
         """Passes the results on, or retries after `backoff_ms` if the last transaction is still being completed."""
         if (
             request.add

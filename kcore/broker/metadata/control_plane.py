@@ -12,6 +12,7 @@ from kcore.broker.configs.broker_config import BrokerConfig
 from kcore.broker.configs.describe import SettingsView
 from kcore.broker.configs.group_config import GroupConfigs
 from kcore.broker.configs.topic_effective import TopicConfigs
+from kcore.broker.metadata.application_topics import ApplicationTopics
 from kcore.broker.metadata.internal_topics import InternalTopics
 from kcore.broker.metadata.producer_ids import ProducerIds
 from kcore.broker.metadata.topic_creation import TopicCreation
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kcore.broker.data.log_dirs import LogDirs
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.topics import Topics
+    from kcore.clock import Now
     from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.cluster import ClusterView
@@ -41,6 +43,7 @@ class ControlPlane:
         config: the node's settings.
         cluster: nodes, addresses and leaders.
         new_id: returns sixteen random bytes.
+        now: the time of the round.
 
     Attributes:
         shard: the metadata shard.
@@ -48,6 +51,7 @@ class ControlPlane:
         broker_config: the broker's settings and their sources.
         topic_configs: each topic's effective settings.
         group_configs: each group's effective settings.
+        application_topics: creates the internal topics of Kafka Streams applications.
         internal_topics: creates the coordinators' topics.
         producer_ids: allocates producer ids.
     """
@@ -57,6 +61,7 @@ class ControlPlane:
         "_config",
         "_creation",
         "_new_id",
+        "application_topics",
         "broker_config",
         "group_configs",
         "internal_topics",
@@ -73,6 +78,7 @@ class ControlPlane:
         config: Config,
         cluster: ClusterView,
         new_id: Callable[[], bytes],
+        now: Now,
     ) -> None:
         self._config = config
         self._cluster = cluster
@@ -85,6 +91,7 @@ class ControlPlane:
         self.topic_configs = TopicConfigs(self.topics, config)
         self.group_configs = GroupConfigs(self.topics, config)
         self.internal_topics = InternalTopics(self.shard, self._creation)
+        self.application_topics = ApplicationTopics(self.shard, self._creation, now)
         self.producer_ids = ProducerIds(self.shard, cluster.node_id)
 
     def apis(

@@ -9,7 +9,7 @@ from kcore.broker.acl.entries import Acl
 from kcore.broker.metadata.features import FEATURES, bootstrap_records
 from kcore.broker.metadata.image import ConfigKey, ConfigType, MetadataImage
 from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
-from kcore.broker.metadata.records import Fact, image_records
+from kcore.broker.metadata.records import MetadataValue, image_records
 from kcore.log.interface import PartitionKey
 from kcore.protocol.records.metadata import (
     AccessControlEntryRecord,
@@ -113,7 +113,7 @@ class MetadataMachine:
 
     # ---- durable state
 
-    def replay(self, offset: int, producer_id: int, key: Any, value: Fact) -> None:
+    def replay(self, offset: int, producer_id: int, key: Any, value: MetadataValue) -> None:
         """Applies one record. After the last record of a decision, listeners are notified: topics are then complete."""
         if offset < self._start_offset:
             return
@@ -143,7 +143,7 @@ class MetadataMachine:
     def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
         """Decodes a record. An unknown one fails the load: it may change the meaning of the records behind it."""
         assert value is not None, "the metadata log has no tombstones"
-        return None, Fact(decode_metadata_record(value))
+        return None, MetadataValue(decode_metadata_record(value))
 
     def _replay_topic(self, offset: int, record: TopicRecord) -> None:
         if record.topic_id in self.image.ids:

@@ -40,7 +40,7 @@ class _NoKey:
 NO_KEY = _NoKey()
 
 
-class Fact:
+class MetadataValue:
     """A metadata record in the interface of the runtime's values. KRaft has its own framing of records."""
 
     __slots__ = ("record",)
@@ -58,7 +58,7 @@ class Fact:
 
 def metadata_record(value: MetadataRecord, version: int = 0) -> Record:
     """Makes a runtime record from a metadata record."""
-    return Record(NO_KEY, Fact(value), version)
+    return Record(NO_KEY, MetadataValue(value), version)
 
 
 def topic_records(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.security.scram import DEFAULT_FORM, SaltForm, ScramCredential, ScramMechanism
-
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kcore.broker.metadata.topics import Topics
+    from kcore.security.scram import SaltForm, ScramCredential, ScramMechanism
 
 
 class ScramUsers:
@@ -26,9 +27,6 @@ class ScramUsers:
         """Returns a user's credential for a mechanism, or None."""
         return self._topics.image.scram.get(user, {}).get(mechanism)
 
-    def usual_form(self, mechanism: ScramMechanism) -> SaltForm:
-        """Returns the most frequent form of credentials for a mechanism; the larger one if two are equally frequent."""
-        forms = self._topics.image.scram_forms.get(mechanism)
-        if not forms:
-            return DEFAULT_FORM
-        return SaltForm(*max(forms.items(), key=lambda item: (item[1], item[0]))[0])
+    def forms(self, mechanism: ScramMechanism) -> Mapping[SaltForm, int]:
+        """Returns the forms of the credentials for a mechanism -> number of users."""
+        return self._topics.image.scram_forms.get(mechanism, {})

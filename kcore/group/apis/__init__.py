@@ -9,10 +9,15 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.deferred import api_finder
 
 if TYPE_CHECKING:
+    from kcore.group.apis.alter_share_group_offsets import AlterShareGroupOffsetsApi as AlterShareGroupOffsetsApi
     from kcore.group.apis.consumer_group_describe import ConsumerGroupDescribeApi as ConsumerGroupDescribeApi
     from kcore.group.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatApi as ConsumerGroupHeartbeatApi
     from kcore.group.apis.delete_groups import DeleteGroupsApi as DeleteGroupsApi
+    from kcore.group.apis.delete_share_group_offsets import DeleteShareGroupOffsetsApi as DeleteShareGroupOffsetsApi
     from kcore.group.apis.describe_groups import DescribeGroupsApi as DescribeGroupsApi
+    from kcore.group.apis.describe_share_group_offsets import (
+        DescribeShareGroupOffsetsApi as DescribeShareGroupOffsetsApi,
+    )
     from kcore.group.apis.find_coordinator import FindCoordinatorApi as FindCoordinatorApi
     from kcore.group.apis.heartbeat import HeartbeatApi as HeartbeatApi
     from kcore.group.apis.join_group import JoinGroupApi as JoinGroupApi
@@ -21,6 +26,10 @@ if TYPE_CHECKING:
     from kcore.group.apis.offset_commit import OffsetCommitApi as OffsetCommitApi
     from kcore.group.apis.offset_delete import OffsetDeleteApi as OffsetDeleteApi
     from kcore.group.apis.offset_fetch import OffsetFetchApi as OffsetFetchApi
+    from kcore.group.apis.share_group_describe import ShareGroupDescribeApi as ShareGroupDescribeApi
+    from kcore.group.apis.share_group_heartbeat import ShareGroupHeartbeatApi as ShareGroupHeartbeatApi
+    from kcore.group.apis.streams_group_describe import StreamsGroupDescribeApi as StreamsGroupDescribeApi
+    from kcore.group.apis.streams_group_heartbeat import StreamsGroupHeartbeatApi as StreamsGroupHeartbeatApi
     from kcore.group.apis.sync_group import SyncGroupApi as SyncGroupApi
     from kcore.group.apis.txn_offset_commit import TxnOffsetCommitApi as TxnOffsetCommitApi
 
@@ -41,5 +50,12 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.OFFSET_FETCH: (1, 10),
     ApiKey.OFFSET_DELETE: (0, 0),
     ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 0),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
+    ApiKey.SHARE_GROUP_HEARTBEAT: (1, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
 }
 """The served versions of each API, equal to those of its class: clients need them before any class is imported."""

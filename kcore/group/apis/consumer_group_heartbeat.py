@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from kcore.group.apis.base import READ_GROUP, GroupApi, visible_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
-from kcore.group.consumer.member import LEFT_FOR_A_WHILE, ConsumerMember, MemberMetadata
+from kcore.group.consumer.member import STATIC_LEAVE_EPOCH, ConsumerMember, MemberMetadata
 from kcore.group.consumer.services import INLINE_MEMBERS, ConsumerSettings
 from kcore.group.consumer.subscriptions import Subscriptions
 from kcore.group.shard import GroupShard
@@ -168,9 +168,9 @@ def invalid(api_version: int, request: ConsumerGroupHeartbeatRequest) -> str | N
             return "TopicPartitions must be empty when (re-)joining."
         if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
             return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
-    elif epoch == LEFT_FOR_A_WHILE:
+    elif epoch == STATIC_LEAVE_EPOCH:
         if request.instance_id is None:
             return "InstanceId can't be null."
-    elif epoch < LEFT_FOR_A_WHILE:
+    elif epoch < STATIC_LEAVE_EPOCH:
         return f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
     return None

@@ -86,7 +86,7 @@ class ListGroupsApi(GroupApi[ListGroupsRequest, ListGroupsResponse]):
                     group_type=group.group_type.value,
                 )
                 for group in machine.groups.values()
-                if (not states or group.state_name().lower() in states)
+                if (not states or group.state_filter_name() in states)
                 and (not types or group.group_type.value in types)
                 and (sees_all or self.allowed(context, Operation.DESCRIBE, group.group_id))
             ]

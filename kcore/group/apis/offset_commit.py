@@ -12,7 +12,7 @@ from kcore.errors import KafkaError
 from kcore.group.apis.base import READ_GROUP_AND_TOPICS, GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import EMPTY, STABLE
-from kcore.group.offsets.commit import NONE, Answers, accept, plan_commit, refuse
+from kcore.group.offsets.commit import NONE, ResponseTypes, accept, plan_commit, refuse
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation
 from kcore.protocol.error_codes import ErrorCode
@@ -38,7 +38,7 @@ TOPIC_IDS_SINCE = 10
 ABSENT_GROUP_SINCE = 9
 
 
-ANSWERS = Answers(OffsetCommitResponseTopic, True, OffsetCommitResponsePartition, OffsetCommitResponse, {})
+RESPONSE_TYPES = ResponseTypes(OffsetCommitResponseTopic, True, OffsetCommitResponsePartition, OffsetCommitResponse, {})
 
 
 class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
@@ -84,7 +84,7 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
             return self.error(context, request, code)
         plan = plan_commit(context, request, self._topics, self._authorizer, context.api_version >= TOPIC_IDS_SINCE)
         if plan.empty:
-            return refuse(ANSWERS, plan, NONE)
+            return refuse(RESPONSE_TYPES, plan, NONE)
         try:
             shard = self._shards.of(request.group_id)
         except KafkaError as error:
@@ -108,7 +108,7 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
             absent = context.api_version >= ABSENT_GROUP_SINCE
             return self.error(context, plan, ErrorCode.GROUP_ID_NOT_FOUND if absent else ErrorCode.ILLEGAL_GENERATION)
         records, response = accept(
-            ANSWERS, machine, plan, with_topic_ids=True, retention_time_ms=request.retention_time_ms
+            RESPONSE_TYPES, machine, plan, with_topic_ids=True, retention_time_ms=request.retention_time_ms
         )
         return Outcome(records, response)
 
@@ -120,5 +120,5 @@ class OffsetCommitApi(GroupApi[OffsetCommitRequest, OffsetCommitResponse]):
         message: str | None = None,
     ) -> OffsetCommitResponse:
         """Returns a response with `code` for all partitions of a request, or for those that a plan has not refused."""
-        response: OffsetCommitResponse = refuse(ANSWERS, request, code)
+        response: OffsetCommitResponse = refuse(RESPONSE_TYPES, request, code)
         return response

@@ -10,12 +10,14 @@ from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
 from kcore.runtime.api import Api
 from kcore.runtime.machine import Outcome, Record
+from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
     from kcore.group.group import Group
@@ -23,7 +25,13 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.runtime.sliced import Work
     from kcore.runtime.topics import TopicImage
+
+FEW_PARTITIONS = 200
+"""Largest number of partitions that one decision handles."""
+PARTITION_COST = 15
+"""The cost of one partition, in microseconds."""
 
 
 class DeletePlan(NamedTuple):
@@ -38,6 +46,27 @@ class DeletePlan(NamedTuple):
     request: OffsetDeleteRequest
     refusals: list[ErrorCode]
     partition_counts: list[int]
+
+
+def _joined(
+    request: OffsetDeleteRequest, numbers: list[int], parts: list[OffsetDeleteResponse]
+) -> OffsetDeleteResponse:
+    """Joins the responses of the parts, each about some partitions of the topic with that number.
+
+    A part that the group refuses as a whole decides the response.
+    """
+    results: dict[int, list[OffsetDeleteResponsePartition]] = {}
+    for number, part in zip(numbers, parts, strict=True):
+        if part.error_code:
+            return part
+        for topic in part.topics:
+            results.setdefault(number, []).extend(topic.partitions)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(name=request.topics[number].name, partitions=partitions)
+            for number, partitions in results.items()
+        ]
+    )
 
 
 class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
@@ -62,12 +91,48 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
-        """Checks the topics. Runs the request in the shard even if all are refused: the group may refuse it as a
-        whole."""
+        """Authorizes and decides the request, in parts if it is long. Each part is durable on its own.
+
+        The shard decides even if all topics are refused: the group may refuse the request as a whole.
+        """
         authorizer = self._authorizer
         group_id = request.group_id
         if authorizer is not None and not authorizer.allowed(context, Operation.DELETE, ResourceType.GROUP, group_id):
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not group_id:
+            return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
+        slices = self._shards.slices
+        if slices is None or sum(len(topic.partitions) for topic in request.topics) <= FEW_PARTITIONS:
+            return self._run(context, request)
+
+        def join(numbered: list[tuple[int, Any]]) -> Any:
+            numbers = [number for number, _ in numbered]
+
+            def build(parts: list[OffsetDeleteResponse]) -> OffsetDeleteResponse:
+                return _joined(request, numbers, parts)
+
+            return gather(self, context, request, [part for _, part in numbered], build)
+
+        return slices.requests.run(self, context, request, self._parts(context, request), join)
+
+    def _parts(self, context: RequestContext, request: OffsetDeleteRequest) -> Work:
+        """Decides a long request in parts; returns the number of the topic and the result of each part."""
+        parts: list[tuple[int, Any]] = []
+        for number, topic in enumerate(request.topics):
+            for first in range(0, len(topic.partitions), FEW_PARTITIONS):
+                some = OffsetDeleteRequestTopic(
+                    name=topic.name, partitions=topic.partitions[first : first + FEW_PARTITIONS]
+                )
+                parts.append(
+                    (number, self._run(context, OffsetDeleteRequest(group_id=request.group_id, topics=[some])))
+                )
+                yield PARTITION_COST * len(some.partitions)
+        return parts
+
+    def _run(self, context: RequestContext, request: OffsetDeleteRequest) -> Any:
+        """Checks the topics, and runs the request in the shard of its group."""
+        authorizer = self._authorizer
+        group_id = request.group_id
         plan = DeletePlan(request, [], [])
         for requested_topic in request.topics:
             topic = self._topics.by_name(requested_topic.name)
@@ -80,8 +145,6 @@ class OffsetDeleteApi(Api[OffsetDeleteRequest, OffsetDeleteResponse]):
                 refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             plan.refusals.append(refusal)
             plan.partition_counts.append(0 if topic is None else topic.partitions)
-        if not group_id:
-            return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
         return self._shards.of(group_id).run(self, context, plan)
 
     def decide(self, machine: GroupShard, context: RequestContext, request: Any) -> Any:

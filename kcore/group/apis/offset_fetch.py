@@ -31,7 +31,7 @@ from kcore.runtime.partitioner import partition_for
 from kcore.runtime.pending import Pending, gather
 from kcore.runtime.sliced import step
 from kcore_ext.group.offset_fetch import OffsetFetchFastPath
-from kcore_ext.group.offsets import answer_fetch
+from kcore_ext.group.offsets import fetch_responses
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -177,7 +177,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
                     version,
                     name,
                     topic_request.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID,
-                    answer_fetch(
+                    fetch_responses(
                         kind,
                         topic_request.partition_indexes,
                         offsets.get(name, NO_PARTITIONS),
@@ -213,7 +213,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
                     continue
                 topic_id = topic.topic_id
             pending = unstable.get(name, NO_PARTITIONS)
-            answers = answer_fetch(_partition_type(version), partitions, partitions, pending, None)
+            answers = fetch_responses(_partition_type(version), partitions, partitions, pending, None)
             topics.append(_topic(version, name, topic_id, answers))
         return topics
 

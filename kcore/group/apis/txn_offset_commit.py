@@ -12,7 +12,7 @@ from kcore.errors import KafkaError
 from kcore.group.apis.base import READ_GROUP_AND_TOPICS, GroupApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import EMPTY
-from kcore.group.offsets.commit import NONE, Answers, accept, plan_commit, refuse
+from kcore.group.offsets.commit import NONE, ResponseTypes, accept, plan_commit, refuse
 from kcore.group.offsets.verifier import Continued
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -43,7 +43,9 @@ ADDS_PARTITION_SINCE = 5
 LOADING_SINCE = 2
 
 
-ANSWERS = Answers(TxnOffsetCommitResponseTopic, False, TxnOffsetCommitResponsePartition, TxnOffsetCommitResponse, {})
+RESPONSE_TYPES = ResponseTypes(
+    TxnOffsetCommitResponseTopic, False, TxnOffsetCommitResponsePartition, TxnOffsetCommitResponse, {}
+)
 
 
 def transaction_error(code: ErrorCode, api_version: int) -> ErrorCode:
@@ -121,7 +123,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
                 return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         plan = plan_commit(context, request, self._topics, authorizer, False)
         if plan.empty:
-            return refuse(ANSWERS, plan, NONE)
+            return refuse(RESPONSE_TYPES, plan, NONE)
         if not group_id:
             return self.error(context, plan, ErrorCode.INVALID_GROUP_ID)
         try:
@@ -174,7 +176,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         elif request.generation_id >= 0:
             return self.error(context, plan, ErrorCode.ILLEGAL_GENERATION)
         # Kafka writes no topic ids here although it knows them: requests of this API have topic names.
-        records, response = accept(ANSWERS, machine, plan, with_topic_ids=False)
+        records, response = accept(RESPONSE_TYPES, machine, plan, with_topic_ids=False)
         return Outcome(records, response, request.producer_id, request.producer_epoch)
 
     def error(
@@ -190,5 +192,5 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         """
         if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.api_version < LOADING_SINCE:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        response: TxnOffsetCommitResponse = refuse(ANSWERS, request, code)
+        response: TxnOffsetCommitResponse = refuse(RESPONSE_TYPES, request, code)
         return response

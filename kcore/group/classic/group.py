@@ -173,7 +173,7 @@ class ClassicGroup(Group):
         if member.awaiting_join is not None:
             self.refuse_join(member, "", ErrorCode.UNKNOWN_MEMBER_ID)
         if member.awaiting_sync is not None:
-            self.answer_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+            self.respond_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         member.stop()
         self.forget_member(member)
 
@@ -197,7 +197,7 @@ class ClassicGroup(Group):
         if old.awaiting_join is not None:
             self.refuse_join(old, old.member_id, ErrorCode.FENCED_INSTANCE_ID)
         if old.awaiting_sync is not None:
-            self.answer_sync(old, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+            self.respond_sync(old, sync_error(ErrorCode.FENCED_INSTANCE_ID))
         old.stop()
         new = Member(
             self,
@@ -307,12 +307,12 @@ class ClassicGroup(Group):
             self._supersede(member, True, member.awaiting_join)
         member.awaiting_join = pending
 
-    def answer_join(self, member: Member, response: JoinGroupResponse, code: ErrorCode = NO_ERROR) -> None:
+    def respond_join(self, member: Member, response: JoinGroupResponse, code: ErrorCode = NO_ERROR) -> None:
         """Completes a member's parked join; `code` is the error code of the response."""
         pending = member.awaiting_join
         assert pending is not None, member
-        answer = self.shard.context.answer
-        answer(pending, response)
+        respond = self.shard.context.respond
+        respond(pending, response)
         # The last join of a phase completes within its own decision: it waits at most for a commit.
         pending.parked = False
         member.awaiting_join = None
@@ -322,12 +322,12 @@ class ClassicGroup(Group):
             if older is not None:
                 if code:  # error responses differ by version, and the older request may have another version
                     response = join_error(older.context.api_version, response.member_id, code)
-                answer(older, response)
+                respond(older, response)
 
     def refuse_join(self, member: Member, member_id: str, code: ErrorCode) -> None:
         """Completes a member's parked join with an error; `member_id` is the member id in the response."""
         assert member.awaiting_join is not None, member
-        self.answer_join(member, join_error(member.awaiting_join.context.api_version, member_id, code), code)
+        self.respond_join(member, join_error(member.awaiting_join.context.api_version, member_id, code), code)
 
     def park_sync(self, member: Member, pending: Pending) -> None:
         """Parks a member's sync until the leader has synced; an earlier parked sync of the member gets the same
@@ -336,16 +336,16 @@ class ClassicGroup(Group):
             self._supersede(member, False, member.awaiting_sync)
         member.awaiting_sync = pending
 
-    def answer_sync(self, member: Member, response: SyncGroupResponse) -> None:
+    def respond_sync(self, member: Member, response: SyncGroupResponse) -> None:
         """Completes a member's parked sync."""
         assert member.awaiting_sync is not None, member
-        answer = self.shard.context.answer
-        answer(member.awaiting_sync, response)
+        respond = self.shard.context.respond
+        respond(member.awaiting_sync, response)
         member.awaiting_sync = None
         if self.superseded:
             older = self.superseded.pop((member.member_id, False), None)
             if older is not None:
-                answer(older, response)
+                respond(older, response)
 
     def _supersede(self, member: Member, is_join: bool, pending: Pending) -> None:
         """Keeps the last parked request that a newer one of the same member replaced, and refuses any earlier one.
@@ -358,7 +358,7 @@ class ClassicGroup(Group):
         if older is not None:
             code = ErrorCode.REBALANCE_IN_PROGRESS
             response = join_error(older.context.api_version, member.member_id, code) if is_join else sync_error(code)
-            self.shard.context.answer(older, response)
+            self.shard.context.respond(older, response)
         self.superseded[key] = pending
 
     # ---- timers

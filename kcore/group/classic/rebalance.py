@@ -73,7 +73,7 @@ def fail_sync_phase(group: ClassicGroup, code: ErrorCode) -> None:
     for member in group.members.values():
         member.assignment = b""
         if member.awaiting_sync is not None:
-            group.answer_sync(member, response)
+            group.respond_sync(member, response)
             group.keep_session(member)
 
 
@@ -130,7 +130,7 @@ def _begin_generation(group: ClassicGroup) -> None:
     for member in members.values():
         if member.awaiting_join is not None:
             leads = member.member_id == group.leader_id
-            group.answer_join(member, join_success(group, member.member_id, leader_view if leads else ()))
+            group.respond_join(member, join_success(group, member.member_id, leader_view if leads else ()))
         member.is_new = False
         group.keep_session(member)
     group.pending_syncs = dict.fromkeys(members)

@@ -88,7 +88,7 @@ def _assign(group: ClassicGroup, leader: Member, request: SyncGroupRequest) -> R
         return sync_error(ErrorCode.UNKNOWN_SERVER_ERROR)
     for member in group.members.values():
         if member.awaiting_sync is not None:
-            group.answer_sync(member, sync_success(group, assignments.get(member.member_id, b"")))
+            group.respond_sync(member, sync_success(group, assignments.get(member.member_id, b"")))
             group.keep_session(member)
     group.keep_session(leader)
     shard.completed_rebalances += 1

@@ -161,6 +161,10 @@ class ConsumerGroup(Group):
         """Returns True if the topics must be checked again."""
         return self.shard.now.now_ms >= self.refresh_at_ms or self.group_epoch < self.refresh_epoch
 
+    def topic_changed(self) -> None:
+        """Makes the next heartbeat check the topics again."""
+        self.refresh_at_ms = 0
+
     def target_must_wait(self) -> bool:
         """Returns True while no new target may be started: one is being computed, or the last one is too recent
         (KIP-1263)."""

@@ -11,7 +11,7 @@ from kcore.group.classic.records import group_tombstone
 from kcore.group.consumer.assignment import CurrentAssignment, heartbeat_assignment, is_part_of
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.leave import leave, member_of
-from kcore.group.consumer.member import LEFT_FOR_A_WHILE, MemberMetadata
+from kcore.group.consumer.member import STATIC_LEAVE_EPOCH, MemberMetadata
 from kcore.group.consumer.member_update import MemberChange
 from kcore.group.consumer.records import in_one
 from kcore.group.migration.upgrade import dismiss_waiting, upgraded
@@ -154,7 +154,7 @@ def identify(group: ConsumerGroup, member_id: str, request: Request, records: li
             return new_member(group, member_id, records)
         return MemberChange(group, member_id, member, member.current, records)  # a dynamic member becomes static
     old = group.members[current_id]
-    if old.current.member_epoch != LEFT_FOR_A_WHILE and not old.is_classic:
+    if old.current.member_epoch != STATIC_LEAVE_EPOCH and not old.is_classic:
         raise KafkaError(ErrorCode.UNRELEASED_INSTANCE_ID, f"the instance id {instance_id} belongs to an active member")
     return replacement(group, member_id, old, records)
 

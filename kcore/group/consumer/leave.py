@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kcore.errors import KafkaError
 from kcore.group.consumer import records as group_records
 from kcore.group.consumer.assignment import CurrentAssignment, with_epoch
-from kcore.group.consumer.member import LEFT_FOR_A_WHILE
+from kcore.group.consumer.member import STATIC_LEAVE_EPOCH
 from kcore.group.migration.downgrade import downgrade_after
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -29,7 +29,7 @@ def leave(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Outco
     """
     member = member_of(group, request.member_id, request.instance_id)
     epoch = request.member_epoch
-    records = leave_for_a_while(member) if epoch == LEFT_FOR_A_WHILE else fence(group, [member])
+    records = static_leave_records(member) if epoch == STATIC_LEAVE_EPOCH else fence(group, [member])
     return Outcome(records, ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=epoch))
 
 
@@ -54,7 +54,7 @@ def member_of(group: ConsumerGroup, member_id: str, instance_id: str | None) -> 
     return group.members[current_id]
 
 
-def leave_for_a_while(member: ConsumerMember) -> list[Record]:
+def static_leave_records(member: ConsumerMember) -> list[Record]:
     """Returns the record for a static member that leaves temporarily.
 
     It keeps its partitions until it returns or its session ends; the other members see no change. Partitions it was
@@ -62,7 +62,7 @@ def leave_for_a_while(member: ConsumerMember) -> list[Record]:
     """
     current = member.current
     away = CurrentAssignment(
-        LEFT_FOR_A_WHILE, current.previous_epoch, current.state, with_epoch(current.assigned, 0), {}
+        STATIC_LEAVE_EPOCH, current.previous_epoch, current.state, with_epoch(current.assigned, 0), {}
     )
     return [group_records.current_assignment(member.group.group_id, member.member_id, away)]
 

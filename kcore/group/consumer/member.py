@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Outcome
     from kcore_ext.runtime.timer_wheel import Timer
 
-LEFT_FOR_A_WHILE: Final = -2
+STATIC_LEAVE_EPOCH: Final = -2
 """The member epoch of a static member that left temporarily (KIP-345, KIP-848)."""
 
 NEVER: Final = -1_000

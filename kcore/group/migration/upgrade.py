@@ -73,7 +73,7 @@ def dismiss_waiting(group: ClassicGroup) -> None:
         if member.awaiting_join is not None:
             group.refuse_join(member, member.member_id, ErrorCode.REBALANCE_IN_PROGRESS)
         if member.awaiting_sync is not None:
-            group.answer_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+            group.respond_sync(member, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def _refused(group: ClassicGroup, reason: str) -> KafkaError:

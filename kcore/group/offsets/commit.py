@@ -64,7 +64,7 @@ def plan_commit(
     return plan_topics(request, find, by_id, refusal, unknown, UNKNOWN_TOPIC_OR_PARTITION, NO_TOPIC)
 
 
-class Answers(NamedTuple):
+class ResponseTypes(NamedTuple):
     """The response classes of a commit API.
 
     Attributes:
@@ -81,7 +81,7 @@ class Answers(NamedTuple):
     response: type[Any]
     accepted: dict[int, Any]
 
-    def answer_topic(self, requested_topic: Any, codes: list[int]) -> Any:
+    def topic_response(self, requested_topic: Any, codes: list[int]) -> Any:
         """Returns a topic of the response with the code of each requested partition."""
         partitions = [
             self.partition(partition_index=p.partition_index, error_code=code)
@@ -92,31 +92,36 @@ class Answers(NamedTuple):
         return self.topic(name=requested_topic.name, partitions=partitions)
 
 
-def refuse(answers: Answers, commit: Any, code: int) -> Any:
+def refuse(types: ResponseTypes, commit: Any, code: int) -> Any:
     """Returns a response that refuses a commit with `code`.
 
     Args:
-        answers: the API's classes.
+        types: the API's classes.
         commit: the plan, whose own refusals keep their codes, or the request if there is no plan yet.
         code: the code of all other partitions.
     """
     if not isinstance(commit, CommitPlan):
         topics = [
-            answers.answer_topic(requested_topic, [code] * len(requested_topic.partitions))
+            types.topic_response(requested_topic, [code] * len(requested_topic.partitions))
             for requested_topic in commit.topics
         ]
-        return answers.response(topics=topics)
+        return types.response(topics=topics)
     topics = []
     for requested_topic, _, codes in commit.topics:
         all_codes = (
             [code] * len(requested_topic.partitions) if codes is None else [refused or code for refused in codes]
         )
-        topics.append(answers.answer_topic(requested_topic, all_codes))
-    return answers.response(topics=topics)
+        topics.append(types.topic_response(requested_topic, all_codes))
+    return types.response(topics=topics)
 
 
 def accept(
-    answers: Answers, machine: GroupShard, plan: CommitPlan, *, with_topic_ids: bool, retention_time_ms: int = NO_EXPIRY
+    types: ResponseTypes,
+    machine: GroupShard,
+    plan: CommitPlan,
+    *,
+    with_topic_ids: bool,
+    retention_time_ms: int = NO_EXPIRY,
 ) -> tuple[OffsetBlock[Record], Any]:
     """Returns the records and the response of a commit that its group accepts.
 
@@ -124,7 +129,7 @@ def accept(
     long refuses only its own partition.
 
     Args:
-        answers: the API's classes.
+        types: the API's classes.
         machine: the shard's state, for the time and the settings.
         plan: the commit.
         with_topic_ids: whether the topics' ids are stored with the offsets.
@@ -139,8 +144,8 @@ def accept(
         machine.config.offset_metadata_max_bytes,
         Record,
     )
-    kind, by_id, partition, response, accepted = answers
-    topics = block.answer(plan.topics, with_topic_ids, kind, by_id, partition, accepted)
+    kind, by_id, partition, response, accepted = types
+    topics = block.topic_responses(plan.topics, with_topic_ids, kind, by_id, partition, accepted)
     count = len(block)
     machine.offsets.commits += count
     if not count and group_id not in machine.groups:

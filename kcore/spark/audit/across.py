@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Final
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS
-from kcore.spark.audit.finding import Fact, Finding, finding
+from kcore.spark.audit.finding import Finding, Observation, finding
 from kcore.spark.audit.logs import Logs, Place
 from kcore.transaction.states import COMPLETION, NAMES, ONGOING
 
@@ -26,10 +26,10 @@ MAX_TIMEOUT_MS: Final = 900_000
 
 SORTED: Final = (
     "producer_id",
-    "place_topic",
-    "place_partition",
+    "target_topic",
+    "target_partition",
     "timestamp_ms",
-    "fact",
+    "kind",
     "topic",
     "partition",
     "offset",
@@ -40,22 +40,22 @@ Outcome = tuple[int, bool]
 """Producer epoch, and True for commit: the properties that a decision shares with its marker."""
 
 
-def sort_key(fact: Fact) -> tuple[object, ...]:
+def sort_key(seen: Observation) -> tuple[object, ...]:
     """Returns the sort key of `SORTED`, for sorting without Spark."""
     return (
-        fact.producer_id, fact.place_topic or "", fact.place_partition, fact.timestamp_ms, fact.fact, fact.topic,
-        fact.partition, fact.offset,
+        seen.producer_id, seen.target_topic or "", seen.target_partition, seen.timestamp_ms, seen.kind, seen.topic,
+        seen.partition, seen.offset,
     )  # fmt: skip
 
 
-def compare(facts: Iterable[Fact], logs: Logs) -> Iterator[Finding]:
+def compare(observations: Iterable[Observation], logs: Logs) -> Iterator[Finding]:
     """Yields the findings across partitions.
 
     Args:
-        facts: the observations in the order of `SORTED`.
+        observations: the observations in the order of `SORTED`.
         logs: the available logs.
     """
-    for producer_id, of_producer in groupby(facts, key=lambda fact: fact.producer_id):
+    for producer_id, of_producer in groupby(observations, key=lambda observation: observation.producer_id):
         if producer_id >= 0:
             yield from _Producer(producer_id, logs).findings(of_producer)
 
@@ -66,30 +66,32 @@ class _Producer:
     def __init__(self, producer_id: int, logs: Logs) -> None:
         self._producer_id = producer_id
         self._logs = logs
-        self._ids: list[Fact] = []
+        self._ids: list[Observation] = []
         self._unplaced: set[Outcome] = set()  # decisions known only by their completion
         self._unmarked: set[tuple[str | None, int]] = set()  # decisions in progress without a marker: (id, offset)
 
-    def findings(self, facts: Iterable[Fact]) -> Iterator[Finding]:
+    def findings(self, observations: Iterable[Observation]) -> Iterator[Finding]:
         """Yields the findings of this producer from its sorted observations."""
-        for place, of_place in groupby(facts, key=lambda fact: (fact.place_topic, fact.place_partition)):
+        for place, of_place in groupby(
+            observations, key=lambda observation: (observation.target_topic, observation.target_partition)
+        ):
             topic, partition = place
             if topic is not None:
                 yield from self._place((topic, partition), of_place)
                 continue
-            for fact in of_place:
-                if fact.fact == "id":
-                    self._ids.append(fact)
+            for observation in of_place:
+                if observation.kind == "id":
+                    self._ids.append(observation)
                 else:
-                    self._unplaced.add((fact.producer_epoch, fact.commit))
+                    self._unplaced.add((observation.producer_epoch, observation.commit))
             yield from self._shared()
-        for fact in self._ids:
-            yield from self._unfinished(fact)
+        for observation in self._ids:
+            yield from self._unfinished(observation)
 
     # ---- ids
 
     def _shared(self) -> Iterator[Finding]:
-        current = [fact for fact in self._ids if fact.state != "Replaced"]
+        current = [observation for observation in self._ids if observation.state != "Replaced"]
         for other in current[1:]:
             yield finding(
                 "producer-id-shared",
@@ -99,79 +101,81 @@ class _Producer:
                 producer_id=self._producer_id,
             )
 
-    def _unfinished(self, fact: Fact) -> Iterator[Finding]:
+    def _unfinished(self, observation: Observation) -> Iterator[Finding]:
         """Yields findings on a transaction that is open, or decided but not complete, at the end of the log."""
         logs = self._logs
-        if fact.state == NAMES[ONGOING]:
-            age_ms = logs.now_ms - (fact.end_ms if fact.end_ms >= 0 else fact.timestamp_ms)
-            if age_ms > fact.timeout_ms + logs.grace_ms:
-                sentence = f"The transaction of {fact.transactional_id} is open for {age_ms} ms, and may take " \
-                    f"{fact.timeout_ms} ms."  # fmt: skip
-                yield self._of_id("transaction-hangs", fact, sentence)
-        elif fact.state in PREPARED:
-            age_ms = logs.now_ms - fact.timestamp_ms
+        if observation.state == NAMES[ONGOING]:
+            age_ms = logs.now_ms - (observation.end_ms if observation.end_ms >= 0 else observation.timestamp_ms)
+            if age_ms > observation.timeout_ms + logs.grace_ms:
+                sentence = f"The transaction of {observation.transactional_id} is open for {age_ms} ms, and may take " \
+                    f"{observation.timeout_ms} ms."  # fmt: skip
+                yield self._of_id("transaction-hangs", observation, sentence)
+        elif observation.state in PREPARED:
+            age_ms = logs.now_ms - observation.timestamp_ms
             if age_ms <= logs.grace_ms:
                 return
-            waits = (fact.transactional_id, fact.offset) in self._unmarked
-            sentence = f"{fact.transactional_id} is in {fact.state} for {age_ms} ms"
-            if waits and age_ms <= fact.timeout_ms:
-                yield self._of_id("transaction-waits", fact, f"{sentence}, and waits for markers.")
+            waits = (observation.transactional_id, observation.offset) in self._unmarked
+            sentence = f"{observation.transactional_id} is in {observation.state} for {age_ms} ms"
+            if waits and age_ms <= observation.timeout_ms:
+                yield self._of_id("transaction-waits", observation, f"{sentence}, and waits for markers.")
             elif waits:
-                yield self._of_id("transaction-not-completed", fact, f"{sentence}, and may take {fact.timeout_ms} ms.")
+                yield self._of_id(
+                    "transaction-not-completed", observation, f"{sentence}, and may take {observation.timeout_ms} ms."
+                )
             else:
-                yield self._of_id("transaction-not-completed", fact, f"{sentence}, and all markers are written.")
+                yield self._of_id("transaction-not-completed", observation, f"{sentence}, and all markers are written.")
 
-    def _of_id(self, kind: str, fact: Fact, sentence: str) -> Finding:
+    def _of_id(self, kind: str, observation: Observation, sentence: str) -> Finding:
         return finding(
             kind,
-            [fact.evidence],
+            [observation.evidence],
             sentence,
-            transactional_id=fact.transactional_id,
+            transactional_id=observation.transactional_id,
             producer_id=self._producer_id,
         )
 
     # ---- one partition
 
-    def _place(self, place: Place, facts: Iterable[Fact]) -> Iterator[Finding]:
-        missing: list[Fact] = []  # decisions without a following marker
-        extra: list[Fact] = []  # markers without a preceding decision
+    def _place(self, place: Place, observations: Iterable[Observation]) -> Iterator[Finding]:
+        missing: list[Observation] = []  # decisions without a following marker
+        extra: list[Observation] = []  # markers without a preceding decision
         balance: dict[Outcome, int] = {}  # markers minus decisions
-        still_open: list[Fact] = []
-        decision: Fact | None = None
+        still_open: list[Observation] = []
+        decision: Observation | None = None
         matched = False
-        for fact in facts:
-            outcome = (fact.producer_epoch, fact.commit)
-            if fact.fact == "decision":
+        for observation in observations:
+            outcome = (observation.producer_epoch, observation.commit)
+            if observation.kind == "decision":
                 if decision is not None and not matched:
                     missing.append(decision)
-                decision, matched = fact, False
+                decision, matched = observation, False
                 _count(balance, outcome, -1)
-            elif fact.fact == "marker":
+            elif observation.kind == "marker":
                 _count(balance, outcome, 1)
                 if decision is not None and (decision.producer_epoch, decision.commit) == outcome:
                     matched = True  # may also be a repetition after a failover
                 else:
-                    extra.append(fact)
+                    extra.append(observation)
             else:
-                still_open.append(fact)
+                still_open.append(observation)
         if decision is not None and not matched:
             missing.append(decision)
         missing = [one for one in missing if self._really(balance, one, -1)]
         extra = [one for one in extra if self._really(balance, one, 1)]
         yield from self._unlike(place, missing, extra)
-        for fact in still_open:
-            yield from self._open(place, fact, missing)
+        for observation in still_open:
+            yield from self._open(place, observation, missing)
 
     @staticmethod
-    def _really(balance: dict[Outcome, int], fact: Fact, sign: int) -> bool:
+    def _really(balance: dict[Outcome, int], observation: Observation, sign: int) -> bool:
         """True if the balance has a surplus of this outcome; removes it from the balance."""
-        outcome = (fact.producer_epoch, fact.commit)
+        outcome = (observation.producer_epoch, observation.commit)
         if balance.get(outcome, 0) * sign <= 0:
             return False
         _count(balance, outcome, -sign)
         return True
 
-    def _unlike(self, place: Place, missing: list[Fact], extra: list[Fact]) -> Iterator[Finding]:
+    def _unlike(self, place: Place, missing: list[Observation], extra: list[Observation]) -> Iterator[Finding]:
         """Yields findings on unmatched decisions and markers."""
         where = f"{place[0]}-{place[1]}"
         left = []
@@ -214,20 +218,20 @@ class _Producer:
                 about=place,
             )
 
-    def _should_have_marker(self, place: Place, decision: Fact) -> bool:
+    def _should_have_marker(self, place: Place, decision: Observation) -> bool:
         span = self._logs.spans.get(place)
         if span is None or decision.timestamp_ms < span.since_ms:
             return False
         return self._is_behind(place, decision.end_ms)
 
-    def _should_have_decision(self, place: Place, marker: Fact) -> bool:
+    def _should_have_decision(self, place: Place, marker: Observation) -> bool:
         logs = self._logs
         if logs.decisions_since_ms is None or (marker.producer_epoch, marker.commit) in self._unplaced:
             return False
         # Logs may have been copied one after the other, and go on where the transactions' log ends.
         until_ms = logs.now_ms if place[0] == CONSUMER_OFFSETS else logs.decisions_until_ms
-        for fact in self._ids:
-            span = logs.spans.get((fact.topic, fact.partition))
+        for observation in self._ids:
+            span = logs.spans.get((observation.topic, observation.partition))
             until_ms = until_ms if span is None else min(until_ms, span.newest_ms)
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
@@ -239,53 +243,55 @@ class _Producer:
 
     # ---- data that is open at the end
 
-    def _open(self, place: Place, fact: Fact, missing: list[Fact]) -> Iterator[Finding]:
+    def _open(self, place: Place, observation: Observation, missing: list[Observation]) -> Iterator[Finding]:
         logs = self._logs
-        if any(one.producer_epoch >= fact.producer_epoch for one in missing):
+        if any(one.producer_epoch >= observation.producer_epoch for one in missing):
             return  # reported already
         owners = [one for one in self._ids if one.state != "Replaced"]
         owner = owners[0] if owners else next(iter(self._ids), None)
         if owner is None:
-            yield from self._orphan(place, fact)
+            yield from self._orphan(place, observation)
             return
         name = f"{place[0]}-{place[1]}"
         owner_id, since = owner.transactional_id, f"the transaction of producer {self._producer_id} in {name}"
         under_way = owner.state in PREPARED or (
-            owner.state == NAMES[ONGOING] and owner.producer_epoch <= fact.producer_epoch
+            owner.state == NAMES[ONGOING] and owner.producer_epoch <= observation.producer_epoch
         )
-        if under_way and name in owner.places:
+        if under_way and name in owner.partitions:
             return
         if under_way:
             txn_log = logs.spans.get((owner.topic, owner.partition))
-            if txn_log is not None and fact.timestamp_ms < txn_log.newest_ms:
+            if txn_log is not None and observation.timestamp_ms < txn_log.newest_ms:
                 sentence = f"{since} is open, and {name} is not part of the transaction of {owner_id}."
-                yield self._of_open("data-outside-transaction", place, fact, owner, sentence)
+                yield self._of_open("data-outside-transaction", place, observation, owner, sentence)
         elif self._is_behind(place, owner.timestamp_ms):
             sentence = f"{since} is open, and {owner_id} is in {owner.state}: it is over."
-            yield self._of_open("data-without-marker", place, fact, owner, sentence)
+            yield self._of_open("data-without-marker", place, observation, owner, sentence)
 
-    def _orphan(self, place: Place, fact: Fact) -> Iterator[Finding]:
+    def _orphan(self, place: Place, observation: Observation) -> Iterator[Finding]:
         """Yields findings on open data of a producer that no transactional id has."""
         logs = self._logs
         since = f"the transaction of producer {self._producer_id} in {place[0]}-{place[1]}"
         if logs.decisions_since_ms is None:
-            age_ms = logs.now_ms - fact.timestamp_ms
+            age_ms = logs.now_ms - observation.timestamp_ms
             if age_ms > MAX_TIMEOUT_MS + logs.grace_ms:
                 sentence = f"{since} is open for {age_ms} ms."
-                yield self._of_open("transaction-open-long", place, fact, None, sentence)
-        elif not logs.knows_ids or logs.now_ms - fact.timestamp_ms <= logs.grace_ms:
+                yield self._of_open("transaction-open-long", place, observation, None, sentence)
+        elif not logs.knows_ids or logs.now_ms - observation.timestamp_ms <= logs.grace_ms:
             return
-        elif fact.timestamp_ms - logs.grace_ms >= logs.decisions_since_ms:  # its start would be in the log
+        elif observation.timestamp_ms - logs.grace_ms >= logs.decisions_since_ms:  # its start would be in the log
             sentence = f"{since} is open, and no transactional id has that producer."
-            yield self._of_open("data-without-transaction", place, fact, None, sentence)
+            yield self._of_open("data-without-transaction", place, observation, None, sentence)
 
-    def _of_open(self, kind: str, place: Place, fact: Fact, owner: Fact | None, sentence: str) -> Finding:
-        evidence = [fact.evidence] if owner is None else [owner.evidence, fact.evidence]
+    def _of_open(
+        self, kind: str, place: Place, observation: Observation, owner: Observation | None, sentence: str
+    ) -> Finding:
+        evidence = [observation.evidence] if owner is None else [owner.evidence, observation.evidence]
         return finding(
             kind,
             evidence,
             sentence[0].upper() + sentence[1:],
-            group_id=fact.group_id,
+            group_id=observation.group_id,
             transactional_id=None if owner is None else owner.transactional_id,
             producer_id=self._producer_id,
             about=place,
@@ -301,5 +307,5 @@ def _count(balance: dict[Outcome, int], outcome: Outcome, step: int) -> None:
         del balance[outcome]
 
 
-def _done(fact: Fact) -> str:
-    return "committed" if fact.commit else "aborted"
+def _done(observation: Observation) -> str:
+    return "committed" if observation.commit else "aborted"

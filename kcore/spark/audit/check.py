@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from kcore.spark.audit.finding import Evidence, Fact, Finding, finding
+from kcore.spark.audit.finding import Evidence, Finding, Observation, finding
 from kcore.spark.audit.history import History
 from kcore.spark.events.event import EventRow
 
@@ -20,14 +20,16 @@ class Log:
         say: receives findings and observations.
     """
 
-    __slots__ = ("history", "partition", "said", "say", "topic")
+    __slots__ = ("count", "history", "partition", "say", "topic")
 
-    def __init__(self, topic: str, partition: int, history: History, say: Callable[[Finding | Fact], None]) -> None:
+    def __init__(
+        self, topic: str, partition: int, history: History, say: Callable[[Finding | Observation], None]
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.history = history
         self.say = say
-        self.said = 0
+        self.count = 0
 
     def at(self, offset: int, timestamp_ms: int = -1) -> Evidence:
         """Returns a position in this log as evidence."""
@@ -39,7 +41,7 @@ class Log:
 
     def found(self, kind: str, evidence: list[Evidence], sentence: str, **about: Any) -> None:
         """Reports a finding. The arguments are those of `finding.finding`."""
-        self.said += 1
+        self.count += 1
         self.say(finding(kind, evidence, sentence, **about))
 
 

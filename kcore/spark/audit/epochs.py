@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kcore.group.consumer.member import LEFT_FOR_A_WHILE
+from kcore.group.consumer.member import STATIC_LEAVE_EPOCH
 from kcore.spark.audit.check import Check, Handler, Last, Log
 from kcore.spark.events.event import EventRow
 from kcore.spark.state.group_records import parts_of
@@ -65,7 +65,7 @@ class GroupEpochs(Check):
         here = self.log.here(row)
         before = self._last.get(place)
         of = f"group {group_id}" if member_id is None else f"member {member_id} of group {group_id}"
-        if before is not None and epoch < before.value and epoch != LEFT_FOR_A_WHILE:
+        if before is not None and epoch < before.value and epoch != STATIC_LEAVE_EPOCH:
             sentence = f"The {what} of {of} was {before.value}, and then {epoch}."
             self.log.found(went_back, [before.evidence, here], sentence, group_id=group_id, member_id=member_id)
         self._last[place] = Last(epoch, here)

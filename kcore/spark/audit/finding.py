@@ -1,4 +1,4 @@
-"""Results of an audit: findings, and observations (`Fact`) that are compared across partitions."""
+"""Results of an audit: findings, and observations (`Observation`) that are compared across partitions."""
 
 from __future__ import annotations
 
@@ -90,16 +90,16 @@ def finding(
     )
 
 
-class Fact(NamedTuple):
+class Observation(NamedTuple):
     """An observation that is valid in its own log and must agree with the logs of other partitions.
 
     Attributes:
-        fact: `id` (the final state of a transactional id), `decision` (the decision of a transaction for one of its
+        kind: `id` (the final state of a transactional id), `decision` (the decision of a transaction for one of its
             partitions), `marker`, `open` (a transaction without an end in its partition) or `log` (the completeness of
             a partition's log).
         producer_id: the producer; -1 for `log`.
-        place_topic: the topic that a decision, a marker or an open transaction is for; None if unknown.
-        place_partition: its partition.
+        target_topic: the topic that a decision, a marker or an open transaction is for; None if unknown.
+        target_partition: its partition.
         timestamp_ms: the timestamp of the record; for `log`: the time from which the log is complete.
         producer_epoch: the producer's epoch.
         topic: the topic of the log that was observed.
@@ -114,13 +114,13 @@ class Fact(NamedTuple):
             without its front) or `damaged`.
         commit: `decision`, `marker`: True for commit, False for abort.
         timeout_ms: `id`: the transaction timeout.
-        places: `id`: the partitions of its transaction, as `TOPIC-PARTITION`. `log`: some of its transactional ids.
+        partitions: `id`: the partitions of its transaction, as `TOPIC-PARTITION`. `log`: some of its transactional ids.
     """
 
-    fact: str
+    kind: str
     producer_id: int
-    place_topic: str | None
-    place_partition: int
+    target_topic: str | None
+    target_partition: int
     timestamp_ms: int
     producer_epoch: int
     topic: str
@@ -133,7 +133,7 @@ class Fact(NamedTuple):
     state: str | None = None
     commit: bool = False
     timeout_ms: int = -1
-    places: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
 
     @property
     def evidence(self) -> Evidence:
@@ -141,12 +141,12 @@ class Fact(NamedTuple):
         return Evidence(self.topic, self.partition, self.offset, self.timestamp_ms)
 
 
-FACT_DDL: Final = (
-    "fact string, producer_id bigint, place_topic string, place_partition int, timestamp_ms bigint, "
+OBSERVATION_DDL: Final = (
+    "kind string, producer_id bigint, target_topic string, target_partition int, timestamp_ms bigint, "
     "producer_epoch int, topic string, partition int, offset bigint, end_offset bigint, end_ms bigint, "
-    "transactional_id string, group_id string, state string, commit boolean, timeout_ms int, places array<string>"
+    "transactional_id string, group_id string, state string, commit boolean, timeout_ms int, partitions array<string>"
 )
-"""The columns of `Fact` in Spark's DDL."""
+"""The columns of `Observation` in Spark's DDL."""
 
 
 def findings_ddl() -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from kcore.spark.audit.finding import FACT_DDL, Evidence, Fact, Finding, findings_ddl
+from kcore.spark.audit.finding import OBSERVATION_DDL, Evidence, Finding, Observation, findings_ddl
 from kcore.spark.audit.logs import GRACE_MS, Logs
 from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.event import EventRow, LogFault
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from kcore.spark.events.sources import Part, Source
 
-SAID_DDL = f"finding struct<{findings_ddl()}>, fact struct<{FACT_DDL}>"
+RESULTS_DDL = f"finding struct<{findings_ddl()}>, observation struct<{OBSERVATION_DDL}>"
 """The schema of a partition audit's rows: each is a finding or an observation."""
 
 ROWS_PER_BATCH = 5_000
 
 
-def said_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part]) -> DataFrame:
-    """Returns the findings within each partition of a folder, and observations to compare across them (`SAID_DDL`).
+def results_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part]) -> DataFrame:
+    """Returns the findings within each partition of a folder, and observations to compare across them (`RESULTS_DDL`).
 
     Args:
         spark: a session.
@@ -47,16 +47,16 @@ def said_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part])
         with open_source(folder) as source:
             for batch in batches:
                 for task in batch.column("id").to_pylist():
-                    said = (said_of_part(source, part) for part in tasks[task])
-                    yield from _in_batches(chain.from_iterable(said), _said_batch)
+                    results = (results_of_part(source, part) for part in tasks[task])
+                    yield from _in_batches(chain.from_iterable(results), _result_batch)
 
-    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(look, SAID_DDL)
+    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(look, RESULTS_DDL)
 
 
-def said_of_partitions(
+def results_of_partitions(
     events: DataFrame, cleaned_to: Mapping[tuple[str, int], int] | None = None, tasks: int | None = None
 ) -> DataFrame:
-    """Returns the same as `said_of_folder` for a frame of events.
+    """Returns the same as `results_of_folder` for a frame of events.
 
     One task reads each partition in offset order. It holds the live state, not the log.
 
@@ -67,10 +67,10 @@ def said_of_partitions(
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    from kcore.spark.frames.transforms import EVENT_COLUMNS, FACT_COLUMNS  # noqa: PLC0415
+    from kcore.spark.frames.transforms import DETAIL_COLUMNS, EVENT_COLUMNS  # noqa: PLC0415
 
     known = dict(cleaned_to or {})
-    columns = [*EVENT_COLUMNS, *(name for name in FACT_COLUMNS if name in events.columns)]
+    columns = [*EVENT_COLUMNS, *(name for name in DETAIL_COLUMNS if name in events.columns)]
     values = f.col("topic").isin(*TOPICS)
     if "control" in columns:
         values |= f.col("control")
@@ -78,45 +78,47 @@ def said_of_partitions(
     frame = events.withColumn("value", f.when(values, f.col("value")))
     if "fault" not in frame.columns:
         frame = frame.withColumn("fault", f.lit(None).cast("string")).withColumn("fault_detail", f.col("fault"))
-    places = ("topic", "partition")
+    partitions = ("topic", "partition")
     frame = frame.select(*columns, "fault", "fault_detail")
-    frame = frame.repartition(*places) if tasks is None else frame.repartition(tasks, *places)
-    order = (*places, "offset", f.col("fault").desc_nulls_last())
+    frame = frame.repartition(*partitions) if tasks is None else frame.repartition(tasks, *partitions)
+    order = (*partitions, "offset", f.col("fault").desc_nulls_last())
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return look_at(batches, known)
 
-    return frame.sortWithinPartitions(*order).mapInArrow(look, SAID_DDL)
+    return frame.sortWithinPartitions(*order).mapInArrow(look, RESULTS_DDL)
 
 
 def logs_of(
-    said: DataFrame, parts: Sequence[Part] = (), *, now_ms: int | None = None, grace_ms: int = GRACE_MS
+    results: DataFrame, parts: Sequence[Part] = (), *, now_ms: int | None = None, grace_ms: int = GRACE_MS
 ) -> Logs:
-    """Returns the available logs (`Logs.of`) from the rows of `said_of_partitions`.
+    """Returns the available logs (`Logs.of`) from the rows of `results_of_partitions`.
 
     Collects one row per partition to the driver.
     """
-    rows = said.where("fact.fact = 'log'").select("fact.*").collect()
-    return Logs.of((_fact(row.asDict()) for row in rows), parts, now_ms=now_ms, grace_ms=grace_ms)
+    rows = results.where("observation.kind = 'log'").select("observation.*").collect()
+    return Logs.of((_observation(row.asDict()) for row in rows), parts, now_ms=now_ms, grace_ms=grace_ms)
 
 
-def findings_across(said: DataFrame, logs: Logs, tasks: int | None = None) -> DataFrame:
+def findings_across(results: DataFrame, logs: Logs, tasks: int | None = None) -> DataFrame:
     """Returns the findings across partitions. Each task holds one producer in memory at a time."""
     from kcore.spark.audit.across import SORTED  # noqa: PLC0415
 
-    facts = said.where("fact is not null and fact.fact != 'log'").select("fact.*")
+    observations = results.where("observation is not null and observation.kind != 'log'").select("observation.*")
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return compare_all(batches, logs)
 
-    facts = facts.repartition("producer_id") if tasks is None else facts.repartition(tasks, "producer_id")
-    return facts.sortWithinPartitions(*SORTED).mapInArrow(run, findings_ddl())
+    observations = (
+        observations.repartition("producer_id") if tasks is None else observations.repartition(tasks, "producer_id")
+    )
+    return observations.sortWithinPartitions(*SORTED).mapInArrow(run, findings_ddl())
 
 
-def audit_logs(said: DataFrame, logs: Logs, tasks: int | None = None) -> DataFrame:
-    """Returns all findings, within and across partitions. Reads `said` twice: persist it first."""
-    own = said.where("finding is not null").select("finding.*")
-    return own.unionByName(findings_across(said, logs, tasks))
+def audit_logs(results: DataFrame, logs: Logs, tasks: int | None = None) -> DataFrame:
+    """Returns all findings, within and across partitions. Reads `results` twice: persist it first."""
+    own = results.where("finding is not null").select("finding.*")
+    return own.unionByName(findings_across(results, logs, tasks))
 
 
 def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
@@ -128,7 +130,7 @@ def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
 # ---- what runs on executors
 
 
-def said_of_part(source: Source, part: Part) -> Iterator[Finding | Fact]:
+def results_of_part(source: Source, part: Part) -> Iterator[Finding | Observation]:
     """Audits one partition in the process that reads it; yields findings and observations."""
     from kcore.spark.audit.log_order import of_part  # noqa: PLC0415
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
@@ -149,20 +151,20 @@ def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, in
     """Audits sorted rows, one partition after another."""
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
 
-    def said() -> Iterator[Finding | Fact]:
+    def results() -> Iterator[Finding | Observation]:
         rows = chain.from_iterable(map(rows_of, batches))
         for (topic, partition), own in groupby(rows, key=lambda row: (row.topic, row.partition)):
             yield from examine(topic, partition, own, cleaned_to=cleaned_to.get((topic, partition)))
 
-    return _in_batches(said(), _said_batch)
+    return _in_batches(results(), _result_batch)
 
 
 def compare_all(batches: Iterable[pa.RecordBatch], logs: Logs) -> Iterator[pa.RecordBatch]:
     """Compares sorted observations, one producer after another."""
     from kcore.spark.audit.across import compare  # noqa: PLC0415
 
-    facts = (_fact(row) for batch in batches for row in batch.to_pylist())
-    return _in_batches(compare(facts, logs), _finding_batch)
+    observations = (_observation(row) for batch in batches for row in batch.to_pylist())
+    return _in_batches(compare(observations, logs), _finding_batch)
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[EventRow | LogFault]:
@@ -185,15 +187,15 @@ def _in_batches(rows: Iterable[Any], make: Callable[[list[Any]], pa.RecordBatch]
         yield make(waiting)
 
 
-def _said_batch(rows: list[Finding | Fact]) -> pa.RecordBatch:
+def _result_batch(rows: list[Finding | Observation]) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415
 
     from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
 
-    said = arrow_struct(SAID_DDL)
-    columns = [[_as_dict(row) if isinstance(row, kind) else None for row in rows] for kind in (Finding, Fact)]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, said, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in said])
+    results = arrow_struct(RESULTS_DDL)
+    columns = [[_as_dict(row) if isinstance(row, kind) else None for row in rows] for kind in (Finding, Observation)]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, results, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=[field.name for field in results])
 
 
 def _finding_batch(rows: list[Finding]) -> pa.RecordBatch:
@@ -204,15 +206,15 @@ def _finding_batch(rows: list[Finding]) -> pa.RecordBatch:
     return pa.RecordBatch.from_struct_array(pa.array(list(map(_as_dict, rows)), arrow_struct(findings_ddl())))
 
 
-def _as_dict(row: Finding | Fact) -> dict[str, Any]:
+def _as_dict(row: Finding | Observation) -> dict[str, Any]:
     fields = row._asdict()
     if isinstance(row, Finding):
         fields["evidence"] = [one._asdict() for one in row.evidence]
     return fields
 
 
-def _fact(fields: Mapping[str, Any]) -> Fact:
-    return Fact(**{**fields, "places": tuple(fields["places"])})
+def _observation(fields: Mapping[str, Any]) -> Observation:
+    return Observation(**{**fields, "partitions": tuple(fields["partitions"])})
 
 
 def finding_of(fields: Mapping[str, Any]) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kcore.protocol.records.base import TRANSACTION_STATE
-from kcore.spark.audit.finding import Fact
+from kcore.spark.audit.finding import Observation
 from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.sources import Part
 from kcore_ext.util.java_hash import partition_for
@@ -54,7 +54,7 @@ class Logs(NamedTuple):
     @classmethod
     def of(
         cls,
-        facts: Iterable[Fact],
+        observations: Iterable[Observation],
         parts: Iterable[Part] = (),
         *,
         now_ms: int | None = None,
@@ -63,34 +63,38 @@ class Logs(NamedTuple):
         """Builds the description of the logs from observations of the kind `log`.
 
         Args:
-            facts: one for each partition that has rows.
+            observations: one for each partition that has rows.
             parts: all partitions, including those without rows.
             now_ms: the time; None: the timestamp of the newest record of an internal topic.
             grace_ms: the tolerance for delays.
         """
-        logs = [fact for fact in facts if fact.fact == "log"]
+        logs = [observation for observation in observations if observation.kind == "log"]
         spans = {
-            (fact.topic, fact.partition): LogSpan(fact.timestamp_ms, fact.end_ms, fact.state == "damaged")
-            for fact in logs
+            (observation.topic, observation.partition): LogSpan(
+                observation.timestamp_ms, observation.end_ms, observation.state == "damaged"
+            )
+            for observation in logs
         }
         if now_ms is None:
             internal = [span.newest_ms for (topic, _), span in spans.items() if topic in TOPICS]
             now_ms = max(internal or [span.newest_ms for span in spans.values()], default=-1)
         since_ms, knows_ids = None, False
-        own = [fact for fact in logs if fact.topic == TRANSACTION_STATE]
+        own = [observation for observation in logs if observation.topic == TRANSACTION_STATE]
         empty = {part.partition for part in parts if part.topic == TRANSACTION_STATE}
         if own and _is_whole(own, empty):
-            since_ms = max(-1 if fact.state == "whole" else fact.timestamp_ms for fact in own)
-            knows_ids = all(fact.state != "damaged" for fact in own)
-        until_ms = max((fact.end_ms for fact in own), default=-1)
+            since_ms = max(-1 if observation.state == "whole" else observation.timestamp_ms for observation in own)
+            knows_ids = all(observation.state != "damaged" for observation in own)
+        until_ms = max((observation.end_ms for observation in own), default=-1)
         return cls(spans, now_ms, grace_ms, since_ms, knows_ids, until_ms)
 
 
-def _is_whole(own: list[Fact], empty: set[int]) -> bool:
+def _is_whole(own: list[Observation], empty: set[int]) -> bool:
     """True if these are all partitions of `__transaction_state`: the hashes of the ids imply the partition count."""
-    present = empty | {fact.partition for fact in own}
+    present = empty | {observation.partition for observation in own}
     count = max(present) + 1
     if len(present) != count:
         return False
-    ids = ((fact.partition, transactional_id) for fact in own for transactional_id in fact.places)
+    ids = (
+        (observation.partition, transactional_id) for observation in own for transactional_id in observation.partitions
+    )
     return all(partition_for(transactional_id, count) == partition for partition, transactional_id in ids)

@@ -61,11 +61,11 @@ class OffsetsWentBack(Check):
 
     def marker(self, row: EventRow, commit: bool) -> None:
         """Compares the offsets of a committed transaction. Each counts from its own record, not from the marker."""
-        places = self._pending.pop(row.producer_id, None)
-        if not commit or not places:
+        partitions = self._pending.pop(row.producer_id, None)
+        if not commit or not partitions:
             return
         offsets = self._groups.offsets
-        for place, timestamp_ms in places.items():
+        for place, timestamp_ms in partitions.items():
             before, after = offsets.get(*place), offsets.pending(row.producer_id, *place)
             if before is None or after is None or after.record_offset < before.record_offset:
                 continue

@@ -19,7 +19,7 @@ from kcore.protocol.records.transaction_log import TransactionLogKey, Transactio
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.audit.classic import ClassicOwners, Generations
 from kcore.spark.audit.epochs import GroupEpochs
-from kcore.spark.audit.finding import Fact, Finding
+from kcore.spark.audit.finding import Finding, Observation
 from kcore.spark.audit.history import History
 from kcore.spark.audit.log_order import LogOrder
 from kcore.spark.audit.offsets import OffsetsWentBack
@@ -35,7 +35,7 @@ from kcore_ext.group.offsets import OffsetDecoder
 
 Row = EventRow | LogFault
 
-NOTHING: Final[list[Finding | Fact]] = []
+NOTHING: Final[list[Finding | Observation]] = []
 NEVER_MS: Final = 2**62
 """The time from which a log is complete if its end is damaged: never."""
 
@@ -61,7 +61,7 @@ class PartitionAudit:
     """
 
     def __init__(self, topic: str, partition: int, cleaned_to: int | None = None) -> None:
-        self._results: list[Finding | Fact] = []
+        self._results: list[Finding | Observation] = []
         self._history = History(topic, cleaned_to)
         self._log = Log(topic, partition, self._history, self._results.append)
         self._order = LogOrder(self._log)
@@ -81,7 +81,7 @@ class PartitionAudit:
         self._last_offset = -1
         self._newest_ms = -1
 
-    def take(self) -> list[Finding | Fact]:
+    def take(self) -> list[Finding | Observation]:
         """Returns the findings and observations since the last call."""
         if not self._results:
             return NOTHING
@@ -122,8 +122,8 @@ class PartitionAudit:
             since_ms = history.solid_ms if history.solid_from is not None else NEVER_MS
             sample = tuple(one for check in self._checks if isinstance(check, Transitions) for one in check.sample)
             log.say(
-                Fact("log", -1, log.topic, log.partition, since_ms, -1, log.topic, log.partition, self._last_offset,
-                     end_ms=self._newest_ms, state=state, places=sample)
+                Observation("log", -1, log.topic, log.partition, since_ms, -1, log.topic, log.partition,
+                            self._last_offset, end_ms=self._newest_ms, state=state, partitions=sample)
             )  # fmt: skip
 
     def _forget(self) -> None:
@@ -152,7 +152,7 @@ class PartitionAudit:
                 typed = self._decode(topic, row.key, row.value)
             except (DecodeError, ValueError) as error:
                 self._order.undecodable(row, error)
-        findings_before = self._log.said
+        findings_before = self._log.count
         if row.producer_id >= 0:
             self._producers.producer_row(row, None if typed is None else getattr(typed[0], "group", None))
         if typed is None:
@@ -181,7 +181,7 @@ class PartitionAudit:
         try:
             groups.replay(row.offset, row.producer_id if row.transactional else -1, key, value)
         except (ValueError, AssertionError) as error:
-            if self._log.said == findings_before:
+            if self._log.count == findings_before:
                 self._log.found(
                     "unreplayable-record",
                     [self._log.here(row)],
@@ -194,7 +194,7 @@ class PartitionAudit:
 
 def examine(
     topic: str, partition: int, rows: Iterable[Row], *, cleaned_to: int | None = None
-) -> Iterator[Finding | Fact]:
+) -> Iterator[Finding | Observation]:
     """Yields the findings of one partition, and the observations to compare across partitions.
 
     Args:

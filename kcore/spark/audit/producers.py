@@ -9,7 +9,7 @@ from typing import Final
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.audit.check import Check, Log
-from kcore.spark.audit.finding import Evidence, Fact
+from kcore.spark.audit.finding import Evidence, Observation
 from kcore.spark.events.event import EventRow
 from kcore.spark.state.producers import marker_of
 
@@ -81,7 +81,7 @@ class ProducerEpochs(Check):
         producer.coordinator_epoch, producer.coordinator = coordinator_epoch, here
         topic, partition = self.log.topic, self.log.partition
         self.log.say(
-            Fact("marker", row.producer_id, topic, partition, here.timestamp_ms, row.producer_epoch, *here[:3],
+            Observation("marker", row.producer_id, topic, partition, here.timestamp_ms, row.producer_epoch, *here[:3],
                  commit=commit)
         )  # fmt: skip
 
@@ -124,6 +124,6 @@ class ProducerEpochs(Check):
             first = producer.first
             if first is not None:
                 self.log.say(
-                    Fact("open", producer_id, topic, partition, first.timestamp_ms, producer.epoch, *first[:3],
+                    Observation("open", producer_id, topic, partition, first.timestamp_ms, producer.epoch, *first[:3],
                          group_id=producer.group_id)
                 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kcore.protocol.records.transaction_log import TransactionLogKey
 from kcore.spark.audit.check import Check, Handler, Log
-from kcore.spark.audit.finding import Evidence, Fact
+from kcore.spark.audit.finding import Evidence, Observation
 from kcore.spark.events.event import EventRow
 from kcore.transaction.states import COMPLETION, DEAD, EMPTY, NAMES, ONGOING, PREPARE_COMMIT, PREVIOUS
 from kcore.transaction.transaction import LAST_EPOCH, NO_PRODUCER_ID, Transaction
@@ -138,13 +138,13 @@ class Transitions(Check):
                     about=(topic, partition),
                 )
 
-    # ---- facts
+    # ---- observations
 
     def _decided(self, transactional_id: str, prepared: _Prepared, end: Evidence | None) -> None:
         transaction, evidence = prepared
         for topic, partition in sorted(transaction.topic_partitions()):
             self.log.say(
-                Fact(
+                Observation(
                     "decision",
                     transaction.producer_id,
                     topic,
@@ -164,18 +164,20 @@ class Transitions(Check):
         commit = value.state is COMPLETION[PREPARE_COMMIT]
         epoch = value.producer_epoch
         self.log.say(
-            Fact("decision", value.producer_id, None, -1, here.timestamp_ms, epoch, *here[:3],
+            Observation("decision", value.producer_id, None, -1, here.timestamp_ms, epoch, *here[:3],
                  here.offset, here.timestamp_ms, transactional_id, commit=commit)
         )  # fmt: skip
 
     def _ended(self, transactional_id: str, value: Transaction, here: Evidence) -> None:
-        places = tuple(f"{topic}-{partition}" for topic, partition in sorted(value.topic_partitions()))
-        fact = Fact("id", value.producer_id, None, -1, here.timestamp_ms, value.producer_epoch, *here[:3],
+        partitions = tuple(f"{topic}-{partition}" for topic, partition in sorted(value.topic_partitions()))
+        observation = Observation("id", value.producer_id, None, -1, here.timestamp_ms, value.producer_epoch, *here[:3],
                     end_ms=value.start_ms, transactional_id=transactional_id, state=NAMES[value.state],
-                    timeout_ms=value.timeout_ms, places=places)  # fmt: skip
-        self.log.say(fact)
+                    timeout_ms=value.timeout_ms, partitions=partitions)  # fmt: skip
+        self.log.say(observation)
         if value.previous_producer_id not in (value.producer_id, NO_PRODUCER_ID):
             # Any open transaction of the previous producer id is over.
             self.log.say(
-                fact._replace(producer_id=value.previous_producer_id, producer_epoch=-1, state="Replaced", places=())
+                observation._replace(
+                    producer_id=value.previous_producer_id, producer_epoch=-1, state="Replaced", partitions=()
+                )
             )

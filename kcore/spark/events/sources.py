@@ -178,11 +178,12 @@ class FolderSource(Source):
     def __init__(self, path: str | Path) -> None:
         try:
             from kcore.inspect.sources import topic_names  # noqa: PLC0415
-            from kcore.log import LmdbLogEngine  # noqa: PLC0415
+            from kcore.log import LmdbLogEngine, check_folder  # noqa: PLC0415
         except ImportError as error:
             raise KcoreError(
                 f"{path} is a data folder: without kcore's extension only its export can be read"
             ) from error
+        check_folder(path)
         self._engine = LmdbLogEngine(path, create=False)
         names = topic_names(self._engine)
         self._keys = {
@@ -316,7 +317,7 @@ class ServerSource(Source):
         while end is None or position < end:
             records = memoryview(self._fetch(part, position))
             before = position
-            position = yield from answer_rows(part, records, position, end, span.on_fault)
+            position = yield from response_rows(part, records, position, end, span.on_fault)
             if position == before:
                 return
 
@@ -335,7 +336,7 @@ class ServerSource(Source):
         return response.records or b""
 
 
-def answer_rows(
+def response_rows(
     part: Part, records: memoryview, first: int, end: int | None, on_fault: OnFault
 ) -> Generator[EventRow, None, int]:
     """Yields the rows of a Fetch response.

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from kcore.spark.state.rebuild import AsOf, Rebuilt
 
 EVENT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
-FACT_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
+DETAIL_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
 STATE_DDL = "`table` string, " + ", ".join(f"`{name}` struct<{table_ddl(name)}>" for name in TABLES)
 """The schema of all tables in one frame: `table` names the struct that a row has."""
 
 
-class LogFacts(NamedTuple):
+class LogProperties(NamedTuple):
     """Properties of partitions beside their rows, by (topic, partition), as in `sources.Part`."""
 
     cleaned_to: Mapping[tuple[str, int], int] = {}
@@ -31,7 +31,7 @@ def coordinator_events(events: DataFrame) -> DataFrame:
     """Returns the rows of internal topics with all columns that a rebuild needs.
 
     Args:
-        events: `EVENT_COLUMNS`, and the available columns of `FACT_COLUMNS`. Spark's own Kafka source has none of
+        events: `EVENT_COLUMNS`, and the available columns of `DETAIL_COLUMNS`. Spark's own Kafka source has none of
             these: read it with `kafka.isolation.level=read_committed`, because it never shows transaction markers.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -39,7 +39,7 @@ def coordinator_events(events: DataFrame) -> DataFrame:
     from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE  # noqa: PLC0415
 
     topics = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
-    columns = [*EVENT_COLUMNS, *(name for name in FACT_COLUMNS if name in events.columns)]
+    columns = [*EVENT_COLUMNS, *(name for name in DETAIL_COLUMNS if name in events.columns)]
     return events.where(f.col("topic").isin(*topics)).select(*columns)
 
 
@@ -48,7 +48,7 @@ def rebuild_state(
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
-    facts: LogFacts | None = None,
+    properties: LogProperties | None = None,
 ) -> DataFrame:
     """Returns the state of every coordinator partition, as rows of all tables (`STATE_DDL`).
 
@@ -58,7 +58,7 @@ def rebuild_state(
         events: as for `coordinator_events`; duplicates of an offset are skipped.
         offsets: (topic, partition) -> the offset before which to stop; other partitions are read to their ends.
         timestamp_ms: stop before the first record with a later timestamp.
-        facts: properties of the logs beside their rows.
+        properties: properties of the logs beside their rows.
     """
     from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
 
@@ -66,7 +66,7 @@ def rebuild_state(
     otherwise = AsOf(None, timestamp_ms)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return replay_batches(batches, moments, otherwise, facts or LogFacts())
+        return replay_batches(batches, moments, otherwise, properties or LogProperties())
 
     return _by_partition(events).mapInArrow(replay, STATE_DDL)
 
@@ -94,19 +94,19 @@ def replay_batches(
     batches: Iterable[pa.RecordBatch],
     moments: Mapping[tuple[str, int], AsOf],
     otherwise: AsOf,
-    facts: LogFacts,
+    properties: LogProperties,
 ) -> Iterator[pa.RecordBatch]:
     """Replays sorted rows, one partition after another; yields the tables' rows in batches."""
     from kcore.spark.state.table_batches import all_tables, in_one_frame  # noqa: PLC0415
 
-    return in_one_frame(all_tables(_rebuilt(batches, moments, otherwise, facts)))
+    return in_one_frame(all_tables(_rebuilt(batches, moments, otherwise, properties)))
 
 
 def _rebuilt(
     batches: Iterable[pa.RecordBatch],
     moments: Mapping[tuple[str, int], AsOf],
     otherwise: AsOf,
-    facts: LogFacts,
+    properties: LogProperties,
 ) -> Iterator[Rebuilt]:
     from kcore.spark.state.batch_replay import BatchReplay  # noqa: PLC0415
 
@@ -115,12 +115,12 @@ def _rebuilt(
     for found, piece in chain.from_iterable(map(_pieces, batches)):
         if found != place or replay is None:
             if replay is not None and place is not None:
-                yield replay.end(facts.active_offset.get(place))
+                yield replay.end(properties.active_offset.get(place))
             place = found
-            replay = BatchReplay(*place, moments.get(place, otherwise), facts.cleaned_to.get(place))
+            replay = BatchReplay(*place, moments.get(place, otherwise), properties.cleaned_to.get(place))
         replay.add(piece)
     if replay is not None and place is not None:
-        yield replay.end(facts.active_offset.get(place))
+        yield replay.end(properties.active_offset.get(place))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int], pa.RecordBatch]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcore.errors import KcoreError
 from kcore.printable import clean
 from kcore.spark.audit.finding import Evidence, Finding, finding
-from kcore.spark.audit.frames import audit_logs, finding_of, frame_of, logs_of, said_of_folder
+from kcore.spark.audit.frames import audit_logs, finding_of, frame_of, logs_of, results_of_folder
 from kcore.spark.audit.kinds import SEVERITIES, WARNING, rank
 from kcore.spark.audit.logs import GRACE_MS
 from kcore.spark.audit.report import lines, summary
@@ -80,17 +80,17 @@ def audit(
         parts = [part for part in source.parts() if not topics or part.topic in topics]
     if not parts:
         raise KcoreError(f"{path} holds no logs" + (f" of {', '.join(topics)}" if topics else ""))
-    said = said_of_folder(spark, path, parts).persist(StorageLevel.DISK_ONLY)
+    results = results_of_folder(spark, path, parts).persist(StorageLevel.DISK_ONLY)
     # More tasks than logs would have little to do, and each costs a round trip to a Python worker.
     tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
     try:
-        found = audit_logs(said, logs_of(said, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
+        found = audit_logs(results, logs_of(results, parts, now_ms=now_ms, grace_ms=grace_ms), tasks)
         found = found.unionByName(frame_of(spark, _absent(parts)))
         worst = f.array_position(f.array(*map(f.lit, SEVERITIES)), f.col("severity"))
         order = (worst, "kind", "topic", "partition", "offset")
         found.repartition(1).sortWithinPartitions(*order).write.mode("overwrite").parquet(str(target / TABLE))
     finally:
-        said.unpersist()
+        results.unpersist()
     table = spark.read.parquet(str(target / TABLE))
     counts = {(row[0], row[1]): int(row[2]) for row in table.groupBy("severity", "kind").count().collect()}
     first = table.orderBy(*order).limit(shown).collect()

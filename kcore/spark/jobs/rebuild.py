@@ -16,7 +16,7 @@ from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import open_source
 from kcore.spark.export.manifest import write_whole
 from kcore.spark.frames.folders import folder_living, folder_tables
-from kcore.spark.frames.transforms import LogFacts
+from kcore.spark.frames.transforms import LogProperties
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
 from kcore.spark.state.absent import absent_partitions
 from kcore.spark.state.data_folder import WrittenFolder, check_empty, write_data_folder
@@ -32,11 +32,11 @@ LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
 """The minimum partition count of an internal topic in a data folder, even if the source has no partition of it."""
 
 
-def facts_of(path: str | Path) -> LogFacts:
+def log_properties(path: str | Path) -> LogProperties:
     """Returns the properties of a folder's logs beside their rows."""
     with open_source(path) as source:
         parts = source.parts()
-    return LogFacts(
+    return LogProperties(
         {part[:2]: part.cleaned_to for part in parts if part.cleaned_to is not None},
         {part[:2]: part.active_offset for part in parts if part.active_offset is not None},
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcore.errors import KcoreError
 from kcore.spark.events.sources import open_source
 from kcore.spark.export.manifest import write_whole
-from kcore.spark.jobs.rebuild import facts_of
+from kcore.spark.jobs.rebuild import log_properties
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, session
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.timeline.frames import (
@@ -18,12 +18,12 @@ from kcore.spark.timeline.frames import (
     STORM_COUNT,
     STORM_WINDOW_MS,
     Bounds,
-    facts_of_kind,
+    events_of_kind,
     nice_width,
-    timeline_facts,
+    timeline_events,
     timeline_tables,
 )
-from kcore.spark.timeline.history import Wanted
+from kcore.spark.timeline.history import HistoryOptions
 from kcore.spark.timeline.report import render
 from kcore.spark.timeline.summary import MAX_BUCKETS, Summary, summarise
 
@@ -34,8 +34,12 @@ DONE = "timeline.json"
 REPORT = "timeline.html"
 
 
-class Asked(NamedTuple):
-    """The options of a timeline, passed to `Bounds` and `Wanted`. `window_ms` None: derived from the covered time."""
+class TimelineOptions(NamedTuple):
+    """The options of a timeline.
+
+    Attributes without a comment are those of `Bounds` and `HistoryOptions`. `window_ms` is None if the width is derived
+    from the covered time.
+    """
 
     from_ms: int | None = None
     to_ms: int | None = None
@@ -47,7 +51,7 @@ class Asked(NamedTuple):
     session_timeout_ms: int | None = None
 
 
-def timeline(spark: SparkSession, path: str | Path, out: str | Path, asked: Asked | None = None) -> Summary:
+def timeline(spark: SparkSession, path: str | Path, out: str | Path, options: TimelineOptions | None = None) -> Summary:
     """Writes the tables as Parquet, one folder per table, and `timeline.html`.
 
     A run replaces the output of an earlier one. It writes `timeline.json` last: if that file exists, the output is
@@ -57,20 +61,20 @@ def timeline(spark: SparkSession, path: str | Path, out: str | Path, asked: Aske
         spark: a session.
         path: an export, a data folder, or raw segment files.
         out: the output folder.
-        asked: the options.
+        options: the options.
 
     Returns:
         The content of the report.
     """
     from pyspark import StorageLevel  # noqa: PLC0415
 
-    asked = asked or Asked()
+    options = options or TimelineOptions()
     target = Path(out)
     (target / DONE).unlink(missing_ok=True)
     events = spark.read.format("kcore").option("includeBatches", "true").load(str(path))
-    wanted = Wanted(asked.groups, asked.session_timeout_ms)
-    facts = timeline_facts(events, wanted, facts_of(path), tasks=_coordinator_partitions(path))
-    facts = facts.persist(StorageLevel.DISK_ONLY)
+    wanted = HistoryOptions(options.groups, options.session_timeout_ms)
+    derived = timeline_events(events, wanted, log_properties(path), tasks=_coordinator_partitions(path))
+    derived = derived.persist(StorageLevel.DISK_ONLY)
 
     def stored(name: str, table: DataFrame) -> DataFrame:
         place = str(target / name)
@@ -78,13 +82,13 @@ def timeline(spark: SparkSession, path: str | Path, out: str | Path, asked: Aske
         return spark.read.schema(table.schema).parquet(place)
 
     try:
-        bounds = _bounds(asked, facts)
-        written = timeline_tables(facts, bounds, stored)
+        bounds = _bounds(options, derived)
+        written = timeline_tables(derived, bounds, stored)
     finally:
-        facts.unpersist()
+        derived.unpersist()
     summary = summarise(written, bounds)
     summary["source"] = str(path)
-    summary["groups_asked"] = sorted(asked.groups or ())
+    summary["groups_asked"] = sorted(options.groups or ())
     write_whole(target / REPORT, render(summary).encode())
     counts = {name: table.count() for name, table in written.items()}
     done = {"source": str(path), "bounds": bounds._asdict(), "groups": summary["groups_asked"], "rows": counts}
@@ -98,20 +102,24 @@ def _coordinator_partitions(path: str | Path) -> int:
         return max(1, sum(part.topic in COORDINATOR_TOPICS for part in source.parts()))
 
 
-def _bounds(asked: Asked, facts: DataFrame) -> Bounds:
-    window_ms = asked.window_ms
+def _bounds(options: TimelineOptions, derived: DataFrame) -> Bounds:
+    window_ms = options.window_ms
     if window_ms is None:
-        row = facts_of_kind(facts, "logs").selectExpr("min(if(first_ms < 0, null, first_ms))", "max(last_ms)").first()
+        row = (
+            events_of_kind(derived, "logs").selectExpr("min(if(first_ms < 0, null, first_ms))", "max(last_ms)").first()
+        )
         first_ms, last_ms = (0, 0) if row is None else (row[0] or 0, row[1] or 0)
-        begin_ms = first_ms if asked.from_ms is None else max(first_ms, asked.from_ms)
-        end_ms = last_ms if asked.to_ms is None else min(last_ms, asked.to_ms)
+        begin_ms = first_ms if options.from_ms is None else max(first_ms, options.from_ms)
+        end_ms = last_ms if options.to_ms is None else min(last_ms, options.to_ms)
         window_ms = nice_width(max(1, end_ms - begin_ms), MAX_BUCKETS)
-    return Bounds(window_ms, asked.gap_ms, asked.storm_count, asked.storm_window_ms, asked.from_ms, asked.to_ms)
+    return Bounds(
+        window_ms, options.gap_ms, options.storm_count, options.storm_window_ms, options.from_ms, options.to_ms
+    )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the job's arguments."""
-    defaults = Asked()
+    defaults = TimelineOptions()
     add_folder_argument(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="the output folder for tables and timeline.html")
     parser.add_argument("--from-ms", type=int, metavar="MS", help="skip what ended before, in ms since the epoch")
@@ -150,7 +158,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_session_arguments(parser)
 
 
-def asked_of(options: argparse.Namespace) -> Asked:
+def timeline_options(options: argparse.Namespace) -> TimelineOptions:
     """Converts the arguments to options. KcoreError for invalid values."""
     for name in ("window_ms", "gap_ms", "storm_count", "storm_window_ms", "session_timeout_ms"):
         value = getattr(options, name)
@@ -158,7 +166,7 @@ def asked_of(options: argparse.Namespace) -> Asked:
             raise KcoreError(f"--{name.replace('_', '-')} {value}: expected at least 1")
     if options.from_ms is not None and options.to_ms is not None and options.from_ms >= options.to_ms:
         raise KcoreError(f"--from-ms {options.from_ms} is not before --to-ms {options.to_ms}")
-    return Asked(
+    return TimelineOptions(
         options.from_ms,
         options.to_ms,
         options.window_ms,
@@ -172,9 +180,9 @@ def asked_of(options: argparse.Namespace) -> Asked:
 
 def run(options: argparse.Namespace) -> int:
     """Runs the job in its own session."""
-    asked = asked_of(options)
+    chosen = timeline_options(options)
     with session(options, "timeline") as spark:
-        summary = timeline(spark, options.path, options.out, asked)
+        summary = timeline(spark, options.path, options.out, chosen)
     totals = summary["totals"]
     for name in ("groups", "rebalances", "superseded", "storms", "commits", "gaps", "transactions", "aborted", "open"):
         print(f"{name:14} {totals[name]}")

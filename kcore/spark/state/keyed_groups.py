@@ -22,15 +22,15 @@ class KeyedGroup:
 
     Attributes:
         kind: `SHARE` or `STREAMS`.
-        facts: the newest values of the group itself, by part.
+        values: the newest values of the group itself, by part.
         members: the newest values of its members: part -> member id -> value, in order of arrival.
     """
 
-    __slots__ = ("facts", "kind", "members")
+    __slots__ = ("kind", "members", "values")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.facts: dict[str, Any] = {}
+        self.values: dict[str, Any] = {}
         self.members: dict[str, dict[str, Any]] = {}
 
     def of_members(self, part: str) -> dict[str, Any]:
@@ -39,12 +39,12 @@ class KeyedGroup:
 
     def epoch(self) -> int:
         """Returns the group epoch, 0 before the first."""
-        metadata = self.facts.get("Metadata")
+        metadata = self.values.get("Metadata")
         return 0 if metadata is None else int(metadata.epoch)
 
     def assignment_epoch(self) -> int:
         """Returns the epoch of the target assignment, 0 before the first."""
-        metadata = self.facts.get("TargetAssignmentMetadata")
+        metadata = self.values.get("TargetAssignmentMetadata")
         return 0 if metadata is None else int(metadata.assignment_epoch)
 
     def state_name(self) -> str:
@@ -66,7 +66,7 @@ class KeyedGroup:
     @property
     def is_nothing(self) -> bool:
         """True if all of its records were deleted."""
-        return not self.facts and not self.members
+        return not self.values and not self.members
 
 
 class KeyedGroups:
@@ -88,9 +88,9 @@ class KeyedGroups:
         member_id = getattr(key, "member_id", None)
         if member_id is None:
             if value is None:
-                group.facts.pop(part, None)
+                group.values.pop(part, None)
             else:
-                group.facts[part] = value
+                group.values[part] = value
         elif value is not None:
             group.members.setdefault(part, {})[member_id] = value
         else:

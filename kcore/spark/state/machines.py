@@ -33,7 +33,7 @@ class ReplayContext(ShardContext):
     def __init__(self) -> None:
         self.now = Now(ManualClock(wall_ms=-1))
 
-    def answer(self, pending: Any, response: Any) -> None:
+    def respond(self, pending: Any, response: Any) -> None:
         """Refuses to complete a response: a replay has no requests."""
         raise ReplayOnlyError(f"a replay has no request to answer with {response!r}")
 

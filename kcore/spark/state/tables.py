@@ -189,8 +189,8 @@ def _assignment(
 
 
 def _keyed_rows(group_id: str, group: KeyedGroup, offset_count: int) -> Iterator[TableRow]:
-    metadata = group.facts.get("Metadata")
-    target = group.facts.get("TargetAssignmentMetadata")
+    metadata = group.values.get("Metadata")
+    target = group.values.get("TargetAssignmentMetadata")
     members = group.of_members("MemberMetadata")
     row = {
         "group_id": group_id,
@@ -223,11 +223,11 @@ def _keyed_rows(group_id: str, group: KeyedGroup, offset_count: int) -> Iterator
             yield from _share_topics(group_id, member_id, "target", value.topic_partitions)
         else:
             yield from _tasks(group_id, member_id, "target", value, "")
-    topology = group.facts.get("Topology")
+    topology = group.values.get("Topology")
     if topology is not None:
         text = json.dumps([_to_json(subtopology) for subtopology in topology.subtopologies])
         yield "topologies", {"group_id": group_id, "epoch": topology.epoch, "subtopologies": text}
-    kept = group.facts.get("StatePartitionMetadata")
+    kept = group.values.get("StatePartitionMetadata")
     if kept is not None:
         yield from _share_topic_rows(group_id, kept)
 

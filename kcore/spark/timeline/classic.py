@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from kcore.protocol import DecodeError
 from kcore.protocol.consumer_protocol import Assignment, Subscription
 from kcore.spark.timeline import causes
-from kcore.spark.timeline.facts import Fact
+from kcore.spark.timeline.event_kinds import TimelineEvent
 from kcore.spark.timeline.rebalance import Label, Move, Part, Parts, Place, Rebalance, moves_between
 from kcore.spark.timeline.signs import Signs
 
@@ -190,7 +190,9 @@ def gone(was: Generation, member: Member, now: Generation, signs: Signs) -> tupl
     return causes.GONE, f"{name}: no sign of life within its session timeout of {member.session_timeout_ms} ms"
 
 
-def generation_facts(partition: int, change: Rebalance, group: ClassicGroup | None, now: Generation) -> Iterator[Fact]:
+def generation_events(
+    partition: int, change: Rebalance, group: ClassicGroup | None, now: Generation
+) -> Iterator[TimelineEvent]:
     """Yields the rows of a generation. `group` is the state before it."""
     was = None if group is None else group.last
     before = {} if was is None else was.parts
@@ -200,11 +202,11 @@ def generation_facts(partition: int, change: Rebalance, group: ClassicGroup | No
     if was is not None:
         labels = {identity: member.label for identity, member in was.members.items()} | labels
     if was is not None and was.number == now.number and change.causes == {causes.REPLACED}:
-        yield from change.facts(partition, now.place, "replaced", "none", len(now.members), moves, labels)
+        yield from change.events(partition, now.place, "replaced", "none", len(now.members), moves, labels)
         return
     # A generation with members is written at its assignment and contains the end of its join phase.
     known = bool(now.members) and 0 <= now.state_ms <= now.place.timestamp_ms and causes.MIGRATED not in change.causes
-    yield from change.facts(
+    yield from change.events(
         partition,
         now.place,
         "completed" if now.members else "emptied",

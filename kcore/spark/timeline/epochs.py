@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from kcore.group.consumer.member import LEFT_FOR_A_WHILE
+from kcore.group.consumer.member import STATIC_LEAVE_EPOCH
 from kcore.group.consumer.states import MemberState
 from kcore.spark.state.group_records import CONSUMER, SHARE, STREAMS
 from kcore.spark.state.keyed_groups import STREAMS_STABLE
 from kcore.spark.timeline import causes
-from kcore.spark.timeline.facts import Fact
+from kcore.spark.timeline.event_kinds import TimelineEvent
 from kcore.spark.timeline.rebalance import NOTHING, Label, Part, Parts, Place, Rebalance, moves_between
 from kcore.spark.timeline.signs import Signs
 
@@ -136,7 +136,7 @@ class EpochGroup:
 
     # ---- the way of a record
 
-    def replay(self, part: str, key: Any, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
+    def replay(self, part: str, key: Any, value: Any, place: Place, whole: bool) -> Iterator[TimelineEvent]:
         """Applies one record.
 
         Args:
@@ -162,7 +162,7 @@ class EpochGroup:
                 handler(self, step, key, value, place)
             yield from self._complete_if_stable(place)
 
-    def end_step(self, whole: bool) -> Iterator[Fact]:
+    def end_step(self, whole: bool) -> Iterator[TimelineEvent]:
         """Ends a step that needed no new epoch; yields the replacement of static members."""
         step, self.step = self.step, None
         if step is None or not step.replaced:
@@ -175,9 +175,9 @@ class EpochGroup:
             self.group_id, self.kind, step.start, epoch, epoch, whole, detail=[_processes(step.replaced)]
         )
         end = Place(step.last_offset, step.start.timestamp_ms)
-        yield from change.facts(self._partition, end, "replaced", "none", len(self.members), [], {})
+        yield from change.events(self._partition, end, "replaced", "none", len(self.members), [], {})
 
-    def end(self, outcome: str, end: Place | None) -> Iterator[Fact]:
+    def end(self, outcome: str, end: Place | None) -> Iterator[TimelineEvent]:
         """Ends the rebalance in progress with this outcome, or at the end of the log."""
         change, self.open = self.open, None
         if change is None:
@@ -186,7 +186,7 @@ class EpochGroup:
         after = {identity: self.targets.get(holders.get(identity, identity), NOTHING) for identity in change.before}
         labels = {described.label.identity: described.label for described in self.members.values()}
         moves = moves_between(change.before, after)
-        yield from change.facts(
+        yield from change.events(
             self._partition,
             end,
             outcome,
@@ -199,7 +199,7 @@ class EpochGroup:
 
     # ---- epochs
 
-    def _epoch(self, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
+    def _epoch(self, value: Any, place: Place, whole: bool) -> Iterator[TimelineEvent]:
         step = self.step
         assert step is not None
         self.step = None
@@ -250,7 +250,7 @@ class EpochGroup:
         elif self.epoch is not None and value.epoch > self.epoch + 1:
             change.detail.append(f"epochs {self.epoch + 1} to {value.epoch - 1} are not in the log")
 
-    def _complete_if_stable(self, place: Place) -> Iterator[Fact]:
+    def _complete_if_stable(self, place: Place) -> Iterator[TimelineEvent]:
         change = self.open
         if change is None or self.assignment_epoch < change.epoch or len(self.rested) < len(self.members):
             return
@@ -297,7 +297,7 @@ class EpochGroup:
         if standing is None:
             return causes.GONE, f"{name}: the log has no assignment of it"
         for_ms = place.timestamp_ms - standing.since_ms
-        if standing.epoch == LEFT_FOR_A_WHILE:
+        if standing.epoch == STATIC_LEAVE_EPOCH:
             return causes.TIMED_OUT, f"{name} was away for {for_ms} ms and did not return"
         if self.kind == CONSUMER and standing.state == MemberState.UNREVOKED and 0 < was.rebalance_timeout_ms <= for_ms:
             return causes.TIMED_OUT, f"{name} did not revoke partitions within {was.rebalance_timeout_ms} ms"

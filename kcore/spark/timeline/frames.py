@@ -7,9 +7,9 @@ from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kcore.spark.frames.transforms import LogFacts, coordinator_events
-from kcore.spark.timeline.facts import FACT_DDL, Fact, fact_batches
-from kcore.spark.timeline.history import History, Wanted
+from kcore.spark.frames.transforms import LogProperties, coordinator_events
+from kcore.spark.timeline.event_kinds import TIMELINE_EVENTS_DDL, TimelineEvent, event_batches
+from kcore.spark.timeline.history import History, HistoryOptions
 from kcore.spark.timeline.tables import TABLES
 from kcore.spark.timeline.text import DAY_MS, HOUR_MS
 
@@ -46,50 +46,52 @@ class Bounds(NamedTuple):
     to_ms: int | None = None
 
 
-def timeline_facts(
-    events: DataFrame, wanted: Wanted, logs: LogFacts | None = None, tasks: int | None = None
+def timeline_events(
+    events: DataFrame, options: HistoryOptions, logs: LogProperties | None = None, tasks: int | None = None
 ) -> DataFrame:
-    """Returns the events of every coordinator partition, as rows of all kinds (`FACT_DDL`).
+    """Returns the events of every coordinator partition, as rows of all kinds (`TIMELINE_EVENTS_DDL`).
 
     Args:
         events: as for `kcore.spark.frames.transforms.coordinator_events`; duplicates of an offset are skipped.
-        wanted: the options.
+        options: the options.
         logs: properties of the logs beside their rows.
         tasks: the number of tasks; None: that of a shuffle. More tasks than partitions cost more than they help, each
             time the events are read.
     """
-    known = logs or LogFacts()
+    known = logs or LogProperties()
 
     def walk(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return walk_batches(batches, wanted, known)
+        return walk_batches(batches, options, known)
 
     chosen = coordinator_events(events)
     spread = (
         chosen.repartition("topic", "partition") if tasks is None else chosen.repartition(tasks, "topic", "partition")
     )
     ordered = spread.sortWithinPartitions("topic", "partition", "offset")
-    return ordered.mapInArrow(walk, FACT_DDL)
+    return ordered.mapInArrow(walk, TIMELINE_EVENTS_DDL)
 
 
-def walk_batches(batches: Iterable[pa.RecordBatch], wanted: Wanted, logs: LogFacts) -> Iterator[pa.RecordBatch]:
+def walk_batches(
+    batches: Iterable[pa.RecordBatch], options: HistoryOptions, logs: LogProperties
+) -> Iterator[pa.RecordBatch]:
     """Reads sorted rows, one partition after another; runs on executors."""
     from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
 
     rows = chain.from_iterable(map(from_batch, batches))
-    return fact_batches(_facts(rows, wanted, logs), ROWS_PER_BATCH)
+    return event_batches(_events(rows, options, logs), ROWS_PER_BATCH)
 
 
-def _facts(rows: Iterable[Any], wanted: Wanted, logs: LogFacts) -> Iterator[Fact]:
+def _events(rows: Iterable[Any], options: HistoryOptions, logs: LogProperties) -> Iterator[TimelineEvent]:
     for place, of_partition in groupby(rows, key=attrgetter("topic", "partition")):
-        history = History(*place, wanted, logs.cleaned_to.get(place))
-        yield from history.facts(of_partition, logs.active_offset.get(place))
+        history = History(*place, options, logs.cleaned_to.get(place))
+        yield from history.events(of_partition, logs.active_offset.get(place))
 
 
-def facts_of_kind(facts: DataFrame, kind: str) -> DataFrame:
-    """Returns one kind of `timeline_facts`' events."""
+def events_of_kind(derived: DataFrame, kind: str) -> DataFrame:
+    """Returns one kind of `timeline_events`' events."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    return facts.where(f.col("fact") == kind).select(f"{kind}.*")
+    return derived.where(f.col("kind") == kind).select(f"{kind}.*")
 
 
 def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
@@ -108,11 +110,11 @@ def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
     return least_ms * max(1, -(-span_ms // (most * least_ms)))
 
 
-def timeline_tables(facts: DataFrame, bounds: Bounds, stored: Stored | None = None) -> dict[str, DataFrame]:
+def timeline_tables(derived: DataFrame, bounds: Bounds, stored: Stored | None = None) -> dict[str, DataFrame]:
     """Returns every table of `TABLES`.
 
     Args:
-        facts: the result of `timeline_facts`, which should be persisted because it is read more than once.
+        derived: the result of `timeline_events`, which should be persisted because it is read more than once.
         bounds: the parameters.
         stored: writes a table and returns it as read back, so that later tables do not compute it again. None: tables
             are not written.
@@ -124,13 +126,13 @@ def timeline_tables(facts: DataFrame, bounds: Bounds, stored: Stored | None = No
         found[name] = table if stored is None else stored(name, table)
         return found[name]
 
-    logs = keep("logs", facts_of_kind(facts, "logs"))
-    commits = facts_of_kind(facts, "commits").where(_within("timestamp_ms", "timestamp_ms", bounds))
-    rebalances = keep("rebalances", facts_of_kind(facts, "rebalances").where(_within("start_ms", "end_ms", bounds)))
+    logs = keep("logs", events_of_kind(derived, "logs"))
+    commits = events_of_kind(derived, "commits").where(_within("timestamp_ms", "timestamp_ms", bounds))
+    rebalances = keep("rebalances", events_of_kind(derived, "rebalances").where(_within("start_ms", "end_ms", bounds)))
     change = ["coordinator_partition", "group_id", "start_offset"]
-    keep("moves", facts_of_kind(facts, "moves").join(rebalances.select(*change), change, "left_semi"))
+    keep("moves", events_of_kind(derived, "moves").join(rebalances.select(*change), change, "left_semi"))
     transactions = keep(
-        "transactions", facts_of_kind(facts, "transactions").where(_within("start_ms", "end_ms", bounds))
+        "transactions", events_of_kind(derived, "transactions").where(_within("start_ms", "end_ms", bounds))
     )
     keep("rebalance_windows", rebalance_windows(rebalances, bounds.window_ms))
     keep("commit_windows", commit_windows(commits, bounds.window_ms))

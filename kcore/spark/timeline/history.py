@@ -23,13 +23,13 @@ from kcore.spark.timeline.classic import (
     CLASSIC,
     ClassicGroup,
     first_generation,
-    generation_facts,
+    generation_events,
     next_generation,
     read_generation,
     released_by,
 )
 from kcore.spark.timeline.epochs import EpochGroup
-from kcore.spark.timeline.facts import Fact
+from kcore.spark.timeline.event_kinds import TimelineEvent
 from kcore.spark.timeline.rebalance import Place
 from kcore.spark.timeline.transactions import Transactions
 from kcore_ext.group.offsets import OffsetDecoder
@@ -38,7 +38,7 @@ PARTS: Final[dict[type, Part]] = parts_of()
 """Key class -> kind of group and part of its state."""
 
 
-class Wanted(NamedTuple):
+class HistoryOptions(NamedTuple):
     """The options of a timeline's events.
 
     Attributes:
@@ -66,11 +66,11 @@ class History:
     Args:
         topic: the internal topic.
         partition: its partition.
-        wanted: the options.
+        options: the options.
         cleaned_to: the offset up to which compaction has run, if known.
     """
 
-    def __init__(self, topic: str, partition: int, wanted: Wanted, cleaned_to: int | None = None) -> None:
+    def __init__(self, topic: str, partition: int, options: HistoryOptions, cleaned_to: int | None = None) -> None:
         self.topic = topic
         self.partition = partition
         self.completeness = Completeness(topic, cleaned_to)
@@ -80,7 +80,7 @@ class History:
         self.whole_from: Place | None = None
         self.records = 0
         self.faults = 0
-        self._wanted = wanted
+        self._wanted = options
         self._classic: dict[str, ClassicGroup] = {}
         self._epochs: dict[str, EpochGroup] = {}
         self._transactions = Transactions(partition)
@@ -88,7 +88,7 @@ class History:
         self._gone: Gone | None = None
         self._offset = OffsetDecoder().decode
 
-    def facts(self, rows: Iterable[EventRow], active_offset: int | None = None) -> Iterator[Fact]:
+    def events(self, rows: Iterable[EventRow], active_offset: int | None = None) -> Iterator[TimelineEvent]:
         """Reads a log to its end.
 
         Args:
@@ -129,7 +129,7 @@ class History:
             self.whole_from = Place(row.offset, row.timestamp_ms)
         return whole
 
-    def _row(self, row: EventRow, key: bytes, whole: bool) -> Iterator[Fact]:
+    def _row(self, row: EventRow, key: bytes, whole: bool) -> Iterator[TimelineEvent]:
         if self.topic == CONSUMER_OFFSETS:
             if key[:2] in OFFSET_COMMIT_TYPES:
                 return self._commit(row, key, whole)
@@ -143,7 +143,7 @@ class History:
 
     # ---- commits
 
-    def _commit(self, row: EventRow, key: bytes, whole: bool) -> Iterator[Fact]:
+    def _commit(self, row: EventRow, key: bytes, whole: bool) -> Iterator[TimelineEvent]:
         typed: tuple[Any, Any] | None = self._offset(key, row.value)
         if typed is None:  # the fast decoder does not handle these bytes
             key_fields: Any = decode_key(CONSUMER_OFFSETS, key)
@@ -169,18 +169,18 @@ class History:
             group.signs.committed(place.topic, known, place.partition, row.timestamp_ms)
         yield "commits", (*at, "plain", whole)
 
-    def _marker(self, row: EventRow) -> Iterator[Fact]:
+    def _marker(self, row: EventRow) -> Iterator[TimelineEvent]:
         marker = marker_of(row)
         if marker is not None:
             yield from self._decided(row.producer_id, "transactional" if marker[0] else "aborted")
 
-    def _decided(self, producer_id: int, kind: str) -> Iterator[Fact]:
+    def _decided(self, producer_id: int, kind: str) -> Iterator[TimelineEvent]:
         for *at, whole in self._pending.pop(producer_id, ()):
             yield "commits", (*at, kind, whole)
 
     # ---- groups
 
-    def _group_record(self, row: EventRow, key: bytes, whole: bool) -> Iterator[Fact]:
+    def _group_record(self, row: EventRow, key: bytes, whole: bool) -> Iterator[TimelineEvent]:
         typed: Any = decode_key(CONSUMER_OFFSETS, key)
         if isinstance(typed, UnknownRecord):
             return
@@ -202,7 +202,7 @@ class History:
             return None
         return gone.members
 
-    def _generation(self, group_id: str, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
+    def _generation(self, group_id: str, value: Any, place: Place, whole: bool) -> Iterator[TimelineEvent]:
         group = self._classic.get(group_id)
         if value is None:
             if group is not None:
@@ -215,7 +215,7 @@ class History:
         else:
             change = next_generation(group_id, group, now, whole)
         if change is not None:
-            yield from generation_facts(self.partition, change, group, now)
+            yield from generation_events(self.partition, change, group, now)
         if group is None:
             self._classic[group_id] = ClassicGroup(now)
         else:
@@ -224,7 +224,7 @@ class History:
 
     def _epoch_record(
         self, group_id: str, kind: str, part: str, key: Any, value: Any, place: Place, whole: bool
-    ) -> Iterator[Fact]:
+    ) -> Iterator[TimelineEvent]:
         group = self._epochs.get(group_id)
         if group is None or group.kind != kind:
             if value is None:
@@ -242,7 +242,7 @@ class History:
 
     # ---- the end
 
-    def _at_end(self, active_offset: int | None) -> Iterator[Fact]:
+    def _at_end(self, active_offset: int | None) -> Iterator[TimelineEvent]:
         for group in self._epochs.values():
             yield from group.end_step(self.whole_from is not None)
             yield from group.end("open", None)

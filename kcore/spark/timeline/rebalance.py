@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcore.spark.timeline.causes import REPLACED, ranked
-from kcore.spark.timeline.facts import Fact
+from kcore.spark.timeline.event_kinds import TimelineEvent
 
 Part = tuple[str, int]
 """(topic, partition), in the terms of the group's records, as in the table `moves`."""
@@ -83,7 +83,7 @@ class Rebalance:
     left: list[str] = field(default_factory=list)
     before: dict[str, Parts] = field(default_factory=dict)
 
-    def facts(
+    def events(
         self,
         partition: int,
         end: Place | None,
@@ -94,7 +94,7 @@ class Rebalance:
         labels: Mapping[str, Label],
         *,
         start_ms: int | None = None,
-    ) -> Iterator[Fact]:
+    ) -> Iterator[TimelineEvent]:
         """Yields its rows.
 
         Args:

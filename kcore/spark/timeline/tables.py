@@ -1,6 +1,6 @@
 """The tables of a timeline: names, columns and their meanings, as data for tests and documentation.
 
-`rebalances`, `moves`, `transactions` and `logs` are events (see `FACTS`); the other tables are counts of events.
+`rebalances`, `moves`, `transactions` and `logs` are events (see `EVENT_KINDS`); the other tables are counts of events.
 Times are ms since the epoch. A window begins at a multiple of its width.
 """
 
@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import Final
 
 from kcore.spark.state.table_schemas import GROUP, PARTITION, Columns
-from kcore.spark.timeline.facts import FACTS
+from kcore.spark.timeline.event_kinds import EVENT_KINDS
 
 WINDOW: Final = ("window_start_ms", "bigint", "the start of the window")
 TOPIC: Final = ("topic", "string", "the topic")
 ALL_WHOLE: Final = ("whole", "boolean", "whether the log was complete for everything counted here")
 
 TABLES: Final[dict[str, Columns]] = {
-    "rebalances": FACTS["rebalances"],
-    "moves": FACTS["moves"],
-    "transactions": FACTS["transactions"],
-    "logs": FACTS["logs"],
+    "rebalances": EVENT_KINDS["rebalances"],
+    "moves": EVENT_KINDS["moves"],
+    "transactions": EVENT_KINDS["transactions"],
+    "logs": EVENT_KINDS["logs"],
     "rebalance_windows": (
         WINDOW,
         GROUP,

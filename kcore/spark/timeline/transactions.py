@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kcore.spark.timeline.facts import Fact
+from kcore.spark.timeline.event_kinds import TimelineEvent
 from kcore.spark.timeline.rebalance import Place
 from kcore.transaction.states import (
     COMPLETE_ABORT,
@@ -70,7 +70,7 @@ class Transactions:
         self._open: dict[str, Open] = {}
         self._partition = partition
 
-    def replay(self, key: Any, value: Any, place: Place, whole: bool) -> Iterator[Fact]:
+    def replay(self, key: Any, value: Any, place: Place, whole: bool) -> Iterator[TimelineEvent]:
         """Applies one record; yields transactions that it finishes."""
         transactional_id = key.transactional_id
         found = self._open.get(transactional_id)
@@ -95,13 +95,13 @@ class Transactions:
         else:
             yield from self._lost(transactional_id, found)
 
-    def at_end(self, last_ms: int) -> Iterator[Fact]:
+    def at_end(self, last_ms: int) -> Iterator[TimelineEvent]:
         """Yields the transactions that are open at the end of the log, whose latest time is `last_ms`."""
         for transactional_id, found in self._open.items():
             yield self._fact(transactional_id, found, "open", None, None, last_ms)
         self._open.clear()
 
-    def _lost(self, transactional_id: str, found: Open | None) -> Iterator[Fact]:
+    def _lost(self, transactional_id: str, found: Open | None) -> Iterator[TimelineEvent]:
         """Yields a transaction whose end is not in the log because of compaction."""
         if found is not None:
             del self._open[transactional_id]
@@ -115,7 +115,7 @@ class Transactions:
         end: Place | None,
         end_ms: int | None,
         until_ms: int | None = None,
-    ) -> Fact:
+    ) -> TimelineEvent:
         until_ms = end_ms if until_ms is None else until_ms
         return (
             "transactions",

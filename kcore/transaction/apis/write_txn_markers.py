@@ -15,12 +15,13 @@ from kcore.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
     WritableTxnMarkerResult,
+    WritableTxnMarkerTopic,
     WritableTxnMarkerTopicResult,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
 from kcore.runtime.api import Api
-from kcore.runtime.pending import Pending
+from kcore.runtime.pending import Pending, gather
 from kcore.transaction.markers import Marker
 
 if TYPE_CHECKING:
@@ -29,7 +30,35 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.sliced import Work
+    from kcore.runtime.slices import Slices
     from kcore.transaction.local_markers import LocalMarkers
+
+FEW_PARTITIONS = 200
+"""Largest number of markers that are staged together."""
+PARTITION_COST = 20
+"""The cost of one marker, in microseconds."""
+
+
+def _joined(
+    request: WriteTxnMarkersRequest, places: list[tuple[int, int]], parts: list[WriteTxnMarkersResponse]
+) -> WriteTxnMarkersResponse:
+    """Joins the responses of the parts, each about some partitions of the marker and topic with these numbers."""
+    results: dict[tuple[int, int], list[WritableTxnMarkerPartitionResult]] = {}
+    for place, part in zip(places, parts, strict=True):
+        results.setdefault(place, []).extend(part.markers[0].topics[0].partitions)
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(
+                producer_id=entry.producer_id,
+                topics=[
+                    WritableTxnMarkerTopicResult(name=topic.name, partitions=results.get((number, at), []))
+                    for at, topic in enumerate(entry.topics)
+                ],
+            )
+            for number, entry in enumerate(request.markers)
+        ]
+    )
 
 
 class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
@@ -39,9 +68,10 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
         markers: writes markers to partitions of this node.
         pipeline: commits the markers; responses wait for it.
         authorizer: decides about permissions; None allows all requests.
+        slices: runs long requests in slices; None: they are decided at once.
     """
 
-    __slots__ = ("_authorizer", "_markers", "_pipeline")
+    __slots__ = ("_authorizer", "_markers", "_pipeline", "_slices")
 
     key: ClassVar[ApiKey] = ApiKey.WRITE_TXN_MARKERS
     request_type: ClassVar[type] = WriteTxnMarkersRequest
@@ -49,24 +79,66 @@ class WriteTxnMarkersApi(Api[WriteTxnMarkersRequest, WriteTxnMarkersResponse]):
     versions: ClassVar[tuple[int, int]] = (1, 2)
     storage_error: ClassVar[ErrorCode] = ErrorCode.KAFKA_STORAGE_ERROR
 
-    def __init__(self, markers: LocalMarkers, pipeline: CommitPipeline, authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self,
+        markers: LocalMarkers,
+        pipeline: CommitPipeline,
+        authorizer: Authorizer | None = None,
+        slices: Slices | None = None,
+    ) -> None:
+        self._slices = slices
         self._markers = markers
         self._pipeline = pipeline
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Any:
-        """Stages the markers; the response waits for their commit."""
+        """Authorizes the request and stages the markers, in parts if they are many."""
         authorizer = self._authorizer
         if authorizer is not None and not (
             authorizer.allowed(context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
             or authorizer.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
         ):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        count = sum(len(topic.partition_indexes) for entry in request.markers for topic in entry.topics)
+        if count <= FEW_PARTITIONS or self._slices is None:
+            return self._stage(context, request)
+
+        def join(placed: list[tuple[tuple[int, int], Any]]) -> Any:
+            places = [place for place, _ in placed]
+
+            def build(parts: list[WriteTxnMarkersResponse]) -> WriteTxnMarkersResponse:
+                return _joined(request, places, parts)
+
+            return gather(self, context, request, [part for _, part in placed], build)
+
+        return self._slices.requests.run(self, context, request, self._parts(context, request), join)
+
+    def _parts(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Work:
+        """Stages the markers in parts; returns the numbers of marker and topic, and the result, of each part."""
+        parts: list[tuple[tuple[int, int], Any]] = []
+        for number, entry in enumerate(request.markers):
+            for at, topic in enumerate(entry.topics):
+                for first in range(0, len(topic.partition_indexes), FEW_PARTITIONS):
+                    indexes = topic.partition_indexes[first : first + FEW_PARTITIONS]
+                    some = WritableTxnMarker(
+                        producer_id=entry.producer_id,
+                        producer_epoch=entry.producer_epoch,
+                        transaction_result=entry.transaction_result,
+                        coordinator_epoch=entry.coordinator_epoch,
+                        transaction_version=entry.transaction_version,
+                        topics=[WritableTxnMarkerTopic(name=topic.name, partition_indexes=indexes)],
+                    )
+                    parts.append(((number, at), self._stage(context, WriteTxnMarkersRequest(markers=[some]))))
+                    yield PARTITION_COST * len(indexes)
+        return parts
+
+    def _stage(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Any:
+        """Stages the markers; the response waits for their commit."""
         response = WriteTxnMarkersResponse(markers=[self._write(entry) for entry in request.markers])
         if not self._pipeline.has_uncommitted:
             return response
         pending = Pending(self, context, request)
-        self._pipeline.answer_later(pending, response)
+        self._pipeline.respond_after_commit(pending, response)
         return pending
 
     def _write(self, entry: WritableTxnMarker) -> WritableTxnMarkerResult:

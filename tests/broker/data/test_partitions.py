@@ -102,7 +102,7 @@ def test_partitions_have_the_effective_settings_after_each_change() -> None:
 # ---------------------------------------------------------------- coordinator shards
 
 
-class Fact:
+class MetadataValue:
     """A record that is both key and value."""
 
     def encode_key(self) -> bytes:
@@ -159,10 +159,10 @@ def test_a_partition_is_the_log_of_a_shard() -> None:
     shard = shard_on(plane)
     partition = plane.partition("__consumer_offsets")
     pending = plane.send(fetch(entry(0), topic="__consumer_offsets", wait_ms=500, committed=True), 12)
-    shard.perform(lambda: Outcome([Record(Fact(), Fact())], producer_id=7, producer_epoch=2))
+    shard.perform(lambda: Outcome([Record(MetadataValue(), MetadataValue())], producer_id=7, producer_epoch=2))
     plane.commit()
     assert (pending.done, partition.last_stable_offset, partition.high_watermark) == (False, 0, 1)
-    shard.perform(lambda: Outcome([Record(Fact(), Fact())]))
+    shard.perform(lambda: Outcome([Record(MetadataValue(), MetadataValue())]))
     plane.commit()
     assert not pending.done
     partition.append_marker(7, 2, 0, True, WALL_MS)

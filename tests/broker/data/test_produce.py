@@ -348,7 +348,7 @@ class Coordinator(ProduceVerifier):
                done: Any) -> None:  # fmt: skip
         self.asked.append(((transactional_id, producer_id, producer_epoch, partitions, add), done))
 
-    def answer(self, code: ErrorCode) -> None:
+    def respond(self, code: ErrorCode) -> None:
         (_, _, _, partitions, _), done = self.asked.pop(0)
         done(dict.fromkeys(partitions, code))
 
@@ -394,7 +394,7 @@ def test_the_first_batch_of_a_transaction_is_verified_and_the_rest_is_not() -> N
         pending = plane.send(request(("t", 0, transactional()), tid="tid"), version)
         assert (pending.done, pending.parked, stored(plane)) == (False, True, [])
         assert coordinator.asked[0][0] == ("tid", 7, 0, [("t", 0)], adds)
-        coordinator.answer(ErrorCode.NONE)
+        coordinator.respond(ErrorCode.NONE)
         plane.commit()
         assert pending.response == response(taken(0))
         assert produce(plane, transactional(1), version, tid="tid") == taken(1)
@@ -421,7 +421,7 @@ def test_error_codes_of_the_coordinator_are_translated(version: int, told: Error
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
     pending = plane.send(request(("t", 0, transactional()), tid="tid"), version)
-    coordinator.answer(told)
+    coordinator.respond(told)
     answer = pending.response.responses[0].partition_responses[0]
     assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (code, -1, -1)
     assert (answer.error_message is not None) == (code in {ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS})
@@ -434,12 +434,12 @@ def test_v12_retries_while_the_last_transaction_is_completed() -> None:
     plane.topic("t")
     pending = plane.send(request(("t", 0, transactional()), tid="tid"), 12)
     for _ in range(5):
-        coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        coordinator.respond(ErrorCode.CONCURRENT_TRANSACTIONS)
         plane.advance(19)
         assert (pending.done, coordinator.asked) == (False, [])
         plane.advance(1)
         assert len(coordinator.asked) == 1
-    coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    coordinator.respond(ErrorCode.CONCURRENT_TRANSACTIONS)
     assert pending.response.responses[0].partition_responses[0].error_code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
@@ -449,10 +449,10 @@ def test_a_transaction_begins_once_the_last_one_is_completed() -> None:
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
     pending = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 12)
-    coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    coordinator.respond(ErrorCode.CONCURRENT_TRANSACTIONS)
     plane.partition("t").append_marker(7, 1, 0, True, WALL_MS, 2)
     plane.advance(20)
-    coordinator.answer(ErrorCode.NONE)
+    coordinator.respond(ErrorCode.NONE)
     plane.commit()
     assert pending.response == response(taken(1))
     assert plane.partition("t").producers.verifications == {}
@@ -463,10 +463,10 @@ def test_a_newer_epoch_between_two_retries_fences() -> None:
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
     pending = plane.send(request(("t", 0, transactional(producer=(7, 1))), tid="tid"), 12)
-    coordinator.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+    coordinator.respond(ErrorCode.CONCURRENT_TRANSACTIONS)
     plane.partition("t").append_marker(7, 2, 0, False, WALL_MS)
     plane.advance(20)
-    coordinator.answer(ErrorCode.NONE)
+    coordinator.respond(ErrorCode.NONE)
     plane.commit()
     assert pending.response == response(refused(ErrorCode.INVALID_PRODUCER_EPOCH))
     assert plane.partition("t").producers.verifications == {}
@@ -485,9 +485,9 @@ def test_a_producer_has_one_outstanding_verification() -> None:
     )
     assert [pending.done for pending in (first, second, third, fourth)] == [True, False, False, False]
     assert first.response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_ENOUGH_REPLICAS
-    coordinator.answer(ErrorCode.NONE)  # to the first: it comes too late
+    coordinator.respond(ErrorCode.NONE)  # to the first: it comes too late
     for code in (ErrorCode.PRODUCER_FENCED, ErrorCode.NONE, ErrorCode.PRODUCER_FENCED):
-        coordinator.answer(code)
+        coordinator.respond(code)
     plane.commit()
     assert [pending.response for pending in (second, third, fourth)] == [
         response(refused(ErrorCode.INVALID_PRODUCER_EPOCH)),
@@ -503,7 +503,7 @@ def test_a_late_verification_does_not_open_a_transaction_again() -> None:
     plane.topic("t")
     pending = plane.send(request(("t", 0, transactional()), tid="tid"), 11)
     plane.partition("t").append_marker(7, 0, 0, False, WALL_MS)
-    coordinator.answer(ErrorCode.NONE)
+    coordinator.respond(ErrorCode.NONE)
     plane.commit()
     assert pending.response == response(refused(ErrorCode.INVALID_TXN_STATE, 0))
     assert plane.partition("t").producers.open_transactions == {}
@@ -517,6 +517,6 @@ def test_no_batch_overtakes_the_first_of_a_transaction() -> None:
     plane.send(request(("t", 0, transactional(0)), tid="tid"), 12)
     second = plane.send(request(("t", 0, transactional(1)), tid="tid"), 12)
     coordinator.asked.pop(0)
-    coordinator.answer(ErrorCode.NONE)
+    coordinator.respond(ErrorCode.NONE)
     code = second.response.responses[0].partition_responses[0].error_code
     assert code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

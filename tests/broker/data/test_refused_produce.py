@@ -112,10 +112,10 @@ def test_forged_requests_do_not_fail_one_that_is_being_verified() -> None:
     assert [pending.done for pending in (own, *forged)] == [False] * 5
     coordinator.asked.append(coordinator.asked.pop(0))
     for _ in forged:
-        coordinator.answer(E.INVALID_PRODUCER_ID_MAPPING)
+        coordinator.respond(E.INVALID_PRODUCER_ID_MAPPING)
     for pending in forged:
         assert pending.response == response(refused_with(E.INVALID_PRODUCER_ID_MAPPING))
-    coordinator.answer(E.NONE)
+    coordinator.respond(E.NONE)
     plane.commit()
     assert own.response == response(taken(0))
     assert plane.partition("t").producers.verifications == {}
@@ -128,19 +128,19 @@ def test_a_batch_that_could_not_be_verified_is_not_overtaken(code: E) -> None:
     plane = DataPlane(verifier=coordinator)
     plane.topic("t")
     first = plane.send(request(("t", 0, transactional(0)), tid="tid"), 11)
-    coordinator.answer(code)
+    coordinator.respond(code)
     assert first.done
     created = verifications(plane.partition("t").producers)
     plane.clock.advance(1000)
     plane.now.update()
     second = plane.send(request(("t", 0, transactional(1)), tid="tid"), 11)
-    coordinator.answer(E.NONE)
+    coordinator.respond(E.NONE)
     assert second.response == response(refused_with(E.OUT_OF_ORDER_SEQUENCE_NUMBER, 0))
     assert verifications(plane.partition("t").producers) == created
     for sequence in (0, 1):
         pending = plane.send(request(("t", 0, transactional(sequence)), tid="tid"), 11)
         if not pending.done and coordinator.asked:
-            coordinator.answer(E.NONE)
+            coordinator.respond(E.NONE)
         plane.commit()
         assert pending.response == response(taken(sequence))
     assert plane.partition("t").producers.verifications == {}
@@ -154,7 +154,7 @@ def test_old_verifications_expire() -> None:
 
     def ask(tid: str, producer: tuple[int, int]) -> None:
         plane.send(request(("t", 0, transactional(producer=producer)), tid=tid), 11)
-        coordinator.answer(E.NOT_COORDINATOR)
+        coordinator.respond(E.NOT_COORDINATOR)
 
     ask("one", (7, 0))
     plane.clock.advance(DAY_MS - 1)
@@ -242,7 +242,7 @@ class Strangers(RuleBasedStateMachine):
         assert self.code(self.world.call(sent, version)) in codes
         assert state(self.world) == before
         context = RequestContext(version)
-        again = self.world.engine.apis[ApiKey.PRODUCE].handle_generic(context, sent)
+        again = self.world.engine.apis[ApiKey.PRODUCE].handle(context, sent)
         self.world.settle()
         assert self.code(again.response if isinstance(again, Pending) else again) in codes
         assert state(self.world) == before

@@ -22,13 +22,19 @@ from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescrib
 from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
 from kcore.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
 from kcore.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kcore.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kcore.protocol.messages.describe_topic_partitions import TopicRequest as PageTopic
 from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kcore.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from kcore.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -38,11 +44,21 @@ from kcore.protocol.messages.incremental_alter_configs import (
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kcore.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
+)
+from kcore.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
 )
 from kcore.runtime import Pending, RequestContext, sliced
 from tests.kit import commit, create
@@ -71,6 +87,7 @@ class Node:
         for name in NAMES[: COUNT // 2]:
             self.send(commit(name, {("t0", 0): 1}), 8)
         self.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]))  # makes the topic of transactions
+        self.send(_acls(*NAMES[:50]))
         self.engine.slices.requests.enabled = sliced
 
     def send(self, request: Any, version: int = -1) -> tuple[Any, int]:
@@ -169,6 +186,58 @@ REQUESTS: dict[str, Callable[[], Any]] = {
     ),
     "delete records": lambda: DeleteRecordsRequest(
         topics=[_wide(DeleteRecordsTopic, DeleteRecordsPartition, "name")] * 2
+    ),
+    "log dirs": lambda: DescribeLogDirsRequest(topics=None),
+    "some log dirs": lambda: DescribeLogDirsRequest(
+        topics=[DescribableLogDirTopic(topic=name, partitions=[0, 0, 7]) for name in [*NAMES, "absent", "t7"]]
+    ),
+    "elections": lambda: ElectLeadersRequest(
+        topic_partitions=[TopicPartitions(topic="wide", partitions=list(range(900)))] * 2
+    ),
+    "all elections": lambda: ElectLeadersRequest(topic_partitions=None),
+    "pages": lambda: DescribeTopicPartitionsRequest(
+        topics=[PageTopic(name=name) for name in [*NAMES, *NEW, "bad/name"]], response_partition_limit=2_000
+    ),
+    "scram users": lambda: DescribeUserScramCredentialsRequest(
+        users=[UserName(name=name) for name in [*NAMES, *NEW, "t9"]]
+    ),
+    "delete acls": lambda: DeleteAclsRequest(
+        filters=[
+            DeleteAclsFilter(
+                resource_type_filter=kind,
+                resource_name_filter=name,
+                pattern_type_filter=1,
+                principal_filter=None,
+                host_filter=None,
+                operation=1,
+                permission_type=1,
+            )
+            for kind in (1, 99)
+            for name in [*NAMES, None, None, "absent"]
+        ]
+    ),
+    "delete offsets": lambda: OffsetDeleteRequest(
+        group_id="t0",
+        topics=[
+            OffsetDeleteRequestTopic(
+                name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in range(700)]
+            )
+            for name in ("t0", "absent")
+        ],
+    ),
+    "markers": lambda: WriteTxnMarkersRequest(
+        markers=[
+            WritableTxnMarker(
+                producer_id=number,
+                topics=[
+                    WritableTxnMarkerTopic(name=name, partition_indexes=list(range(700))) for name in ("wide", "absent")
+                ],
+            )
+            for number in (1, 2)
+        ]
+    ),
+    "missing topics": lambda: MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in [*NEW, "bad/name"]], allow_auto_topic_creation=True
     ),
     "producers": lambda: DescribeProducersRequest(
         topics=[TopicRequest(name="wide", partition_indexes=[*range(9_000), *range(9_000)])]

@@ -158,7 +158,7 @@ def test_join_a_full_group(row: str, state: GroupState | None, expected: Any) ->
 
 
 @pytest.mark.parametrize(("who", "code"), [("leader", 81), ("follower", None), ("static", 81)])
-def test_first_members_to_join_get_the_places_of_a_rebalance(who: str, code: int | None) -> None:
+def test_first_members_to_join_stay_in_a_full_rebalance(who: str, code: int | None) -> None:
     """In PreparingRebalance, a member that joins late is evicted if enough others have joined already."""
     world = World().build(PREPARING)
     world.context.config.group_max_size = 1

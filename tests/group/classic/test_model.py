@@ -66,7 +66,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         known = [*group.members, *group.pending_joins] if group is not None else []
         return multiple(*known[-2:]) if not call.done else multiple(*filter(None, [call.response.member_id]))
 
-    # ---- what members do
+    # ---- actions of members
 
     @rule(target=ids, offer=OFFERS, session_ms=SESSIONS_MS, rebalance_ms=REBALANCES_MS, version=st.sampled_from([3, 9]))
     def join(self, offer: Any, session_ms: int, rebalance_ms: int, version: int) -> Any:
@@ -129,7 +129,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         if expected == 0:
             self.recorded, self.generation, self.of_generation = None, 0, {}
 
-    # ---- what happens to them
+    # ---- events
 
     @rule(ms=st.sampled_from([1, 100, 299, 300, 700, 1000, 2500, 9000]))
     def time_passes(self, ms: int) -> None:
@@ -167,7 +167,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         self.generation = value.generation
         self.of_generation = {g: terms for g, terms in self.of_generation.items() if g <= value.generation}
 
-    # ---- what must hold
+    # ---- invariants
 
     @invariant()
     def last_record_has_the_last_generation(self) -> None:

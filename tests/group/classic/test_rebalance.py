@@ -480,7 +480,9 @@ def test_static_member_rejoins_while_others_sync() -> None:
 
 
 def test_static_member_replaced_before_its_sync_stays_in_pending_syncs() -> None:
-    """As in Kafka: the new id syncs and beats, but the missing sync of the old id makes the group rebalance."""
+    """As in Kafka, the new id syncs and sends heartbeats, but the missing sync of the old id makes the group
+    rebalance.
+    """
     world = World().build(COMPLETING, pending=False)
     world.sync(world.leader, {})
     world.sync(world.follower)
@@ -544,7 +546,7 @@ def test_sync_sent_twice_gets_two_responses() -> None:
     assert world.group().superseded == {}
 
 
-# ---------------------------------------------------------------- what is refused in front of the group
+# ---------------------------------------------------------------- checks before the group
 
 
 @pytest.mark.parametrize(

@@ -251,7 +251,7 @@ def test_responses_while_the_shard_is_loading() -> None:
     assert world.state is STABLE
 
 
-# ---------------------------------------------------------------- what a log may say
+# ---------------------------------------------------------------- contents of a log
 
 
 def test_later_record_replaces_the_group() -> None:

@@ -111,7 +111,7 @@ class Model:
         group = self.world.machine.groups.get(GROUP)
         return group if isinstance(group, ConsumerGroup) else None
 
-    # ---- what happens
+    # ---- events
 
     def beat(self, client: Client, faults: bool = True) -> None:
         """Sends one heartbeat, which may be lost, duplicated, fail to commit, or lose its response."""
@@ -189,7 +189,7 @@ class Model:
             self.world.make_topic(name, self.rng.randint(1, 4) if topic is None else topic.partitions + 1)
         self.world.finish()
 
-    # ---- what must hold
+    # ---- invariants
 
     def check(self) -> None:
         """Checks that no partition has two owners, that unfenced clients use only their own partitions, and that epochs

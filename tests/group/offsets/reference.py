@@ -48,7 +48,7 @@ def new_offsets(
     return records, answers
 
 
-def answer_fetch(
+def fetch_responses(
     indexes: Iterable[int],
     offsets: Mapping[int, OffsetAndMetadata],
     unstable: Container[int],

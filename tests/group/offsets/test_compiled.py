@@ -46,18 +46,18 @@ def fetched(**fields: Any) -> tuple[Any, ...]:
     st.sets(st.integers(0, 5)),
     st.sampled_from([None, b"1" * 16, bytes(16)]),
 )
-def test_answer_fetch(indexes, found, unstable, topic_id):
+def test_fetch_responses(indexes, found, unstable, topic_id):
     offsets = {
         partition: OffsetAndMetadata(0, offset, epoch, metadata, 0, -1, stored_id)
         for partition, (offset, epoch, metadata, stored_id) in found.items()
     }
-    expected = reference.answer_fetch(indexes, offsets, unstable, topic_id)
-    assert compiled.answer_fetch(fetched, indexes, offsets, unstable, topic_id) == expected
+    expected = reference.fetch_responses(indexes, offsets, unstable, topic_id)
+    assert compiled.fetch_responses(fetched, indexes, offsets, unstable, topic_id) == expected
     names = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
     for kind in (OffsetFetchResponsePartition, OffsetFetchResponsePartitions):  # declared classes are filled in place
-        answers = compiled.answer_fetch(kind, indexes, MappingProxyType(offsets), unstable, topic_id)
+        answers = compiled.fetch_responses(kind, indexes, MappingProxyType(offsets), unstable, topic_id)
         assert answers == [kind(**dict(zip(names, values, strict=True))) for values in expected]
-        assert answers == compiled.answer_fetch(kind, indexes, offsets, unstable, topic_id)
+        assert answers == compiled.fetch_responses(kind, indexes, offsets, unstable, topic_id)
 
 
 # ---- decoding

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kcore.group.offsets import work
-from kcore.group.offsets.deletion import delete_topic, on_topic_deleted
+from kcore.group.offsets.deletion import delete_topics, on_topic_deleted
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime import TopicInfo
 from tests.group.offsets.test_expiry import apply
@@ -53,7 +53,8 @@ def test_offsets_of_a_recreated_topic_stay(context):
     context.topics._topics["topic"] = TopicInfo("topic", b"2" * 16, 3)
     context.commit_offsets("new", {"topic": {0: 3}})
     context.records()
-    outcomes = list(delete_topic(context.machine, "topic", OLD))
+    context.machine.deleted_topics = [("topic", OLD)]
+    outcomes = list(delete_topics(context.machine))
     assert [r.key.group for outcome in outcomes for r in outcome.records] == ["old", "legacy"]
 
 
@@ -70,7 +71,8 @@ def test_a_large_shard_is_processed_in_bounded_slices(context):
         context.machine.replay(i, -1, OffsetCommitKey(group="large", topic="topic", partition=i), value)
         context.machine.replay(i, -1, OffsetCommitKey(group=f"g{i}", topic="topic", partition=0), value)
         context.machine.replay(i, -1, OffsetCommitKey(group=f"other{i}", topic="other", partition=0), value)
-    run = delete_topic(context.machine, "topic", OLD)
+    context.machine.deleted_topics = [("topic", OLD)]
+    run = delete_topics(context.machine)
     sizes = [apply(context, outcome) for outcome in run]
     assert max(sizes) <= work.SLICE_STEPS
     assert sum(sizes) == 5_000
@@ -81,7 +83,8 @@ def test_commits_to_a_recreated_topic_during_a_pause_stay(context):
     value = OffsetCommitValue(offset=1, topic_id=OLD)
     for i in range(1_500):
         context.machine.replay(i, -1, OffsetCommitKey(group="g", topic="topic", partition=i), value)
-    run = delete_topic(context.machine, "topic", OLD)
+    context.machine.deleted_topics = [("topic", OLD)]
+    run = delete_topics(context.machine)
     assert apply(context, next(run)) == 999  # the group itself is a step too
     for partition, topic_id in ((0, bytes(16)), (1_200, b"2" * 16)):
         fresh = OffsetCommitValue(offset=2, topic_id=topic_id)
@@ -94,7 +97,8 @@ def test_a_failed_decision_is_not_repeated_forever(context):
     for i in range(1_500):
         value = OffsetCommitValue(offset=1, topic_id=OLD)
         context.machine.replay(i, -1, OffsetCommitKey(group="g", topic="topic", partition=i), value)
-    slices = list(delete_topic(context.machine, "topic", OLD))  # nothing of it is replayed
+    context.machine.deleted_topics = [("topic", OLD)]
+    slices = list(delete_topics(context.machine))  # nothing of it is replayed
     assert sum(len(outcome.records) for outcome in slices) == 1_500
 
 
@@ -105,3 +109,21 @@ def test_shards_without_offsets_get_no_slices(context):
     context.commit_offsets("g", {"topic": {0: 1}})
     on_topic_deleted(context.shards, "topic", OLD)
     assert len(context.slices) == 1
+
+
+def test_topics_that_are_deleted_together_share_one_pass_over_the_groups(context):
+    for group in ("g", "h"):
+        context.commit_offsets(group, {"topic": {0: 1, 2: 1}, "other": {0: 2}})
+    context.records()
+    queued = len(context.shard.slices)
+    for name in ("topic", "other"):
+        info = context.topics._topics.pop(name)
+        on_topic_deleted(context.shards, name, info.topic_id)
+    assert len(context.shard.slices) == queued + 1
+    context.finish()
+    removed = [(0, "topic"), (2, "topic"), (0, "other")]
+    assert context.records() == [
+        (key(partition, group=group, topic=topic), None) for group in ("g", "h") for partition, topic in removed
+    ]
+    assert context.state()["offsets"] == {}
+    context.assert_restart_changes_nothing()

@@ -29,7 +29,7 @@ def _members(count: int) -> list[Member]:
 
 
 def _assign(name: str, group_type: str) -> Attempt:
-    """Two assignments, the second one with a member more and what the first one gave."""
+    """Runs two assignments: the second has one more member and takes the first as its previous one."""
     assignor: Any = get(name, group_type)
     topics = _topics()
     few, more = _members(4), _members(5)
@@ -57,7 +57,7 @@ def _assign(name: str, group_type: str) -> Attempt:
 
 
 def subscriptions_of_two_images() -> Attempt:
-    """Members that were assigned topics of one image, then of another: positions of the two are never mixed."""
+    """Assigns members with topics of one image, then of another: cached positions must not mix."""
     assignor: Any = get("range")
     members = [Member(f"member-{n}", ["orders", "refunds", "unknown"]) for n in range(3)]
     first, second = Topics({"orders": 3, "refunds": 2}), Topics({"a": 1, "b": 1, "orders": 3, "refunds": 2})
@@ -79,37 +79,37 @@ def subscriptions_of_two_images() -> Attempt:
 
 
 def range_assignor() -> Attempt:
-    """Kafka's range, on racks."""
+    """Runs Kafka's range, on racks."""
     return _assign("range", "classic")
 
 
 def round_robin_assignor() -> Attempt:
-    """Kafka's round robin."""
+    """Runs Kafka's round robin."""
     return _assign("roundrobin", "classic")
 
 
 def sticky_assignor() -> Attempt:
-    """Kafka's sticky: its general path, since subscriptions differ."""
+    """Runs Kafka's sticky on its general path, because subscriptions differ."""
     return _assign("sticky", "classic")
 
 
 def cooperative_sticky_assignor() -> Attempt:
-    """Kafka's cooperative sticky."""
+    """Runs Kafka's cooperative sticky."""
     return _assign("cooperative-sticky", "classic")
 
 
 def uniform_assignor() -> Attempt:
-    """The server's uniform assignor."""
+    """Runs the server's uniform assignor."""
     return _assign("uniform", "consumer")
 
 
 def server_range_assignor() -> Attempt:
-    """The server's range assignor."""
+    """Runs the server's range assignor."""
     return _assign("range", "consumer")
 
 
 def read_topics() -> Attempt:
-    """Topics with racks, from dictionaries."""
+    """Reads topics with racks from dictionaries."""
     made: list[Topics] = []
 
     def action() -> None:

@@ -41,7 +41,7 @@ FETCHED = FetchResponse(
 
 
 def _equal_bytes(write: Callable[[], bytes]) -> Attempt:
-    """An attempt to encode; a success gives what an undisturbed call gives, and so does the next call."""
+    """Encodes; a success and the next call give the bytes of an undisturbed call."""
     expected = write()
     written: list[bytes] = []
 
@@ -56,12 +56,12 @@ def _equal_bytes(write: Callable[[], bytes]) -> Attempt:
 
 
 def encode_message() -> Attempt:
-    """A request of a few nested arrays, in the scratch memory."""
+    """Encodes a request of a few nested arrays, in the scratch memory."""
     return _equal_bytes(lambda: COMMIT.encode(9))
 
 
 def encode_request_frame() -> Attempt:
-    """The frame of a request that outgrows the scratch memory twice."""
+    """Encodes the frame of a request that outgrows the scratch memory twice."""
     request = JoinGroupRequest(
         group_id="g", protocols=[JoinGroupRequestProtocol(name=f"p{n}", metadata=b"m" * 60_000) for n in range(5)]
     )
@@ -69,17 +69,17 @@ def encode_request_frame() -> Attempt:
 
 
 def encode_large_response_frame() -> Attempt:
-    """The frame of a response whose buffer is resized several times."""
+    """Encodes the frame of a response whose buffer is resized several times."""
     return _equal_bytes(lambda: encode_response(GROUPS, 5, 7, 1))
 
 
 def encode_tagged_response_frame() -> Attempt:
-    """The frame of a response with tagged structs and records."""
+    """Encodes the frame of a response with tagged structs and records."""
     return _equal_bytes(lambda: encode_response(FETCHED, 12, 7, 1))
 
 
 def encode_inside_of_another() -> Attempt:
-    """A message that is written while another one holds the scratch memory."""
+    """Encodes a message while another one holds the scratch memory."""
 
     class Members:
         def __iter__(self) -> object:
@@ -95,7 +95,7 @@ def encode_inside_of_another() -> Attempt:
 
 
 def refuse_a_value() -> Attempt:
-    """A value that does not fit, so that the error itself is built while allocations fail."""
+    """Encodes an invalid value, so that the error itself is built while allocations fail."""
     unfit = OffsetCommitRequest(group_id="x" * 40, generation_id_or_member_epoch=2**40)
     raised: list[str] = []
 
@@ -113,7 +113,7 @@ def refuse_a_value() -> Attempt:
 
 
 def decode_message() -> Attempt:
-    """A request of a few nested arrays."""
+    """Decodes a request of a few nested arrays."""
     data = COMMIT.encode(9)
     read: list[OffsetCommitRequest] = []
 
@@ -128,7 +128,7 @@ def decode_message() -> Attempt:
 
 
 def decode_tagged_response() -> Attempt:
-    """A response with tagged structs, nullable fields and records."""
+    """Decodes a response with tagged structs, nullable fields and records."""
     data = FETCHED.encode(12)
     read: list[FetchResponse] = []
 
@@ -142,7 +142,7 @@ def decode_tagged_response() -> Attempt:
 
 
 def decode_header() -> Attempt:
-    """The header of a request, with a client id."""
+    """Decodes the header of a request, with a client id."""
     frame = encode_request(COMMIT, 9, 7, "client")[4:]
     heads: list[tuple[int, int, int, str, int]] = []
 
@@ -156,7 +156,7 @@ def decode_header() -> Attempt:
 
 
 def construct_compare_and_show() -> Attempt:
-    """Construction, equality, repr and lazily made default structs."""
+    """Runs construction, equality, repr and lazily made default structs."""
     made: list[bool] = []
 
     def action() -> None:

@@ -1,4 +1,4 @@
-"""Columns of the Spark readers while allocations fail: what is handed over later is whole rows, or nothing."""
+"""Columns of the Spark readers while allocations fail: later results contain whole rows only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = 150
 
 
 def _bytes_of(finished: Any) -> Any:
-    """A finished column with its buffers copied, comparable."""
+    """Returns a finished column with its buffers copied, comparable."""
     length, nulls, buffers, children = finished
     return length, nulls, [None if one is None else bytes(one) for one in buffers], [_bytes_of(one) for one in children]
 
@@ -37,7 +37,7 @@ def _column(values: list[bytes]) -> Input:
 
 
 def event_columns() -> Attempt:
-    """Events of a batch, with headers and text that is no ASCII; then the columns are taken."""
+    """Appends events of a batch, with headers and text that is not ASCII; then takes the columns."""
     builder = BatchBuilder(1 << 20, base_timestamp_ms=5)
     for n in range(ROWS):
         assert builder.append(5, b"key", b"v" * 30, (("näme", b"x"),) if n % 3 else ())
@@ -67,7 +67,7 @@ def event_columns() -> Attempt:
 
 
 def offset_columns() -> Attempt:
-    """Committed offsets as rows: a row that was broken off is not there."""
+    """Appends committed offsets as rows: an incomplete row must be removed."""
     columns = OffsetColumns(3)
     offsets = [OffsetAndMetadata(n, n, 1, "meta", 5, -1, bytes([1]) * 16) for n in range(ROWS)]
 
@@ -89,7 +89,7 @@ def offset_columns() -> Attempt:
 
 
 def record_columns() -> Attempt:
-    """Typed columns of records with arrays of structs; after a failure the next batch begins anew."""
+    """Decodes typed columns of records with arrays of structs; after a failure the next batch starts anew."""
     name = "transaction_log"
     classes = key_classes("__transaction_state")
     topics = {"__transaction_state": [(number, name, cls, cls.VALUE) for number, cls in classes.items()]}

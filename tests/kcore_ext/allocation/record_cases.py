@@ -31,7 +31,7 @@ def _batch(base_offset: int, count: int, key: str = "k") -> bytes:
 
 
 def build_batch() -> Attempt:
-    """A batch whose buffer is enlarged several times: what `append` took stands in it whole, and nothing else."""
+    """Builds a batch whose buffer is enlarged several times: it contains exactly the records that `append` accepted."""
     builder = BatchBuilder(1 << 20, base_timestamp_ms=5)
     taken: list[int] = []
     built: list[bytes] = []
@@ -54,7 +54,7 @@ def build_batch() -> Attempt:
 
 
 def read_batch() -> Attempt:
-    """Every record of a batch, with headers, and the walk of a produce request over it."""
+    """Reads every record of a batch, with headers, and walks over it as a produce request does."""
     builder = BatchBuilder(1 << 16, base_timestamp_ms=5)
     for _ in range(3):
         assert builder.append(5, b"key", b"value", HEADERS)
@@ -72,7 +72,7 @@ def read_batch() -> Attempt:
 
 
 def read_compressed_batch() -> Attempt:
-    """A batch of gzip in two members."""
+    """Reads a batch of gzip in two members."""
     from kcore.protocol.compression import compress
 
     def pack(codec: int, data: bytes) -> bytes:
@@ -95,7 +95,7 @@ def read_compressed_batch() -> Attempt:
 
 
 def control_batch() -> Attempt:
-    """The marker at the end of a transaction, built and read."""
+    """Builds and reads the marker at the end of a transaction."""
     read: list[tuple[bool, int]] = []
 
     def action() -> None:
@@ -117,7 +117,7 @@ def _asked(count: int) -> list[OffsetCommitRequestPartition]:
 
 
 def offset_block() -> Attempt:
-    """A commit of more partitions than an object holds in place: taken, written and put into the store."""
+    """Commits more partitions than an object has inline room for: adds, writes and stores them."""
     asked = _asked(9)
     done: list[Any] = []
 
@@ -143,7 +143,7 @@ def offset_block() -> Attempt:
 
 
 def offset_records() -> Attempt:
-    """Offset records of a log, read as a load reads them."""
+    """Reads offset records of a log, as a load does."""
     block = OffsetBlock("group", 7, -1, 100, RuntimeRecord)
     block.add("topic", bytes(16), _asked(5), None, dict, {})
     batch = BatchBuilder(1 << 16, base_timestamp_ms=5)
@@ -168,7 +168,7 @@ def offset_records() -> Attempt:
 
 
 def consumer_records() -> Attempt:
-    """Records of a consumer group whose encoded form outgrows its buffer."""
+    """Encodes records of a consumer group that outgrow the buffer."""
     made = [target_assignment("group", f"member-{n}", {bytes(16): tuple(range(60))}) for n in range(8)]
     found: list[bytes] = []
 
@@ -185,7 +185,7 @@ def consumer_records() -> Attempt:
 
 
 def compaction_map() -> Attempt:
-    """The keys of a few batches, surveyed until a table and the list of batches were enlarged."""
+    """Surveys the keys of a few batches until a table and the list of batches were enlarged."""
     run = [(10 * n, _batch(10 * n, 10, f"key-{n % 7}-" + "x" * 900 * (n % 3))) for n in range(80)]
     latest = {f"key-{n % 7}-{'x' * 900 * (n % 3)}{at}".encode(): 10 * n + at for n in range(80) for at in range(10)}
     found = OffsetMap(1 << 30)
@@ -204,7 +204,7 @@ def compaction_map() -> Attempt:
 
 
 def compaction_sweep() -> Attempt:
-    """A pass that drops records and merges neighbours: no batch is removed before the one that replaces it is there."""
+    """Drops records and merges neighbours: no batch is removed before its replacement exists."""
     run = [(10 * n, _batch(10 * n, 10, f"key-{n % 4}-")) for n in range(9)]
     known = OffsetMap(1 << 30)
     known.survey(run, 0, 0, 100, 1 << 30, None)
@@ -226,7 +226,7 @@ def compaction_sweep() -> Attempt:
 
 
 def stored_run() -> Attempt:
-    """A run of batches as storage gives it."""
+    """Reads a run of batches from storage."""
     entries = [(b"\0\0\0\1" + (10 * n).to_bytes(8, "big"), _batch(10 * n, 10)) for n in range(4)]
     found: list[int] = []
 
@@ -241,7 +241,7 @@ def stored_run() -> Attempt:
 
 
 def log_tail() -> Attempt:
-    """The newest batches in memory: a tail that lacks one batch drops those before it, so that it has no gap."""
+    """Keeps the newest batches in memory: a tail that lacks one batch drops earlier ones, so that it has no gap."""
     tail = PartitionTail()
     cache = TailCache(1 << 20)
     batches = [_batch(n, 1) for n in range(100)]

@@ -1,7 +1,7 @@
-"""A server's requests while allocations fail: a connection's line, a commit of offsets, a fetch, a produce.
+"""A server's requests while allocations fail: a connection's request queue, an offset commit, a fetch, a produce.
 
-A fault in a decision may be answered with an error, or abort the round; what the engine makes of that is tested with
-the engine. Here the same objects go on serving afterwards, and answer what they have to.
+A fault in a decision may cause an error response or abort the round; the engine's tests cover the engine's reaction.
+Here the same objects continue to serve afterwards, with correct responses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.server.test_request_queue import Owner
 
 
 def request_line() -> Attempt:
-    """Heartbeats through a connection's line: new, known by their bytes, in pieces, and several in one read."""
+    """Sends heartbeats through a connection's queue: new, cached by their bytes, in pieces, and several in one read."""
     owner = Owner(RequestQueue)
     line = owner.queue
     frames = [
@@ -51,7 +51,7 @@ def request_line() -> Attempt:
         line.feed(frames[1] + frames[1])
         line.serve()
         answer = line.take()
-        if answer is not None:  # a response that could not be encoded holds back those behind it
+        if answer is not None:  # a response that could not be encoded holds back those after it
             assert answer.endswith(encode_response(HeartbeatResponse(error_code=25), 4, 1, 1))
         line.close()
         assert line.remembered == 0
@@ -61,7 +61,7 @@ def request_line() -> Attempt:
 
 
 def offset_commit() -> Attempt:
-    """Commits of partitions that are remembered, and of new ones."""
+    """Commits offsets of cached partitions, and of new ones."""
     world = OffsetsContext({"offset.metadata.max.bytes": 8}, {"t": 3, "u": 9})
     api = OffsetCommitApi(world.shards, world.topics, None)
     context = RequestContext(9, "client")
@@ -124,7 +124,7 @@ def _fetch(session_id: int = 0, epoch: int = -1) -> FetchRequest:
 
 
 def fetch() -> Attempt:
-    """Fetches outside of a session, which founds one, and of a session."""
+    """Fetches outside of a session, which creates one, and in a session."""
     plane = _plane()
     expected = plane.call(_fetch(), 12)
 
@@ -141,7 +141,7 @@ def fetch() -> Attempt:
 
 
 def produce() -> Attempt:
-    """Batches for several partitions, of a producer with sequence numbers."""
+    """Produces batches for several partitions, with sequence numbers."""
     plane = _plane()
     request = ProduceRequest(
         acks=-1,

@@ -1,4 +1,4 @@
-"""Timers and delayed operations while allocations fail: what was armed still fires, once."""
+"""Timers and delayed operations while allocations fail: each armed timer still fires, once."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class _Operation(DelayedOperation):
 
 
 def timer_wheel() -> Attempt:
-    """Timers that come due out of order, so that the wheel has to sort them."""
+    """Arms timers that are due out of order, so that the wheel has to sort them."""
     wheel = TimerWheel(0)
     late = [wheel.add(5000 + n, ("late", n)) for n in range(20)]
-    fired: list[object] = [None] * 40  # with room: a place for what was handed out never fails
+    fired: list[object] = [None] * 40  # preallocated, so that storing a fired timer never fails
 
     def action() -> None:
         for n in range(10):
@@ -47,7 +47,7 @@ def timer_wheel() -> Attempt:
 
 
 def purgatory() -> Attempt:
-    """Operations under several keys, checked and expired."""
+    """Checks and expires operations under several keys."""
     wheel = TimerWheel(0)
     delayed = Purgatory(wheel)
     operations = [_Operation() for _ in range(12)]

@@ -1,6 +1,6 @@
-"""Runs one named case in this process and lets each of its allocations fail in turn.
+"""Runs one named case in this process and makes each of its allocations fail in turn.
 
-The process is a child of the tests, so a crash is a failed test instead of the end of the whole run:
+The process is a child of the tests, so that a crash is a failed test and does not end the whole run:
 
     python -m tests.kcore_ext.allocation.sweep MODULE CASE
 
@@ -19,17 +19,17 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 QUIET_RUNS: Final = 40
-"""Successive attempts without a MemoryError after which an action has no allocation left to fail."""
+"""Successive attempts without a MemoryError after which all allocations of an action have failed once."""
 MAX_ALLOCATIONS: Final = 3000
 
 
 class Attempt(NamedTuple):
-    """One run of a case: the code whose allocations fail, and what must hold afterwards."""
+    """One run of a case: the code whose allocations fail, and the conditions afterwards."""
 
     action: Callable[[], Any]
     """Code under test; it either succeeds or raises MemoryError (or one of `also`)."""
     check: Callable[[bool], None]
-    """Assertions; called with enough memory, and with whether the action succeeded."""
+    """Assertions; called with enough memory, and with True if the action succeeded."""
     also: tuple[type[Exception], ...] = ()
     """Other exceptions that the action may raise after a failed allocation."""
     only_alone: bool = False
@@ -37,7 +37,9 @@ class Attempt(NamedTuple):
 
 
 def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
-    """Runs an action while the allocations `first` to `last` (0: all from the first on) fail; True if it succeeded."""
+    """Runs an action while the allocations `first` to `last` (0: all from the first on) fail; returns True if it
+    succeeded.
+    """
     allowed = (MemoryError, *attempt.also)
     action = attempt.action
     _testcapi.set_nomemory(first, last)
@@ -51,7 +53,9 @@ def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
 
 
 def sweep(case: Callable[[], Attempt]) -> int:
-    """Lets each allocation fail alone, then each one and all behind it; returns the number of attempts that failed."""
+    """Makes each allocation fail alone, then each one and all later ones; returns the number of attempts that
+    failed.
+    """
     failed = 0
     for forever in (False, True):
         quiet = index = 0
@@ -69,11 +73,11 @@ def sweep(case: Callable[[], Attempt]) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Sweeps the case that the command line names and prints how many attempts failed."""
+    """Sweeps the case that the command line names and prints the number of failed attempts."""
     faulthandler.enable()
     module, name = arguments
     case = getattr(importlib.import_module(module), name)
-    # Imports and caches that the first call fills would otherwise count as allocations of the action.
+    # Otherwise, imports and caches that the first call fills would count as allocations of the action.
     attempt = case()
     attempt.action()
     attempt.check(True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcore.protocol.records import CONSUMER_OFFSETS
-from kcore.spark.audit.finding import Evidence, Fact, finding
+from kcore.spark.audit.finding import Evidence, Observation, finding
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
 from kcore.spark.events.sources import Part
@@ -336,15 +336,15 @@ def test_decisions_that_were_compacted_away_are_not_missed(node: Node) -> None:
 def test_transactions_logs_must_be_there_all_of_them(node: Node) -> None:
     """A missing partition may contain any id; the hashes of known ids imply the partition count."""
     results = examine("__transaction_state", 0, node.ids.rows)
-    (fact,) = [one for one in results if isinstance(one, Fact) and one.fact == "log"]
-    assert Logs.of([fact]).decisions_since_ms == -1
-    assert Logs.of([fact], [Part("__transaction_state", 0)]).decisions_since_ms == -1
+    (observation,) = [one for one in results if isinstance(one, Observation) and one.kind == "log"]
+    assert Logs.of([observation]).decisions_since_ms == -1
+    assert Logs.of([observation], [Part("__transaction_state", 0)]).decisions_since_ms == -1
     others = [Part("__transaction_state", index) for index in range(3)]
-    assert Logs.of([fact], others).decisions_since_ms == -1  # "x" would be of partition 0 of 3, too
-    assert Logs.of([fact], others[2:]).decisions_since_ms is None
+    assert Logs.of([observation], others).decisions_since_ms == -1  # "x" would be of partition 0 of 3, too
+    assert Logs.of([observation], others[2:]).decisions_since_ms is None
     five = [*others, Part("__transaction_state", 3), Part("__transaction_state", 4)]
     assert ord("x") % 5 == 0
-    assert Logs.of([fact], five).decisions_since_ms == -1
+    assert Logs.of([observation], five).decisions_since_ms == -1
     seven = [*five, Part("__transaction_state", 5), Part("__transaction_state", 6)]
     assert ord("x") % 7 == 1
-    assert Logs.of([fact], seven).decisions_since_ms is None
+    assert Logs.of([observation], seven).decisions_since_ms is None

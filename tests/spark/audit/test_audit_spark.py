@@ -16,7 +16,7 @@ from kcore.log import LmdbLogEngine
 from kcore.log.lmdb_layout import LOG_KEY
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.audit.finding import Finding
-from kcore.spark.audit.frames import finding_of, said_of_folder, said_of_partitions
+from kcore.spark.audit.frames import finding_of, results_of_folder, results_of_partitions
 from kcore.spark.audit.kinds import rank
 from kcore.spark.audit.report import SENTENCE_LETTERS, lines, summary
 from kcore.spark.events.event import EventRow, LogFault
@@ -130,12 +130,14 @@ def test_frame_gives_the_same_as_folder(spark: Any, kafka_logs: Path, tmp_path: 
     events = spark.read.format("kcore").option("includeBatches", "true").option("includeFaults", "true")
     frame = events.load(str(tmp_path))
     with open_source(tmp_path) as source:
-        direct = said_of_folder(spark, tmp_path, source.parts())
-    assert sorted_results(said_of_partitions(frame.orderBy(frame["offset"].desc()), tasks=1)) == sorted_results(direct)
+        direct = results_of_folder(spark, tmp_path, source.parts())
+    assert sorted_results(results_of_partitions(frame.orderBy(frame["offset"].desc()), tasks=1)) == sorted_results(
+        direct
+    )
     kinds = [row["kind"] for row in direct.where("finding is not null").select("finding.kind").collect()]
     assert kinds == ["corrupt-batch"]
     twice = frame.where("fault is null").unionByName(frame.where("offset between 10 and 20"))
-    (again,) = said_of_partitions(twice, tasks=1).where("finding.kind = 'duplicate-offset'").collect()
+    (again,) = results_of_partitions(twice, tasks=1).where("finding.kind = 'duplicate-offset'").collect()
     assert [one["offset"] for one in again["finding"]["evidence"]] == [10, 20]
 
 

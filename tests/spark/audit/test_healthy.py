@@ -10,7 +10,7 @@ import pytest
 
 from kcore.broker.compaction.cleaner import CompactionPass, CompactionRules
 from kcore.spark.audit.across import compare, sort_key
-from kcore.spark.audit.finding import Fact, Finding
+from kcore.spark.audit.finding import Finding, Observation
 from kcore.spark.audit.kinds import INFO
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
@@ -33,9 +33,9 @@ def findings(
     """Returns findings above `info`, and the number of each kind of info."""
     known = cleaned_to or {}
     results = [one for place, rows in logs.items() for one in examine(*place, rows, cleaned_to=known.get(place))]
-    facts = [one for one in results if isinstance(one, Fact)]
+    observations = [one for one in results if isinstance(one, Observation)]
     found = [one for one in results if isinstance(one, Finding)]
-    found += compare(sorted(facts, key=sort_key), Logs.of(facts))
+    found += compare(sorted(observations, key=sort_key), Logs.of(observations))
     infos: dict[str, int] = {}
     for one in found:
         if one.severity == INFO:

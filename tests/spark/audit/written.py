@@ -21,7 +21,7 @@ from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadat
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.protocol.records.transaction_log import PartitionsSchema, TransactionLogKey, TransactionLogValue
 from kcore.spark.audit.across import compare, sort_key
-from kcore.spark.audit.finding import Evidence, Fact, Finding
+from kcore.spark.audit.finding import Evidence, Finding, Observation
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
 from kcore.spark.events.event import EventRow, LogFault
@@ -174,9 +174,9 @@ class Written:
 def found(*logs: Written, cleaned_to: int | None = None, **at_end: Any) -> list[Finding]:
     """Returns the findings in logs, within and across partitions, without Spark."""
     results = [one for log in logs for one in examine(log.topic, log.partition, log.rows, cleaned_to=cleaned_to)]
-    facts = [one for one in results if isinstance(one, Fact)]
+    observations = [one for one in results if isinstance(one, Observation)]
     findings = [one for one in results if isinstance(one, Finding)]
-    return [*findings, *compare(sorted(facts, key=sort_key), Logs.of(facts, **at_end))]
+    return [*findings, *compare(sorted(observations, key=sort_key), Logs.of(observations, **at_end))]
 
 
 def transaction_log(clock: Written | None = None) -> Written:

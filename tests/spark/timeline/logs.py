@@ -12,8 +12,8 @@ from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadat
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.protocol.schema import ZERO_UUID
 from kcore.spark.events.event import EventRow
-from kcore.spark.timeline.facts import FACTS
-from kcore.spark.timeline.history import History, Wanted
+from kcore.spark.timeline.event_kinds import EVENT_KINDS
+from kcore.spark.timeline.history import History, HistoryOptions
 
 SECOND = 1_000
 SESSION_MS = 10_000
@@ -126,18 +126,20 @@ def assigned(partitions: Iterable[int], topic: str = "t") -> bytes:
     return Assignment(assigned_partitions=[Part(topic=topic, partitions=list(partitions))]).encode_versioned(1)
 
 
-def history(log: Log, wanted: Wanted | None = None, cleaned_to: int | None = None) -> dict[str, list[dict[str, Any]]]:
+def history(
+    log: Log, wanted: HistoryOptions | None = None, cleaned_to: int | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """Returns every event of a log, by kind, as dicts."""
     return history_of(log.topic, log.rows, wanted, cleaned_to)
 
 
 def history_of(
-    topic: str, rows: Iterable[EventRow], wanted: Wanted | None = None, cleaned_to: int | None = None
+    topic: str, rows: Iterable[EventRow], wanted: HistoryOptions | None = None, cleaned_to: int | None = None
 ) -> dict[str, list[dict[str, Any]]]:
     """Returns every event of rows, by kind, as dicts."""
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in FACTS}
-    for kind, row in History(topic, 0, wanted or Wanted(), cleaned_to).facts(rows):
-        found[kind].append(dict(zip([name for name, _, _ in FACTS[kind]], row, strict=True)))
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in EVENT_KINDS}
+    for kind, row in History(topic, 0, wanted or HistoryOptions(), cleaned_to).events(rows):
+        found[kind].append(dict(zip([name for name, _, _ in EVENT_KINDS[kind]], row, strict=True)))
     return found
 
 

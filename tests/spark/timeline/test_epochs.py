@@ -50,7 +50,7 @@ from kcore.protocol.records.streams_group_target_assignment_metadata import (
 )
 from kcore.spark.events.batches import rows_of
 from kcore.spark.timeline import causes
-from kcore.spark.timeline.history import Wanted
+from kcore.spark.timeline.history import HistoryOptions
 from tests.group.consumer.members import Member, World
 from tests.spark.timeline.logs import Log, brief, history, history_of
 
@@ -59,7 +59,7 @@ SESSION_MS = 45_000
 COLUMNS = ("epoch", "cause", "outcome", "duration_ms", "joined", "left", "moved", "gained", "lost")
 
 
-def events(world: World, wanted: Wanted | None = None) -> dict[str, list[dict[str, Any]]]:
+def events(world: World, wanted: HistoryOptions | None = None) -> dict[str, list[dict[str, Any]]]:
     """Returns the events of a world's log."""
     found = [row for _, batch in world.log(0).batches(start=0) for row in rows_of(CONSUMER_OFFSETS, 0, batch)]
     return history_of(CONSUMER_OFFSETS, found, wanted)
@@ -129,7 +129,7 @@ def test_a_leave_and_a_timeout_look_the_same_unless_the_session_is_known(world: 
     settled(world, a)
     gone = [row for row in events(world)["rebalances"] if row["left"]]
     assert [(row["left"], row["causes"]) for row in gone] == [(["b"], [causes.GONE]), (["c"], [causes.GONE])]
-    gone = [row for row in events(world, Wanted(session_timeout_ms=SESSION_MS))["rebalances"] if row["left"]]
+    gone = [row for row in events(world, HistoryOptions(session_timeout_ms=SESSION_MS))["rebalances"] if row["left"]]
     assert [(row["left"], row["causes"]) for row in gone] == [(["b"], [causes.LEFT]), (["c"], [causes.GONE])]
 
 
@@ -175,7 +175,7 @@ def test_how_long_a_sign_of_life_counts(commit_after_ms: int | None, gone_after_
     log = one_member()
     if commit_after_ms is not None:
         log.passes(commit_after_ms).commits("g", 0, 7, topic_id=TOPIC_ID)
-    facts = history(member_goes(log.passes(gone_after_ms)), Wanted(session_timeout_ms=SESSION_MS))
+    facts = history(member_goes(log.passes(gone_after_ms)), HistoryOptions(session_timeout_ms=SESSION_MS))
     assert brief(facts, "epoch", "cause", "outcome", "left", "lost") == [
         (1, causes.JOINED, "completed", [], 0),
         (2, cause, "emptied", ["m"], 1),

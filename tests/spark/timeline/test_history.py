@@ -5,7 +5,7 @@ from __future__ import annotations
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.events.sources import ServerSource
 from kcore.spark.timeline import causes
-from kcore.spark.timeline.history import Wanted
+from kcore.spark.timeline.history import HistoryOptions
 from tests import kit
 from tests.spark.timeline.logs import SECOND, Log, assigned, brief, history, history_of
 from tests.spark.traffic import Sender
@@ -38,7 +38,7 @@ def test_commits_follow_their_transactions() -> None:
 
 def test_only_the_groups_that_were_asked_for() -> None:
     log = Log().generation(1, {"a": [0]}).generation(1, {"a": [0]}, group="h").commits("g", 0, 1).commits("h", 0, 1)
-    facts = history(log, Wanted(frozenset({"h"})))
+    facts = history(log, HistoryOptions(frozenset({"h"})))
     assert {row["group_id"] for kind in ("rebalances", "commits", "moves") for row in facts[kind]} == {"h"}
 
 

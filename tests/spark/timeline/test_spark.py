@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kcore.spark.events.segments import find_partitions, read_rows
-from kcore.spark.jobs.timeline import DONE, REPORT, Asked, timeline
-from kcore.spark.timeline.facts import FACTS, fact_ddl
+from kcore.spark.jobs.timeline import DONE, REPORT, TimelineOptions, timeline
+from kcore.spark.timeline.event_kinds import EVENT_KINDS, kind_ddl
 from kcore.spark.timeline.frames import (
     Bounds,
     commit_gaps,
@@ -22,7 +22,7 @@ from kcore.spark.timeline.frames import (
     storms,
     transaction_windows,
 )
-from kcore.spark.timeline.history import History, Wanted
+from kcore.spark.timeline.history import History, HistoryOptions
 from kcore.spark.timeline.tables import TABLES
 from tests.seeds import SEED
 from tests.spark.timeline.test_report import parsed
@@ -35,7 +35,7 @@ GROUPS = ("g", "h", "i")
 
 def row_of(fact: str, **given: Any) -> dict[str, Any]:
     """Returns an event with values in some columns."""
-    return {name: given.get(name) for name, _, _ in FACTS[fact]}
+    return {name: given.get(name) for name, _, _ in EVENT_KINDS[fact]}
 
 
 def plain(frame: Any, *columns: str) -> list[tuple[Any, ...]]:
@@ -91,7 +91,7 @@ def commits(chance: random.Random) -> list[dict[str, Any]]:
 
 
 def frame(spark: Any, kind: str, rows: list[dict[str, Any]]) -> Any:
-    return spark.createDataFrame([tuple(row.values()) for row in rows], fact_ddl(kind))
+    return spark.createDataFrame([tuple(row.values()) for row in rows], kind_ddl(kind))
 
 
 def test_windows_are_counted_as_python_counts_them(
@@ -225,17 +225,17 @@ def test_the_job_on_a_real_brokers_logs(spark: Any, logs: Path, tmp_path: Path) 
     facts: Counter[str] = Counter()
     expected = []
     for part in find_partitions(logs):
-        history = History(part.topic, part.partition, Wanted())
-        for kind, row in history.facts(read_rows(part), part.active_offset):
+        history = History(part.topic, part.partition, HistoryOptions())
+        for kind, row in history.events(read_rows(part), part.active_offset):
             facts[kind] += 1
             if kind == "rebalances":
                 expected.append(row)
-    assert all(facts[kind] for kind in FACTS)
-    found = timeline(spark, logs, tmp_path, Asked(gap_ms=20_000))
+    assert all(facts[kind] for kind in EVENT_KINDS)
+    found = timeline(spark, logs, tmp_path, TimelineOptions(gap_ms=20_000))
     tables = {name: spark.read.parquet(str(tmp_path / name)) for name in TABLES}
     for name, columns in TABLES.items():
         assert tables[name].columns == [column for column, _, _ in columns]
-    names = [name for name, _, _ in FACTS["rebalances"]]
+    names = [name for name, _, _ in EVENT_KINDS["rebalances"]]
     assert plain(tables["rebalances"], *names) == sorted(expected, key=repr)
     done = json.loads((tmp_path / DONE).read_text())
     for kind in ("rebalances", "moves", "transactions", "logs"):
@@ -246,7 +246,7 @@ def test_the_job_on_a_real_brokers_logs(spark: Any, logs: Path, tmp_path: Path) 
 
     middle_ms = (found["from_ms"] + found["to_ms"]) // 2
     group_id = found["restless"][0]["group_id"]
-    timeline(spark, logs, tmp_path, Asked(from_ms=middle_ms, window_ms=500, groups=frozenset({group_id})))
+    timeline(spark, logs, tmp_path, TimelineOptions(from_ms=middle_ms, window_ms=500, groups=frozenset({group_id})))
     rebalances = plain(spark.read.parquet(str(tmp_path / "rebalances")), "group_id", "start_offset")
     later = [
         row for row in map(dict, (zip(names, row, strict=True) for row in expected)) if row["group_id"] == group_id

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PARTS: Final = "array<struct<topic:string,partition:int>>"
 WHOLE: Final = ("whole", "boolean", "whether the log is complete up to this row")
 
-FACTS: Final[dict[str, Columns]] = {
+EVENT_KINDS: Final[dict[str, Columns]] = {
     "rebalances": (
         PARTITION,
         GROUP,
@@ -115,23 +115,23 @@ FACTS: Final[dict[str, Columns]] = {
 }
 """Kind of event -> its columns, in the order of the rows' values."""
 
-Fact = tuple[str, tuple[Any, ...]]
+TimelineEvent = tuple[str, tuple[Any, ...]]
 """(kind, row)."""
 
 
-def fact_ddl(kind: str) -> str:
+def kind_ddl(kind: str) -> str:
     """Returns a kind's schema in Spark's DDL."""
-    return ", ".join(f"`{name}` {type_}" for name, type_, _ in FACTS[kind])
+    return ", ".join(f"`{name}` {type_}" for name, type_, _ in EVENT_KINDS[kind])
 
 
-FACT_DDL: Final = "fact string, " + ", ".join(f"`{kind}` struct<{fact_ddl(kind)}>" for kind in FACTS)
-"""The schema of all kinds in one frame: `fact` names the struct that a row has."""
+TIMELINE_EVENTS_DDL: Final = "kind string, " + ", ".join(f"`{kind}` struct<{kind_ddl(kind)}>" for kind in EVENT_KINDS)
+"""The schema of all kinds in one frame: `kind` names the struct that a row has."""
 
 
-def fact_batches(facts: Iterator[Fact], rows_per_batch: int) -> Iterator[pa.RecordBatch]:
-    """Returns events as record batches of `FACT_DDL`, each of one kind."""
-    waiting: dict[str, list[tuple[Any, ...]]] = {kind: [] for kind in FACTS}
-    for kind, row in facts:
+def event_batches(derived: Iterator[TimelineEvent], rows_per_batch: int) -> Iterator[pa.RecordBatch]:
+    """Returns events as record batches of `TIMELINE_EVENTS_DDL`, each of one kind."""
+    waiting: dict[str, list[tuple[Any, ...]]] = {kind: [] for kind in EVENT_KINDS}
+    for kind, row in derived:
         rows = waiting[kind]
         rows.append(row)
         if len(rows) >= rows_per_batch:
@@ -147,12 +147,12 @@ def _batch(kind: str, rows: list[tuple[Any, ...]]) -> pa.RecordBatch:
 
     from kcore.spark.decode.ddl import arrow_struct  # noqa: PLC0415
 
-    own = arrow_struct(fact_ddl(kind))
+    own = arrow_struct(kind_ddl(kind))
     columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), own, strict=True)]
     arrays: list[pa.Array] = [pa.array([kind] * len(rows), pa.string())]
-    for name in FACTS:
+    for name in EVENT_KINDS:
         if name == kind:
             arrays.append(pa.StructArray.from_arrays(columns, fields=list(own)))
         else:
-            arrays.append(pa.nulls(len(rows), arrow_struct(fact_ddl(name))))
-    return pa.RecordBatch.from_arrays(arrays, names=["fact", *FACTS])
+            arrays.append(pa.nulls(len(rows), arrow_struct(kind_ddl(name))))
+    return pa.RecordBatch.from_arrays(arrays, names=["kind", *EVENT_KINDS])

@@ -1,0 +1,60 @@
+"""Bounds the work of checking the compressed batches of one Produce request."""
+
+from __future__ import annotations
+
+from kcore.errors import KafkaError
+from kcore.protocol import compression
+from kcore.protocol.compression import Buffer, OutputTooLargeError
+from kcore.protocol.error_codes import ErrorCode
+
+MAX_BATCH_BYTES = 16 << 20
+"""Records of one batch, decompressed. A batch is checked in one piece, so this bounds the time without other requests.
+
+Clients limit a batch by its size before compression (librdkafka, Go) or by its estimated compressed size (Java, 16 KiB
+by default), so their batches are far smaller. A Java producer splits a batch that is refused with MESSAGE_TOO_LARGE."""
+
+MIN_REQUEST_BYTES = 64 << 20
+REQUEST_RATIO = 32
+"""Records of one request, decompressed: at least `MIN_REQUEST_BYTES`, more for requests of more than 2 MiB."""
+
+BYTES_A_MICROSECOND = 400
+"""Speed of decompression and of the check of the records, about."""
+
+
+class DecompressionBudget:
+    """Decompresses the batches of one request until they exceed the limits.
+
+    Args:
+        request_bytes: the size of the request's batches.
+
+    Attributes:
+        spent_bytes: the decompressed bytes.
+    """
+
+    __slots__ = ("_limit_bytes", "spent_bytes")
+
+    def __init__(self, request_bytes: int) -> None:
+        self._limit_bytes = max(MIN_REQUEST_BYTES, REQUEST_RATIO * request_bytes)
+        self.spent_bytes = 0
+
+    def decompress(self, codec: int, data: Buffer, max_size_bytes: int) -> bytes:
+        """Decompresses the records of a batch, as `kcore.protocol.compression.decompress`.
+
+        Raises:
+            CompressionError: the data is invalid.
+            KafkaError: MESSAGE_TOO_LARGE if the records exceed a limit.
+        """
+        limit_bytes = min(max_size_bytes, MAX_BATCH_BYTES, self._limit_bytes - self.spent_bytes)
+        if limit_bytes <= 0:
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"the batches of a request may have {self._limit_bytes} bytes of records"
+            )
+        try:
+            records = compression.decompress(codec, data, limit_bytes)
+        except OutputTooLargeError as error:
+            self.spent_bytes += limit_bytes
+            raise KafkaError(
+                ErrorCode.MESSAGE_TOO_LARGE, f"a batch has more than {limit_bytes} bytes of records when decompressed"
+            ) from error
+        self.spent_bytes += len(records)
+        return records

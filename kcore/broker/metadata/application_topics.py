@@ -1,0 +1,145 @@
+"""The internal topics of Kafka Streams applications: repartition and changelog topics (KIP-1071)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kcore.broker.metadata.names import CLUSTER_METADATA, is_internal, name_fault
+from kcore.broker.metadata.topic_creation import DEFAULT, MAX_PARTITIONS_PER_REQUEST
+from kcore.errors import KafkaError
+from kcore.process_logging import fields
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+
+if TYPE_CHECKING:
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.broker.metadata.topic_creation import TopicCreation
+    from kcore.clock import Now
+    from kcore.runtime.machine import Outcome
+    from kcore.runtime.shard import Shard
+
+logger = logging.getLogger(__name__)
+
+MAX_FAILURES: Final = 1_000
+"""Maximum number of remembered failures; the oldest is forgotten first."""
+
+
+class RequestedTopic(Protocol):
+    """A topic to create.
+
+    Attributes:
+        name: its name.
+        partitions: its partition count.
+        replication_factor: its replicas; 0 for the node's default.
+        settings: its own settings.
+    """
+
+    @property
+    def name(self) -> str:
+        """The topic's name."""
+        ...
+
+    @property
+    def partitions(self) -> int:
+        """The topic's partition count."""
+        ...
+
+    @property
+    def replication_factor(self) -> int:
+        """The topic's replicas; 0 for the node's default."""
+        ...
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The topic's own settings."""
+        ...
+
+
+class ApplicationTopics:
+    """Creates the internal topics of applications between two rounds, and remembers failures for a while.
+
+    Args:
+        shard: the metadata shard.
+        creation: checks and plans new topics.
+        now: the time of the round.
+    """
+
+    __slots__ = ("_creation", "_failures", "_now", "_queued", "_shard")
+
+    def __init__(self, shard: Shard[MetadataMachine], creation: TopicCreation, now: Now) -> None:
+        self._shard = shard
+        self._creation = creation
+        self._now = now
+        self._queued: dict[str, None] = {}  # topics whose creation has been started
+        self._failures: dict[str, tuple[str, int]] = {}  # name -> (reason, monotonic time until which it is reported)
+
+    def name_fault(self, name: str) -> str | None:
+        """Describes the fault of a topic's name in a topology; None if an application may use it."""
+        if is_internal(name) or name == CLUSTER_METADATA:
+            return f"{name} is an internal topic of the cluster"
+        return name_fault(name)
+
+    def create(self, topics: Iterable[RequestedTopic], remember_ms: int) -> None:
+        """Starts creating topics, unless their creation has been started already.
+
+        Args:
+            topics: the topics.
+            remember_ms: the time for which a failure is reported.
+        """
+        waiting = [topic for topic in topics if topic.name not in self._queued]
+        if waiting:
+            self._queued.update((topic.name, None) for topic in waiting)
+            self._shard.in_slices(self._work(waiting, remember_ms))
+
+    def failures(self, names: Iterable[str]) -> dict[str, str]:
+        """Returns the reasons for which topics could not be created recently, by name."""
+        found = {}
+        for name in names:
+            failure = self._failures.get(name)
+            if failure is None:
+                continue
+            reason, until_ms = failure
+            if self._now.now_ms < until_ms:
+                found[name] = reason
+            else:
+                del self._failures[name]
+        return found
+
+    def _work(self, topics: list[RequestedTopic], remember_ms: int) -> Iterator[Outcome | None]:
+        """Creates one topic in each slice."""
+        try:
+            for topic in topics:
+                yield self._created(topic, remember_ms)
+        finally:
+            for topic in topics:
+                self._queued.pop(topic.name, None)
+
+    def _created(self, topic: RequestedTopic, remember_ms: int) -> Outcome | None:
+        """Returns the records of a new topic; None if it exists or cannot be created."""
+        machine = self._shard.machine
+        if machine.image.by_name(topic.name) is not None:
+            return None
+        wanted = CreatableTopic(
+            name=topic.name,
+            num_partitions=topic.partitions,
+            replication_factor=topic.replication_factor or DEFAULT,
+            configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.settings.items()],
+        )
+        try:
+            if topic.partitions > MAX_PARTITIONS_PER_REQUEST:
+                message = f"{topic.partitions} partitions are too many for one topic"
+                raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+            new = self._creation.plan(machine.image, wanted)
+        except KafkaError as error:
+            reason = error.message or error.code.name
+            self._failures.pop(topic.name, None)
+            while len(self._failures) >= MAX_FAILURES:
+                del self._failures[next(iter(self._failures))]
+            self._failures[topic.name] = (reason, self._now.now_ms + remember_ms)
+            event = fields(topic=topic.name, error=error.code.name)
+            logger.warning("an internal topic of a streams application cannot be created: %s", reason, extra=event)
+            return None
+        self._failures.pop(topic.name, None)
+        return machine.outcome(new.records())

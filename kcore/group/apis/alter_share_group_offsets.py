@@ -1,0 +1,138 @@
+"""AlterShareGroupOffsets (API key 91), v0: sets the start offsets of an empty share group (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.group.apis.base import GroupApi
+from kcore.group.share.chain import chain
+from kcore.group.share.offsets import Altered, begin_alter, finish_alter
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+)
+from kcore.runtime.pending import Pending, gather
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.group.share.services import ShareGroupServices
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+    from kcore.runtime.topics import TopicImage
+
+
+class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse]):
+    """Serves AlterShareGroupOffsets to clients with READ on the group and on each topic.
+
+    The group records the partitions, the share coordinator initializes their states, and the group records the result.
+
+    Args:
+        shards: the group shards.
+        services: the switch of share groups, and the persister.
+        topics: the cluster's topics.
+        authorizer: checks permissions; None allows all.
+    """
+
+    key = ApiKey.ALTER_SHARE_GROUP_OFFSETS
+    request_type = AlterShareGroupOffsetsRequest
+    response_type = AlterShareGroupOffsetsResponse
+    versions = (0, 0)
+
+    __slots__ = ("_services", "_topics")
+
+    def __init__(
+        self,
+        shards: Shards[GroupShard],
+        services: ShareGroupServices,
+        topics: TopicImage,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        super().__init__(shards, authorizer)
+        self._services = services
+        self._topics = topics
+
+    def handle(self, context: RequestContext, request: AlterShareGroupOffsetsRequest) -> Any:
+        """Authorizes the client, and runs both decisions with the share coordinator's operation between them."""
+        if not self._services.enabled:
+            return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
+        if not self.allowed(context, Operation.READ, request.group_id):
+            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not request.group_id:
+            return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
+        allowed, refused = [], []
+        for topic in request.topics:
+            code = self._refusal_of(context, topic.topic_name)
+            if code:
+                refused.append(_refused(topic, code))
+            else:
+                allowed.append(topic)
+        if not allowed:
+            return AlterShareGroupOffsetsResponse(responses=refused)
+        part = AlterShareGroupOffsetsRequest(group_id=request.group_id, topics=allowed)
+        shard = self._shards.of(request.group_id)
+        response = chain(
+            self,
+            context,
+            part,
+            shard.run(self, context, part),
+            self._initialize,
+            lambda altered: shard.run(self, context, altered),
+        )
+        if not refused:
+            return response
+        return gather(self, context, request, [response], lambda parts: _with(refused, parts[0]))
+
+    def _refusal_of(self, context: RequestContext, name: str) -> ErrorCode:
+        authorizer = self._authorizer
+        if authorizer is not None and not authorizer.allowed(context, Operation.READ, ResourceType.TOPIC, name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.NONE if self._topics.by_name(name) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _initialize(self, altered: Altered) -> Any:
+        """Asks the share coordinator to initialize the partitions; returns `altered` with its result."""
+        persister = self._services.persister
+        assert persister is not None, "a served node has a persister"
+        result = persister.initialize(altered.request)
+        if not isinstance(result, Pending):
+            return altered._replace(result=result)
+        return gather(self, result.context, result.request, [result], lambda parts: altered._replace(result=parts[0]))
+
+    def decide(
+        self, machine: GroupShard, context: RequestContext, request: AlterShareGroupOffsetsRequest | Altered
+    ) -> Any:
+        """Decides the first step, or the second one, whose input is the result of the first."""
+        return finish_alter(machine, request) if isinstance(request, Altered) else begin_alter(machine, request)
+
+    def error(
+        self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None
+    ) -> AlterShareGroupOffsetsResponse:
+        """Returns a response with the code for the whole request, without topics."""
+        return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or code.message)
+
+
+def _refused(topic: AlterShareGroupOffsetsRequestTopic, code: ErrorCode) -> AlterShareGroupOffsetsResponseTopic:
+    return AlterShareGroupOffsetsResponseTopic(
+        topic_name=topic.topic_name,
+        partitions=[
+            AlterShareGroupOffsetsResponsePartition(
+                partition_index=partition.partition_index, error_code=code, error_message=code.message
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+def _with(
+    refused: list[AlterShareGroupOffsetsResponseTopic], response: AlterShareGroupOffsetsResponse
+) -> AlterShareGroupOffsetsResponse:
+    """Returns the response with the refused topics, unless the whole request failed."""
+    if response.error_code:
+        return response
+    return AlterShareGroupOffsetsResponse(responses=[*refused, *response.responses])

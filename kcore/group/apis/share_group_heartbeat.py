@@ -1,0 +1,106 @@
+"""ShareGroupHeartbeat (API key 76), v1: joins, keeps alive and leaves a share group (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from kcore.group.apis.base import GroupApi
+from kcore.group.apis.consumer_group_heartbeat import MAX_SUBSCRIBED_TOPICS, is_blank
+from kcore.group.share.heartbeat import JOIN, heartbeat
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.group.share.services import ShareGroupServices
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shards import Shards
+
+MAX_MEMBER_ID: Final = 36
+"""Maximum number of characters of a member id: those of a UUID with dashes."""
+LEAVE: Final = -1
+
+
+class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]):
+    """Serves ShareGroupHeartbeat to clients with READ on the group and DESCRIBE on the topics that they name.
+
+    Args:
+        shards: the group shards.
+        services: the switch of share groups, and settings of groups.
+        authorizer: checks permissions; None allows all.
+    """
+
+    key = ApiKey.SHARE_GROUP_HEARTBEAT
+    request_type = ShareGroupHeartbeatRequest
+    response_type = ShareGroupHeartbeatResponse
+    versions = (1, 1)
+    caches_requests = True
+    differs: ClassVar[str] = (
+        f"A member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics; more are INVALID_REQUEST. "
+        "After a restart, unconfirmed initializations are repeated by the next heartbeat."
+    )
+
+    __slots__ = ("_services",)
+
+    def __init__(
+        self, shards: Shards[GroupShard], services: ShareGroupServices, authorizer: Authorizer | None = None
+    ) -> None:
+        super().__init__(shards, authorizer)
+        self._services = services
+
+    def handle(self, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Any:
+        """Authorizes the client, validates the request by itself, and runs it in the group's shard."""
+        if not self._services.enabled:
+            return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
+        if self._authorizer is not None and not self.allowed(context, Operation.READ, request.group_id):
+            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not 0 < len(request.member_id) <= MAX_MEMBER_ID:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST)
+        names = request.subscribed_topic_names
+        if names:
+            if len(names) > MAX_SUBSCRIBED_TOPICS:
+                message = f"a member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics"
+                return self.error(context, request, ErrorCode.INVALID_REQUEST, message)
+            authorizer = self._authorizer
+            if authorizer is not None and not all(
+                authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+                for name in dict.fromkeys(names)
+            ):
+                return self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        reason = invalid(request)
+        if reason is not None:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
+        return self._shards.of(request.group_id).run(self, context, request)
+
+    def decide(self, machine: GroupShard, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Any:
+        """Decides the heartbeat with `kcore.group.share.heartbeat`."""
+        return heartbeat(machine, context, request)
+
+    def error(
+        self,
+        context: RequestContext,
+        request: ShareGroupHeartbeatRequest,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> ShareGroupHeartbeatResponse:
+        """Returns a response with the code and the message."""
+        return ShareGroupHeartbeatResponse(error_code=code, error_message=message)
+
+
+def invalid(request: ShareGroupHeartbeatRequest) -> str | None:
+    """Validates a request by itself, in Kafka's order; returns the reason for refusing it, or None."""
+    if is_blank(request.member_id):
+        return "MemberId can't be empty."
+    if is_blank(request.group_id):
+        return "GroupId can't be empty."
+    if request.rack_id is not None and is_blank(request.rack_id):
+        return "RackId can't be empty."
+    epoch = request.member_epoch
+    if epoch == JOIN and not request.subscribed_topic_names:
+        return "SubscribedTopicNames must be set in first request."
+    if epoch < LEAVE:
+        return f"MemberEpoch is {epoch}, but must be greater than or equal to -1."
+    return None

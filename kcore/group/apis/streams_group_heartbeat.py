@@ -1,0 +1,234 @@
+"""StreamsGroupHeartbeat (API key 88), v0: joins, keeps alive, reconciles and leaves a streams group (KIP-1071)."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from kcore.group.apis.base import READ_GROUP, GroupApi
+from kcore.group.shard import GroupShard
+from kcore.group.streams.configure import LISTED_TOPICS, UNDECIDED, Status
+from kcore.group.streams.group import StreamsGroup
+from kcore.group.streams.heartbeat import JOIN, UNCHANGED, Decision, heartbeat
+from kcore.group.streams.member import MemberMetadata, StreamsMember
+from kcore.group.streams.services import StreamsSettings
+from kcore.group.streams.topology import named_topics
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
+from kcore.protocol.messages.streams_group_heartbeat import Status as ResponseStatus
+from kcore.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from kcore.runtime.api import RequestContext
+from kcore.runtime.machine import Outcome
+from kcore_ext.group.streams_heartbeat import StreamsHeartbeatFastPath
+
+if TYPE_CHECKING:
+    from kcore.group.streams.configure import InternalTopic
+    from kcore.group.streams.services import StreamsServices
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.protocol.messages.streams_group_heartbeat import Topology
+    from kcore.runtime.shards import Shards
+
+LEAVE: Final = -1
+MAX_TOPICS: Final = 20_000
+"""Maximum topic names in one topology. Each takes about 10 µs, which delays all other requests."""
+REMEMBERED_HEARTBEATS: Final = 2
+"""Heartbeat intervals for which a failed creation of a topic is reported, as in Kafka."""
+
+
+class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse]):
+    """Serves StreamsGroupHeartbeat.
+
+    The client needs READ on the group, DESCRIBE on all topics of its topology, and CREATE on internal topics that must
+    be created. The fast path serves members whose last heartbeat changed and reported nothing.
+
+    Args:
+        shards: the group shards.
+        services: the protocol's switch, the assignor, the settings of groups, the creator of topics.
+        authorizer: decides about the permissions; None allows all.
+    """
+
+    key = ApiKey.STREAMS_GROUP_HEARTBEAT
+    request_type = StreamsGroupHeartbeatRequest
+    response_type = StreamsGroupHeartbeatResponse
+    versions = (0, 0)
+    caches_requests = True
+    differs: ClassVar[str] = (
+        f"A topology may name {MAX_TOPICS} topics; more are INVALID_REQUEST. While source topics are missing, members "
+        "with an endpoint get the endpoints without partitions; Kafka answers UNKNOWN_SERVER_ERROR."
+    )
+
+    __slots__ = ("_services", "fast", "fast_path")
+
+    def __init__(
+        self, shards: Shards[GroupShard], services: StreamsServices, authorizer: Authorizer | None = None
+    ) -> None:
+        super().__init__(shards, authorizer)
+        self._services = services
+        self.fast_path = StreamsHeartbeatFastPath(
+            self,
+            shards,
+            authorizer,
+            READ_GROUP,
+            StreamsGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED),
+            services=services,
+            request=StreamsGroupHeartbeatRequest,
+            response=StreamsGroupHeartbeatResponse,
+            context=RequestContext,
+            settings=StreamsSettings,
+            machine=GroupShard,
+            group=StreamsGroup,
+            member=StreamsMember,
+            metadata=MemberMetadata,
+        )
+        self.fast = self.fast_path.serve
+
+    def handle(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> Any:
+        """Authorizes the client, validates the request by itself, and runs it in the group's shard."""
+        if not self._services.enabled:
+            return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
+        if not self.allowed(context, Operation.READ, request.group_id):
+            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if request.topology is not None:
+            code, message = self._check_topics(context, request.topology)
+            if code:
+                return self.error(context, request, code, message)
+        code, message = invalid(request)
+        if code:
+            return self.error(context, request, code, message)
+        return self._shards.of(request.group_id).run(self, context, request)
+
+    def _check_topics(self, context: RequestContext, topology: Topology) -> tuple[ErrorCode, str | None]:
+        """Returns the error of the topic names of a topology; NONE if all are valid and may be DESCRIBEd."""
+        names = dict.fromkeys(islice(named_topics(topology), MAX_TOPICS + 1))
+        if len(names) > MAX_TOPICS:
+            return ErrorCode.INVALID_REQUEST, f"a topology may name {MAX_TOPICS} topics"
+        for name in names:
+            fault = self._services.topic_creator.name_fault(name)
+            if fault is not None:
+                return ErrorCode.STREAMS_INVALID_TOPOLOGY, fault
+        authorizer = self._authorizer
+        if authorizer is not None:
+            for name in names:
+                if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+                    return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+        return NO_ERROR, None
+
+    def decide(self, machine: GroupShard, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> Any:
+        """Decides the heartbeat with `kcore.group.streams.heartbeat`, and starts the creation of internal topics."""
+        decision = heartbeat(machine, context, request)
+        if not isinstance(decision, Decision):
+            return decision
+        if decision.missing:
+            self._create(context, decision.missing, decision.response)
+        return Outcome(decision.records, decision.response) if decision.records else decision.response
+
+    def _create(
+        self, context: RequestContext, missing: dict[str, InternalTopic], response: StreamsGroupHeartbeatResponse
+    ) -> None:
+        """Starts the creation of internal topics, or reports why it is not possible."""
+        refused = self._not_creatable(context, missing)
+        if refused:
+            _extend(response, f"; the client may not CREATE the topics {', '.join(refused)}")
+            return
+        creator = self._services.topic_creator
+        failures = creator.failures(missing)
+        creator.create(missing.values(), REMEMBERED_HEARTBEATS * response.heartbeat_interval_ms)
+        if failures:
+            shown = [f"{name} ({reason})" for name, reason in islice(failures.items(), LISTED_TOPICS)]
+            _extend(response, f"; their creation failed: {', '.join(shown)}")
+
+    def _not_creatable(self, context: RequestContext, missing: dict[str, InternalTopic]) -> list[str]:
+        authorizer = self._authorizer
+        if authorizer is None or authorizer.allowed(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return []
+        return [name for name in missing if not authorizer.allowed(context, Operation.CREATE, ResourceType.TOPIC, name)]
+
+    def error(
+        self,
+        context: RequestContext,
+        request: StreamsGroupHeartbeatRequest,
+        code: ErrorCode,
+        message: str | None = None,
+    ) -> StreamsGroupHeartbeatResponse:
+        """Returns a response with the code and the message, without a member id."""
+        return StreamsGroupHeartbeatResponse(error_code=code, error_message=message)
+
+
+def _extend(response: StreamsGroupHeartbeatResponse, text: str) -> None:
+    """Adds text to the status of missing internal topics."""
+    code = Status.MISSING_INTERNAL_TOPICS.value
+    response.status = [
+        ResponseStatus(status_code=code, status_detail=status.status_detail + text)
+        if status.status_code == code
+        else status
+        for status in response.status or ()
+    ]
+
+
+def invalid(request: StreamsGroupHeartbeatRequest) -> tuple[ErrorCode, str | None]:
+    """Validates a request by itself, in Kafka's order; returns the error and its message, or NONE."""
+    reason = _unsupported(request) or _incomplete(request)
+    if reason is not None:
+        return ErrorCode.INVALID_REQUEST, reason
+    epoch = request.member_epoch
+    if epoch == JOIN:
+        reason = _invalid_join(request)
+        if reason is not None:
+            return ErrorCode.INVALID_REQUEST, reason
+        assert request.topology is not None, "checked by `_invalid_join`"
+        for part in request.topology.subtopologies:
+            for topic in part.state_changelog_topics:
+                if topic.partitions != UNDECIDED:
+                    message = f"the coordinator decides the partition count of the changelog topic {topic.name}"
+                    return ErrorCode.STREAMS_INVALID_TOPOLOGY, message
+    elif epoch < LEAVE:
+        return ErrorCode.INVALID_REQUEST, f"MemberEpoch is {epoch}, but must be at least {LEAVE}."
+    lists = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    if any(entries is None for entries in lists) and any(entries is not None for entries in lists):
+        return ErrorCode.INVALID_REQUEST, "ActiveTasks, StandbyTasks and WarmupTasks must be null or set together."
+    if epoch != JOIN and request.topology is not None:
+        return ErrorCode.INVALID_REQUEST, "Topology can only be sent when (re-)joining."
+    return NO_ERROR, None
+
+
+def _unsupported(request: StreamsGroupHeartbeatRequest) -> str | None:
+    """Returns the reason if a request uses a part of KIP-1071 that Kafka 4.3 does not support."""
+    if request.instance_id is not None:
+        return "Static membership is not supported."
+    if request.task_offsets is not None:
+        return "TaskOffsets are not supported."
+    if request.task_end_offsets is not None:
+        return "TaskEndOffsets are not supported."
+    if request.warmup_tasks:
+        return "WarmupTasks are not supported."
+    if request.topology is not None and any(part.source_topic_regex for part in request.topology.subtopologies):
+        return "Regular expressions of source topics are not supported."
+    return None
+
+
+def _incomplete(request: StreamsGroupHeartbeatRequest) -> str | None:
+    if not request.member_id.strip():
+        return "MemberId can't be empty."
+    if not request.group_id.strip():
+        return "GroupId can't be empty."
+    if request.rack_id is not None and not request.rack_id.strip():
+        return "RackId can't be empty."
+    return None
+
+
+def _invalid_join(request: StreamsGroupHeartbeatRequest) -> str | None:
+    if request.rebalance_timeout_ms == UNCHANGED:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if request.active_tasks is None or len(request.active_tasks):
+        return "ActiveTasks must be empty when (re-)joining."
+    if request.standby_tasks is None or len(request.standby_tasks):
+        return "StandbyTasks must be empty when (re-)joining."
+    if request.warmup_tasks is None or len(request.warmup_tasks):
+        return "WarmupTasks must be empty when (re-)joining."
+    if request.topology is None:
+        return "Topology must be non-null when (re-)joining."
+    return None

@@ -1,0 +1,62 @@
+"""Requests that consist of several decisions with an operation of the persister between them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.pending import Pending
+from kcore.share.persister import when_complete
+
+if TYPE_CHECKING:
+    from kcore.runtime.api import Api, RequestContext
+
+logger = logging.getLogger(__name__)
+
+Step = Callable[[Any], Any]
+"""Takes the result of the step before; returns the response or a `Pending` of it. A step may decide in shards."""
+
+
+class Chained(Pending):
+    """The response of a request that runs in several steps. Later requests of the connection wait for it."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, api: Api[Any, Any], context: RequestContext, request: Any, steps: tuple[Step, ...]) -> None:
+        super().__init__(api, context, request, parked=True)
+        self._steps = list(steps)
+
+    def advance(self, result: Any) -> None:
+        """Takes the result of a step: runs the next one, or completes the request."""
+        if isinstance(result, self.api.response_type) or not self._steps:
+            self.complete(result)
+            return
+        step = self._steps.pop(0)
+        try:
+            when_complete(step(result), self.advance)
+        except KafkaError as error:
+            self.complete(self.api.error(self.context, self.request, error.code, error.message))
+        except Exception:
+            logger.exception("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(self.api).__name__)
+            self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any, *steps: Step) -> Any:
+    """Runs the steps of a request one after the other, each once the result before is durable.
+
+    Args:
+        api: the API of the request; a result of its response type ends the chain (usually an error).
+        context: the context of the request.
+        request: the request.
+        first: the result of the first step, or a `Pending` of it.
+        steps: the remaining steps.
+
+    Returns:
+        The response, or a `Pending` of it.
+    """
+    chained = Chained(api, context, request, steps)
+    when_complete(first, chained.advance)
+    return chained.response if chained.done else chained

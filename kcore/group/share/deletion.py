@@ -1,0 +1,107 @@
+"""Deletion of share-partition state: with the group, with offsets of a topic, and with a deleted topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kcore.group.group import GroupType
+from kcore.group.share import records as share_records
+from kcore.group.share.group import ShareGroup
+from kcore.group.share.partitions import StatePartitions
+from kcore.protocol.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteStateData,
+    PartitionData,
+)
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from kcore.group.shard import GroupShard
+    from kcore.protocol.messages.delete_share_group_state import DeleteShareGroupStateResponse
+    from kcore.runtime.shards import Shards
+
+GROUPS_OF_A_SLICE: Final = 500
+"""Groups that a slice of the work after a topic's deletion looks at."""
+
+
+class StateDeletion(NamedTuple):
+    """The result of a decision after which states must be deleted.
+
+    Attributes:
+        request: the request to the share coordinator.
+    """
+
+    request: DeleteShareGroupStateRequest
+
+
+def delete_request(group_id: str, topics: Mapping[bytes, Collection[int]]) -> DeleteShareGroupStateRequest:
+    """Returns the request that deletes the states of share partitions."""
+    return DeleteShareGroupStateRequest(
+        group_id=group_id,
+        topics=[
+            DeleteStateData(
+                topic_id=topic_id, partitions=[PartitionData(partition=index) for index in sorted(partitions)]
+            )
+            for topic_id, partitions in topics.items()
+        ],
+    )
+
+
+def failures(response: DeleteShareGroupStateResponse) -> dict[bytes, tuple[int, str | None]]:
+    """Returns the first error of each topic that has one: topic id -> (code, message)."""
+    failed: dict[bytes, tuple[int, str | None]] = {}
+    for topic in response.results:
+        for result in topic.partitions:
+            if result.error_code:
+                failed.setdefault(topic.topic_id, (result.error_code, result.error_message))
+    return failed
+
+
+def begin_deletion(group: ShareGroup) -> Outcome | None:
+    """Decides the first step of the deletion of an empty group; None if it has no state to delete.
+
+    Initializing and initialized topics move to the deleting list, and the deletion of those already on it is repeated.
+    """
+    state, by_id = group.state_partitions, group.shard.topics.by_id
+    partitions: dict[bytes, set[int]] = {}
+    deleting: dict[bytes, str] = {}
+    for topic_id, name in state.deleting.items():
+        topic = by_id(topic_id)
+        if topic is not None:
+            deleting[topic_id] = name
+            partitions[topic_id] = set(range(topic.partitions))
+    for topics in (state.initializing, state.initialized):
+        for topic_id, of_topic in topics.items():
+            deleting[topic_id] = of_topic.name
+            partitions.setdefault(topic_id, set()).update(of_topic.partitions)
+    if not deleting:
+        return None
+    record = share_records.state_partitions(group.group_id, StatePartitions({}, {}, deleting))
+    return Outcome([record], StateDeletion(delete_request(group.group_id, partitions)))
+
+
+def drop_topic_everywhere(shards: Shards[GroupShard], topic_id: bytes) -> None:
+    """Starts to remove a deleted topic from the lists of all share groups, in slices.
+
+    The share coordinator removes the states themselves.
+    """
+    for shard in shards:
+        if any(count for (kind, _), count in shard.machine.groups.counts.items() if kind == GroupType.SHARE.value):
+            shard.in_slices(drop_topic(shard.machine, topic_id))
+
+
+def drop_topic(shard: GroupShard, topic_id: bytes) -> Iterator[Outcome | None]:
+    """Removes a deleted topic from the lists of a shard's groups.
+
+    Yields:
+        The decision about one group, or None at the end of a slice.
+    """
+    for count, group_id in enumerate([*shard.groups], start=1):
+        group = shard.groups.get(group_id)
+        if isinstance(group, ShareGroup) and group.state_partitions.lists(topic_id):
+            yield Outcome([share_records.state_partitions(group_id, group.state_partitions.forget(topic_id))])
+        elif count % GROUPS_OF_A_SLICE == 0:
+            yield None

@@ -1,0 +1,319 @@
+"""A share group: its members, its epochs, its target assignment and its share partitions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from kcore.group.consumer.assignment import NO_TARGET, Target
+from kcore.group.group import ExpirationBase, Group, GroupType
+from kcore.group.share import leave
+from kcore.group.share.member import CurrentAssignment, MemberMetadata, ShareMember
+from kcore.group.share.partitions import NOTHING, StatePartitions
+from kcore.group.share.records import group_tombstones
+from kcore.group.share.states import EMPTY, STABLE, GroupState
+from kcore.process_logging import fields
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.offsets.commit import PlannedTopic
+    from kcore.group.shard import GroupShard
+    from kcore.runtime.machine import Record
+    from kcore.runtime.topics import TopicInfo
+
+logger = logging.getLogger(__name__)
+
+FIRST_EPOCH: Final = 1
+"""Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
+NO_EPOCH: Final = -1
+"""The assignment epoch after its tombstone."""
+NEVER_MS: Final = (1 << 63) - 1
+"""A time that does not come."""
+
+
+class ShareGroup(Group):
+    """A share group.
+
+    Args:
+        shard: the state machine that holds the group.
+        group_id: its id.
+        live: see the attribute.
+        registered: whether it is one of the shard's groups. False for a tentative group, which a decision builds
+            before its records are replayed.
+
+    Attributes:
+        shard: the state machine that holds the group.
+        group_epoch: counts changes that affect the assignment.
+        metadata_hash: hash of the subscribed topics as of that epoch.
+        assignment_epoch: the group epoch for which the target assignment was computed.
+        assigned_at_ms: time of that computation, milliseconds since the epoch; 0 for never.
+        members: by member id, in the order of joining.
+        targets: target assignments by member id.
+        names: number of members that subscribe to a topic.
+        state_partitions: the share partitions with state.
+        initializing_since_ms: monotonic time of the last change of these lists; after the retry interval, the
+            initializing ones are requested again.
+        topics_checked: whether the hash of the topics was compared since they last changed. Soft state.
+        checked_epoch: the group epoch after that comparison; one whose write failed is repeated.
+        quiet_until_ms: until this monotonic time no heartbeat of an unchanged member finds work. Soft state.
+        live: whether members have timers: False during replay and in a tentative group.
+    """
+
+    __slots__ = (
+        "_registered",
+        "assigned_at_ms",
+        "assignment_epoch",
+        "checked_epoch",
+        "group_epoch",
+        "initializing_since_ms",
+        "live",
+        "members",
+        "metadata_hash",
+        "names",
+        "quiet_until_ms",
+        "shard",
+        "state_partitions",
+        "targets",
+        "topics_checked",
+    )
+
+    group_type = GroupType.SHARE
+
+    def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
+        super().__init__(group_id)
+        self._registered = registered
+        self.protocol_type = "share"
+        self.shard = shard
+        self.live = live
+        self.group_epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.assignment_epoch = FIRST_EPOCH
+        self.assigned_at_ms = 0
+        self.members: dict[str, ShareMember] = {}
+        self.targets: dict[str, Target] = {}
+        self.names: dict[str, int] = {}
+        self.state_partitions: StatePartitions = NOTHING
+        self.initializing_since_ms = 0
+        self.topics_checked = False
+        self.checked_epoch = 0
+        self.quiet_until_ms = 0
+
+    def __repr__(self) -> str:
+        return f"<ShareGroup {self.group_id} epoch {self.group_epoch}/{self.assignment_epoch} {len(self.members)}>"
+
+    # ---- reading
+
+    @property
+    def state(self) -> GroupState:
+        """The state of the group, derived from its members."""
+        return STABLE if self.members else EMPTY
+
+    def target_of(self, member_id: str) -> Target:
+        """Returns a member's target assignment."""
+        return self.targets.get(member_id, NO_TARGET)
+
+    def target_must_wait(self) -> bool:
+        """Returns True while the last target is too recent for a new one (KIP-1263)."""
+        if not self.assigned_at_ms:
+            return False
+        interval_ms = self.shard.share.settings(self.group_id).assignment_interval_ms
+        return interval_ms > 0 and self.shard.now.wall_ms < self.assigned_at_ms + interval_ms
+
+    def existing_topics(self, names: Iterable[str]) -> Iterator[TopicInfo]:
+        """Yields the topics of these names that exist."""
+        by_name = self.shard.topics.by_name
+        for name in names:
+            topic = by_name(name)
+            if topic is not None:
+                yield topic
+
+    def has_unassigned(self) -> bool:
+        """Returns True if the initialized partitions of a subscribed topic are not exactly those of the targets.
+
+        The target is then computed again, although neither members nor topics changed.
+        """
+        if not self.members:
+            return False
+        assigned: dict[bytes, set[int]] = {}
+        for target in self.targets.values():
+            for topic_id, partitions in target.items():
+                assigned.setdefault(topic_id, set()).update(partitions)
+        by_id = self.shard.topics.by_id
+        for topic_id, topic in self.state_partitions.initialized.items():
+            if topic.name in self.names and assigned.get(topic_id, set()) != topic.partitions:
+                existing = by_id(topic_id)
+                if existing is not None and existing.name == topic.name:
+                    return True
+        return False
+
+    # ---- changes by records; only replay calls these
+
+    def put_epoch(self, epoch: int, metadata_hash: int) -> None:
+        """Sets a new group epoch."""
+        if self.live and epoch > self.group_epoch:
+            self.shard.share_rebalances += 1
+            if logger.isEnabledFor(logging.INFO):
+                event = fields(group=self.group_id, epoch=epoch, members=len(self.members))
+                logger.info("new epoch of a share group: partitions will be reassigned", extra=event)
+        self.group_epoch = epoch
+        self.metadata_hash = metadata_hash
+        self.quiet_until_ms = 0
+
+    def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
+        """Sets the epoch of a complete target assignment."""
+        self.assignment_epoch = epoch
+        self.assigned_at_ms = timestamp_ms
+        self.quiet_until_ms = 0
+
+    def put_metadata(self, member_id: str, metadata: MemberMetadata) -> None:
+        """Sets a member's metadata; adds the member if it is new."""
+        before = self.state
+        member = self.members.get(member_id)
+        if member is None:
+            member = self.members[member_id] = ShareMember(self, member_id, metadata)
+            self._subscribe(frozenset(), metadata.names)
+            if self.live:
+                self.keep_session(member)
+        else:
+            self._subscribe(member.metadata.names, metadata.names)
+            member.metadata = metadata
+        self._changed(before)
+
+    def remove(self, member: ShareMember) -> None:
+        """Removes a member."""
+        before = self.state
+        del self.members[member.member_id]
+        self._subscribe(member.metadata.names, frozenset())
+        member.stop()
+        self._changed(before)
+
+    def put_current(self, member: ShareMember, current: CurrentAssignment) -> None:
+        """Sets a member's current assignment."""
+        member.move(current)
+        self.quiet_until_ms = 0
+
+    def put_target(self, member_id: str, target: Target | None) -> None:
+        """Sets a member's target assignment; None removes it."""
+        if target is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = target
+        self.quiet_until_ms = 0
+
+    def put_state_partitions(self, state: StatePartitions) -> None:
+        """Sets the share partitions with state. After a load, unconfirmed initializations are requested at once."""
+        self.state_partitions = state
+        self.initializing_since_ms = self.shard.now.now_ms if self.live else -NEVER_MS
+        self.quiet_until_ms = 0
+
+    def _subscribe(self, before: frozenset[str], after: frozenset[str]) -> None:
+        if before == after:
+            return
+        names = self.names
+        for name in after - before:
+            count = names[name] = names.get(name, 0) + 1
+            if count == 1 and self._registered:
+                self.shard.topic_subscribed(self.group_id, name, True)
+        for name in before - after:
+            names[name] -= 1
+            if not names[name]:
+                del names[name]
+                if self._registered:
+                    self.shard.topic_subscribed(self.group_id, name, False)
+
+    def _changed(self, before: GroupState) -> None:
+        self.quiet_until_ms = 0
+        if self.state is not before:
+            self.shard.groups.moved(self, before.kafka_name)
+            if self.live and logger.isEnabledFor(logging.DEBUG):
+                event = fields(group=self.group_id, epoch=self.group_epoch, state=self.state.kafka_name)
+                logger.debug("%s -> %s", before.kafka_name, self.state.kafka_name, extra=event)
+
+    # ---- soft state
+
+    def topic_changed(self) -> None:
+        """Makes the next heartbeat compare the topics: one was created, grown or deleted."""
+        self.topics_checked = False
+        self.quiet_until_ms = 0
+
+    def must_check_topics(self) -> bool:
+        """Returns True if the hash of the topics may differ from that of the group epoch."""
+        return not self.topics_checked or self.group_epoch < self.checked_epoch
+
+    def keep_session(self, member: ShareMember) -> None:
+        """Starts a member's session anew, in full."""
+        deadline_ms = self.shard.now.now_ms + self.shard.share.settings(self.group_id).session_timeout_ms
+        if member.timer is None:
+            member.timer = self.shard.context.schedule(deadline_ms, member)
+        else:
+            member.timer.extend(deadline_ms)
+
+    def expire(self, member: ShareMember) -> Outcome | None:
+        """Removes a member whose session ended, if it is still in the group."""
+        if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
+            return None
+        logger.debug("group %s: removed member %s: its session expired", self.group_id, member.member_id)
+        return Outcome(leave.fence(self, member))
+
+    # ---- Group
+
+    def state_name(self) -> str:
+        """Returns Kafka's name of the state."""
+        return self.state.kafka_name
+
+    def is_empty(self) -> bool:
+        """Returns True if the group has no members."""
+        return not self.members
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        api_version: int,
+        transactional: bool,
+        topics: Iterable[PlannedTopic] = (),
+    ) -> ErrorCode:
+        """Returns GROUP_ID_NOT_FOUND: share groups have no committed offsets."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def offset_commit_accepted(self, member_id: str) -> None:
+        """Does nothing: no commit is accepted."""
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Returns NONE for a client that is not a member (it finds no offset), else GROUP_ID_NOT_FOUND."""
+        return NO_ERROR if member_id is None and member_epoch < 0 else ErrorCode.GROUP_ID_NOT_FOUND
+
+    def validate_offset_delete(self) -> ErrorCode:
+        """Returns GROUP_ID_NOT_FOUND: share groups have no committed offsets."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Returns True if a member subscribes to `topic`."""
+        return topic in self.names
+
+    def offset_expiration_base(self) -> ExpirationBase | None:
+        """Returns None: the group does not expire by the retention of offsets."""
+        return None
+
+    def validate_delete(self) -> ErrorCode:
+        """Returns NON_EMPTY_GROUP while the group has members."""
+        return ErrorCode.NON_EMPTY_GROUP if self.members else NO_ERROR
+
+    def tombstones(self) -> list[Record]:
+        """Returns the tombstones of all records of the group."""
+        return group_tombstones(self)
+
+    def on_loaded(self) -> None:
+        """Starts the session of every member, in full."""
+        self.live = True
+        for member in self.members.values():
+            self.keep_session(member)
+
+    def on_unloaded(self) -> None:
+        """Cancels all timers."""
+        self.live = False
+        for member in self.members.values():
+            member.stop()

@@ -1,0 +1,245 @@
+"""ShareGroupHeartbeat: adds, updates or removes a member and returns its assignment."""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kcore.errors import KafkaError
+from kcore.group.consumer.heartbeat import not_found
+from kcore.group.share import initialization, leave, target
+from kcore.group.share import records as share_records
+from kcore.group.share.group import ShareGroup
+from kcore.group.share.member import NEW_MEMBER, CurrentAssignment, MemberMetadata
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.consumer.assignment import Target
+    from kcore.group.shard import GroupShard
+    from kcore.group.share.member import ShareMember
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+
+JOIN: Final = 0
+"""The epoch of a joining member."""
+
+Request = ShareGroupHeartbeatRequest
+Response = ShareGroupHeartbeatResponse
+
+
+class Change(NamedTuple):
+    """The member of a heartbeat, and its change.
+
+    Attributes:
+        group: its group before the decision; a tentative one if the heartbeat creates it.
+        member: the existing member, None for a new one.
+        member_id: its id.
+        metadata: its metadata after the decision.
+        resubscribes: whether its set of subscribed topics changes.
+    """
+
+    group: ShareGroup
+    member: ShareMember | None
+    member_id: str
+    metadata: MemberMetadata
+    resubscribes: bool
+
+    def names(self) -> set[str]:
+        """Returns the topics of the whole group after the change."""
+        before = frozenset() if self.member is None else self.member.metadata.names
+        after = self.metadata.names
+        return {name for name, count in self.group.names.items() if count > (name in before)} | after
+
+
+def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> Response | Outcome:
+    """Decides a heartbeat.
+
+    Args:
+        shard: the shard of the group.
+        context: client id and host.
+        request: the request; checks that need no group are done.
+
+    Raises:
+        KafkaError: the request is refused; nothing is written, and no timer is renewed.
+    """
+    if request.member_epoch < JOIN:
+        return _leave(shard, request)
+    group = _find_group(shard, request)
+    member = _find_member(group, request)
+    metadata = _metadata(shard, context, request, member)
+    if (
+        member is not None
+        and metadata is member.metadata
+        and request.subscribed_topic_names is None
+        and request.member_epoch == member.current.member_epoch == group.assignment_epoch == group.group_epoch
+        and shard.now.now_ms < group.quiet_until_ms
+    ):
+        group.keep_session(member)
+        return member.reply_at_rest(shard.share.settings(group.group_id).heartbeat_interval_ms)
+    resubscribes = bool(metadata.names) if member is None else member.metadata.names != metadata.names
+    return _update(Change(group, member, request.member_id, metadata, resubscribes), request)
+
+
+def _leave(shard: GroupShard, request: Request) -> Outcome:
+    group = shard.groups.get(request.group_id)
+    if not isinstance(group, ShareGroup):
+        raise not_found(request.group_id)
+    member = group.members.get(request.member_id)
+    if member is None:
+        raise _unknown(group, request.member_id)
+    response = Response(member_id=request.member_id, member_epoch=request.member_epoch)
+    return Outcome(leave.fence(group, member), response)
+
+
+def _unknown(group: ShareGroup, member_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"{member_id} is not a member of group {group.group_id}")
+
+
+def _find_group(shard: GroupShard, request: Request) -> ShareGroup:
+    """Returns the group; for a joining member, also a tentative one that is new.
+
+    Raises:
+        KafkaError: GROUP_ID_NOT_FOUND; GROUP_MAX_SIZE_REACHED.
+    """
+    group = shard.groups.get(request.group_id)
+    if group is None and request.member_epoch == JOIN:
+        return ShareGroup(shard, request.group_id, live=False, registered=False)
+    if not isinstance(group, ShareGroup):
+        raise not_found(request.group_id)
+    members = group.members
+    if len(members) >= shard.config.group_share_max_size and request.member_id not in members:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"{group.group_id} has {len(members)} members, the maximum of group.share.max.size",
+        )
+    return group
+
+
+def _find_member(group: ShareGroup, request: Request) -> ShareMember | None:
+    """Returns the member of a request, None for a new one.
+
+    The previous epoch is accepted: the member missed a response. Partitions have no exclusive owners, so that the
+    member need not report any.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID; FENCED_MEMBER_EPOCH.
+    """
+    member, received = group.members.get(request.member_id), request.member_epoch
+    if member is None:
+        if received != JOIN:
+            raise _unknown(group, request.member_id)
+        return None
+    current = member.current
+    if received not in (JOIN, current.member_epoch) and not (
+        received < current.member_epoch and received == current.previous_epoch
+    ):
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: it must rejoin",
+        )
+    return member
+
+
+def _metadata(
+    shard: GroupShard, context: RequestContext, request: Request, member: ShareMember | None
+) -> MemberMetadata:
+    """Returns the member's metadata after the request; the same object if it does not change."""
+    before = MemberMetadata() if member is None else member.metadata
+    names, rack_id = request.subscribed_topic_names, request.rack_id
+    is_same_client = before.client_id == context.client_id and before.client_host == context.client_host
+    if names is None and rack_id is None and is_same_client and member is not None:
+        return before
+    after = MemberMetadata(
+        before.rack_id if rack_id is None else rack_id,
+        intern(context.client_id),
+        intern(context.client_host),
+        before.names if names is None else shard.consumer.names(names),
+    )
+    return before if member is not None and after == before else after
+
+
+def _update(change: Change, request: Request) -> Response | Outcome:
+    """Decides the heartbeat of a member that joins, changes, or may have work to do for the group."""
+    group, member = change.group, change.member
+    shard = group.shard
+    records: list[Record] = []
+    if member is None or change.metadata is not member.metadata:
+        records.append(share_records.member_metadata(group.group_id, change.member_id, change.metadata))
+    bump = change.resubscribes or (group.assignment_epoch >= group.group_epoch and group.has_unassigned())
+    group_epoch = _next_epoch(change, bump, records)
+    after = _reconcile(change, group_epoch, records)
+    current = NEW_MEMBER if member is None else member.current
+    if after != current:
+        records.append(share_records.current_assignment(group.group_id, change.member_id, after))
+    names = change.names()
+    initialized_until_ms = initialization.start(group, names, group_epoch, records)
+    if member is not None and group.live:
+        group.keep_session(member)
+    response = Response(
+        member_id=change.member_id,
+        member_epoch=after.member_epoch,
+        heartbeat_interval_ms=shard.share.settings(group.group_id).heartbeat_interval_ms,
+    )
+    if request.member_epoch == JOIN or request.subscribed_topic_names is not None or after.assigned != current.assigned:
+        response.assignment = _to_assignment(after.assigned)
+    if records:
+        return Outcome(records, response)
+    group.quiet_until_ms = initialized_until_ms
+    return response
+
+
+def _next_epoch(change: Change, bump: bool, records: list[Record]) -> int:
+    """Returns the group epoch after the decision: raised if the subscription or the group's topics change."""
+    group = change.group
+    if not (bump or group.must_check_topics()):
+        return group.group_epoch
+    epoch = group.group_epoch
+    metadata_hash = group.shard.consumer.metadata.hash_of(change.names())
+    if bump or metadata_hash != group.metadata_hash:
+        epoch += 1
+        records.append(share_records.group_epoch(group.group_id, epoch, metadata_hash))
+    group.topics_checked, group.checked_epoch = True, epoch
+    return epoch
+
+
+def _reconcile(change: Change, group_epoch: int, records: list[Record]) -> CurrentAssignment:
+    """Returns the member's assignment after the decision; computes a new target first if one is due.
+
+    Raises:
+        KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed.
+    """
+    group, member_id = change.group, change.member_id
+    target_epoch, own = group.assignment_epoch, group.target_of(member_id)
+    if group_epoch > group.assignment_epoch and not group.target_must_wait():
+        changed = target.compute(group, member_id, change.metadata)
+        records += target.records_of(group, changed, group_epoch)
+        target_epoch, own = group_epoch, changed.get(member_id, own)
+    current = NEW_MEMBER if change.member is None else change.member.current
+    if current.member_epoch != target_epoch:
+        return CurrentAssignment(target_epoch, current.member_epoch, _subscribed(change, own))
+    if group_epoch > group.group_epoch:
+        return current._replace(assigned=_subscribed(change, own))
+    return current
+
+
+def _subscribed(change: Change, partitions: Target) -> Target:
+    """Returns the partitions of topics to which the member subscribes."""
+    by_id, names = change.group.shard.topics.by_id, change.metadata.names
+    chosen = {}
+    for topic_id, of_topic in partitions.items():
+        topic = by_id(topic_id)
+        if topic is not None and topic.name in names:
+            chosen[topic_id] = of_topic
+    return chosen
+
+
+def _to_assignment(assigned: Target) -> Assignment:
+    topics = [TopicPartitions(topic_id=topic_id, partitions=list(of_topic)) for topic_id, of_topic in assigned.items()]
+    return Assignment(topic_partitions=topics)

@@ -1,0 +1,136 @@
+"""Initialization of share partitions: the group asks the share coordinator for state, and records its answer.
+
+A heartbeat adds the missing partitions to the initializing list (record 15). When that record is replayed, the request
+to the share coordinator is queued; the heartbeat does not wait for it. Its result moves the partitions to the
+initialized list, or takes them off the list so that the next heartbeat tries again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.group.share import records as share_records
+from kcore.group.share.group import NEVER_MS, ShareGroup
+from kcore.group.share.partitions import StateTopic, StateTopics
+from kcore.group.side_effects import LiveValue
+from kcore.protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeStateData,
+    PartitionData,
+)
+from kcore.runtime.machine import Outcome, Record
+from kcore.share.persister import when_complete
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+
+logger = logging.getLogger(__name__)
+
+BY_RESET_POLICY: Final = -1
+"""The start offset of a share partition whose first fetch determines it by `share.auto.offset.reset`."""
+
+
+def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: list[Record]) -> int:
+    """Starts the initialization of the subscribed partitions that have no state yet.
+
+    Args:
+        group: the group before the decision.
+        names: the subscribed topics after it.
+        state_epoch: the group epoch after it, which becomes the epoch of the states.
+        records: the decision's records, to which record 15 is added.
+
+    Returns:
+        The monotonic time at which an unfinished initialization must be requested again.
+    """
+    state, shard = group.state_partitions, group.shard
+    retry_at_ms = group.initializing_since_ms + shard.config.group_share_initialize_retry_interval_ms
+    is_recent = shard.now.now_ms < retry_at_ms
+    wait_ms = NEVER_MS
+    missing: dict[bytes, StateTopic] = {}
+    for topic in group.existing_topics(names):
+        initialized = state.initialized_of(topic.topic_id)
+        if len(initialized) == topic.partitions:
+            continue
+        rest = frozenset(range(topic.partitions)) - initialized
+        initializing = state.initializing_of(topic.topic_id)
+        if is_recent and not initializing.isdisjoint(rest):
+            wait_ms = retry_at_ms
+            rest -= initializing
+        if rest:
+            missing[topic.topic_id] = StateTopic(topic.name, rest)
+    if missing:
+        record = share_records.state_partitions(group.group_id, state.begin(missing))
+        assert record.value is not None
+        request = partial(_queue, group.group_id, missing, state_epoch)
+        records.append(Record(record.key, LiveValue(record.value, request)))
+    return wait_ms
+
+
+def initialize_request(
+    group_id: str, topics: StateTopics, state_epoch: int, start_offsets: dict[tuple[bytes, int], int] | None = None
+) -> InitializeShareGroupStateRequest:
+    """Returns the request that initializes share partitions.
+
+    Args:
+        group_id: the group.
+        topics: the partitions.
+        state_epoch: the epoch of the states.
+        start_offsets: the start offsets by (topic id, partition); None: the reset policy determines them.
+    """
+    return InitializeShareGroupStateRequest(
+        group_id=group_id,
+        topics=[
+            InitializeStateData(
+                topic_id=topic_id,
+                partitions=[
+                    PartitionData(
+                        partition=index,
+                        state_epoch=state_epoch,
+                        start_offset=BY_RESET_POLICY if start_offsets is None else start_offsets[topic_id, index],
+                    )
+                    for index in sorted(topic.partitions)
+                ],
+            )
+            for topic_id, topic in topics.items()
+        ],
+    )
+
+
+def _queue(group_id: str, topics: StateTopics, state_epoch: int, shard: GroupShard) -> None:
+    shard.context.in_slices(_request(shard, group_id, topics, state_epoch))
+
+
+def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch: int) -> Iterator[Outcome | None]:
+    """Sends the request, outside of any decision."""
+    persister = shard.share.persister
+    if persister is not None:
+        result = persister.initialize(initialize_request(group_id, topics, state_epoch))
+        when_complete(result, partial(_completed, shard, group_id, topics))
+    yield None
+
+
+def _completed(shard: GroupShard, group_id: str, topics: StateTopics, response: Any) -> None:
+    """Records the result, unless the shard was loaded again meanwhile: a heartbeat then repeats the request."""
+    owner = shard.context.shard
+    if owner.machine is shard:
+        codes = {result.error_code for topic in response.results for result in topic.partitions}
+        owner.perform(partial(_finish, shard, group_id, topics, codes - {0}))
+
+
+def _finish(shard: GroupShard, group_id: str, topics: StateTopics, errors: set[int]) -> Outcome | None:
+    group = shard.groups.get(group_id)
+    if not isinstance(group, ShareGroup):
+        return None
+    before = group.state_partitions
+    if errors:
+        logger.warning(
+            "group %s: the share coordinator failed to initialize share partitions (errors %s); "
+            "the next heartbeat tries again",
+            group_id,
+            sorted(errors),
+        )
+    after = before.cancel(topics) if errors else before.confirm(topics)
+    return None if after == before else Outcome([share_records.state_partitions(group_id, after)])

@@ -1,0 +1,161 @@
+"""The share partitions of a group whose state the share coordinator holds, as record 15 lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kcore.protocol.records.share_group_state_partition_metadata import (
+    ShareGroupStatePartitionMetadataValue,
+    TopicInfo,
+    TopicPartitionsInfo,
+)
+
+
+class StateTopic(NamedTuple):
+    """Partitions of one topic.
+
+    Attributes:
+        name: the topic's name.
+        partitions: the partitions; a topic without any is possible (AlterShareGroupOffsets without partitions).
+    """
+
+    name: str
+    partitions: frozenset[int]
+
+
+StateTopics = Mapping[bytes, StateTopic]
+"""Topic id -> the topic's partitions."""
+NO_PARTITIONS: Final[frozenset[int]] = frozenset()
+
+
+class StatePartitions(NamedTuple):
+    """The three lists of record 15. Immutable by convention: a change returns another object.
+
+    Attributes:
+        initializing: partitions whose initialization the share coordinator has not confirmed.
+        initialized: partitions with state. During AlterShareGroupOffsets a partition is in both lists.
+        deleting: names of topics, by id, whose deletion the share coordinator has not confirmed.
+    """
+
+    initializing: StateTopics
+    initialized: StateTopics
+    deleting: Mapping[bytes, str]
+
+    def begin(self, topics: StateTopics) -> StatePartitions:
+        """Returns the lists with `topics` added to the initializing ones; their deletion is no longer pending."""
+        deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topics}
+        return StatePartitions(_union(self.initializing, topics), self.initialized, deleting)
+
+    def confirm(self, topics: StateTopics) -> StatePartitions:
+        """Returns the lists after the initialization of `topics` succeeded.
+
+        Partitions that are no longer in the initializing list stay out of both: their topic was deleted meanwhile.
+        """
+        confirmed = {
+            topic_id: StateTopic(topic.name, topic.partitions & self.initializing[topic_id].partitions)
+            for topic_id, topic in topics.items()
+            if topic_id in self.initializing
+        }
+        initialized = _union(self.initialized, {key: topic for key, topic in confirmed.items() if topic.partitions})
+        return StatePartitions(_minus(self.initializing, topics), initialized, self.deleting)
+
+    def cancel(self, topics: StateTopics) -> StatePartitions:
+        """Returns the lists after the initialization of `topics` failed."""
+        return StatePartitions(_minus(self.initializing, topics), self.initialized, self.deleting)
+
+    def delete(self, topic_ids: Collection[bytes]) -> StatePartitions:
+        """Returns the lists with initialized topics moved to the deleting ones."""
+        deleting = dict(self.deleting)
+        deleting.update((key, self.initialized[key].name) for key in topic_ids if key in self.initialized)
+        return StatePartitions(self.initializing, _without(self.initialized, topic_ids), deleting)
+
+    def deleted(self, topic_ids: Collection[bytes]) -> StatePartitions:
+        """Returns the lists after the states of the deleting `topic_ids` were deleted."""
+        deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topic_ids}
+        return StatePartitions(self.initializing, self.initialized, deleting)
+
+    def forget(self, topic_id: bytes) -> StatePartitions:
+        """Returns the lists without a deleted topic."""
+        topic_ids = (topic_id,)
+        return StatePartitions(
+            _without(self.initializing, topic_ids),
+            _without(self.initialized, topic_ids),
+            self.deleted(topic_ids).deleting,
+        )
+
+    def lists(self, topic_id: bytes) -> bool:
+        """Returns True if the topic is in any list."""
+        return topic_id in self.initializing or topic_id in self.initialized or topic_id in self.deleting
+
+    def initialized_of(self, topic_id: bytes) -> frozenset[int]:
+        """Returns the initialized partitions of a topic."""
+        topic = self.initialized.get(topic_id)
+        return NO_PARTITIONS if topic is None else topic.partitions
+
+    def initializing_of(self, topic_id: bytes) -> frozenset[int]:
+        """Returns the initializing partitions of a topic."""
+        topic = self.initializing.get(topic_id)
+        return NO_PARTITIONS if topic is None else topic.partitions
+
+
+NOTHING: Final = StatePartitions({}, {}, {})
+"""The lists of a group without a record 15."""
+
+
+def _union(one: StateTopics, other: StateTopics) -> StateTopics:
+    both = dict(one)
+    for topic_id, topic in other.items():
+        known = both.get(topic_id)
+        partitions = topic.partitions if known is None else known.partitions | topic.partitions
+        both[topic_id] = StateTopic(topic.name, partitions)
+    return both
+
+
+def _minus(topics: StateTopics, removed: StateTopics) -> StateTopics:
+    """Returns `topics` without the removed partitions, and without topics that have none left."""
+    rest = {}
+    for topic_id, topic in topics.items():
+        if topic_id in removed:
+            partitions = topic.partitions - removed[topic_id].partitions
+            if partitions:
+                rest[topic_id] = StateTopic(topic.name, partitions)
+        else:
+            rest[topic_id] = topic
+    return rest
+
+
+def _without(topics: StateTopics, topic_ids: Collection[bytes]) -> StateTopics:
+    return {topic_id: topic for topic_id, topic in topics.items() if topic_id not in topic_ids}
+
+
+# ---- records
+
+
+def to_value(state: StatePartitions) -> ShareGroupStatePartitionMetadataValue:
+    """Converts the lists to the value of record 15."""
+    return ShareGroupStatePartitionMetadataValue(
+        initializing_topics=_to_topics(state.initializing),
+        initialized_topics=_to_topics(state.initialized),
+        deleting_topics=[TopicInfo(topic_id=key, topic_name=name) for key, name in state.deleting.items()],
+    )
+
+
+def from_value(value: ShareGroupStatePartitionMetadataValue) -> StatePartitions:
+    """Converts the value of record 15."""
+    return StatePartitions(
+        _from_topics(value.initializing_topics),
+        _from_topics(value.initialized_topics),
+        {topic.topic_id: topic.topic_name for topic in value.deleting_topics},
+    )
+
+
+def _to_topics(topics: StateTopics) -> list[TopicPartitionsInfo]:
+    return [
+        TopicPartitionsInfo(topic_id=topic_id, topic_name=topic.name, partitions=sorted(topic.partitions))
+        for topic_id, topic in topics.items()
+    ]
+
+
+def _from_topics(topics: Iterable[Any]) -> dict[bytes, StateTopic]:
+    return {topic.topic_id: StateTopic(topic.topic_name, frozenset(topic.partitions)) for topic in topics}

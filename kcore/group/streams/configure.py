@@ -1,0 +1,320 @@
+"""The configuration of a topology: the partition counts of its internal topics, the number of tasks, and faults.
+
+Faults of the topics (`TopicFault`) become statuses of heartbeats, and the topology is then not ready: no task is
+assigned. Faults of the topology itself are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kcore.errors import KafkaError
+from kcore.group.streams.topology import Topology, input_topics, internal_topics
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kcore.protocol.records.streams_group_topology import Subtopology, TopicInfo
+    from kcore.runtime.topics import TopicImage
+
+UNDECIDED: Final = 0
+"""The partition count of an internal topic that the coordinator decides."""
+
+LISTED_TOPICS: Final = 3
+"""Topics that a status names; it only counts the others."""
+
+
+class Status(Enum):
+    """The statuses of a heartbeat response; the value is Kafka's code."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
+
+
+class TopicFault(NamedTuple):
+    """A fault of the topics for which a topology is not ready.
+
+    Attributes:
+        status: the status of heartbeat responses.
+        detail: the text of the status.
+    """
+
+    status: Status
+    detail: str
+
+
+class InternalTopic(NamedTuple):
+    """An internal topic with its decided partition count.
+
+    Attributes:
+        name: its name.
+        partitions: its decided partition count.
+        replication_factor: the requested one; 0 for the broker's default.
+        settings: its own settings.
+    """
+
+    name: str
+    partitions: int
+    replication_factor: int
+    settings: dict[str, str]
+
+
+class ConfiguredSubtopology(NamedTuple):
+    """A subtopology whose partition counts are known.
+
+    Attributes:
+        tasks: its number of tasks.
+        stateful: True if it has changelog topics.
+        inputs: the topics that it reads.
+        internal: its internal topics by name.
+    """
+
+    tasks: int
+    stateful: bool
+    inputs: tuple[str, ...]
+    internal: dict[str, InternalTopic]
+
+
+class ConfiguredTopology(NamedTuple):
+    """A topology as the existing topics allow it. In memory only.
+
+    Attributes:
+        epoch: the topology's epoch.
+        subtopologies: by id, in order; None if their partition counts cannot be decided.
+        missing: internal topics that must be created, by name.
+        fault: the reason why it is not ready, or None.
+    """
+
+    epoch: int
+    subtopologies: dict[str, ConfiguredSubtopology] | None
+    missing: dict[str, InternalTopic]
+    fault: TopicFault | None
+
+    @property
+    def is_ready(self) -> bool:
+        """True if tasks can be assigned."""
+        return self.fault is None
+
+
+class _FaultError(Exception):
+    """Carries a `TopicFault` out of the configuration."""
+
+    def __init__(self, status: Status, detail: str) -> None:
+        super().__init__(detail)
+        self.fault = TopicFault(status, detail)
+
+
+def configure(topology: Topology, topics: TopicImage) -> ConfiguredTopology:
+    """Configures a topology with the existing topics.
+
+    Raises:
+        KafkaError: STREAMS_INVALID_TOPOLOGY for a loop, a repartition topic without writer or a subtopology without
+            input; UNKNOWN_SERVER_ERROR, as in Kafka, for a co-partition group that names an unknown topic.
+    """
+    try:
+        return _Configuration(topology, topics).configured()
+    except _FaultError as error:
+        return ConfiguredTopology(topology.epoch, None, {}, error.fault)
+
+
+def summary(names: Iterable[str]) -> str:
+    """Returns the first names in order, and the number of the others."""
+    ordered = sorted(names)
+    text = ", ".join(ordered[:LISTED_TOPICS])
+    more = len(ordered) - LISTED_TOPICS
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.STREAMS_INVALID_TOPOLOGY, message)
+
+
+class _Configuration:
+    """One configuration in progress: the decided partition counts."""
+
+    __slots__ = ("_decided", "_parts", "_topics", "_topology")
+
+    def __init__(self, topology: Topology, topics: TopicImage) -> None:
+        self._topology = topology
+        self._topics = topics
+        self._parts = topology.subtopologies.values()
+        self._decided: dict[str, int] = {}
+
+    def configured(self) -> ConfiguredTopology:
+        """Decides all counts, and compares them with the existing topics."""
+        self._check_sources()
+        self._decided = self._repartition_counts()
+        self._enforce_copartitions()
+        self._decide_changelogs()
+        parts = {part.subtopology_id: self._configured_part(part) for part in self._parts}
+        missing = self._missing(parts)
+        fault = None
+        if missing:
+            fault = TopicFault(Status.MISSING_INTERNAL_TOPICS, f"the internal topics {summary(missing)} are missing")
+        return ConfiguredTopology(self._topology.epoch, dict(sorted(parts.items())), missing, fault)
+
+    def _existing(self, name: str) -> int | None:
+        topic = self._topics.by_name(name)
+        return None if topic is None else topic.partitions
+
+    def _count(self, name: str) -> int | None:
+        """Returns the partition count of a topic: the existing one takes precedence over the decided one."""
+        existing = self._existing(name)
+        return self._decided.get(name) if existing is None else existing
+
+    def _known_count(self, name: str) -> int:
+        count = self._count(name)
+        if count is None:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the partition count of {name} is unknown")
+        return count
+
+    def _check_sources(self) -> None:
+        missing = {name for part in self._parts for name in part.source_topics if self._existing(name) is None}
+        if missing:
+            raise _FaultError(Status.MISSING_SOURCE_TOPICS, f"the source topics {summary(missing)} are missing")
+
+    # ---- repartition topics
+
+    def _repartition_counts(self) -> dict[str, int]:
+        """Returns the count of each repartition topic: the fixed one, else the largest known count of its writer's
+        inputs.
+
+        Kafka sweeps over the sinks until every count is known. The heap visits the sinks in that order, but each only
+        once, when an input of its subtopology is known.
+        """
+        sinks = [(part, name) for part in self._parts for name in part.repartition_sink_topics]
+        positions: dict[str, list[int]] = {}
+        for position, (part, _) in enumerate(sinks):
+            positions.setdefault(part.subtopology_id, []).append(position)
+        readers: dict[str, list[str]] = {}
+        for part in self._parts:
+            for topic in part.repartition_source_topics:
+                readers.setdefault(topic.name, []).append(part.subtopology_id)
+        largest: dict[str, int] = {}  # known input counts, by subtopology
+        due: list[tuple[int, int]] = []  # (sweep, position) of sinks
+
+        def know(part_id: str, count: int, sweep: int, position: int) -> None:
+            if part_id not in largest:
+                for sink in positions.get(part_id, ()):
+                    heappush(due, (sweep if sink > position else sweep + 1, sink))
+            largest[part_id] = max(count, largest.get(part_id, 0))
+
+        for part in self._parts:
+            for source in part.source_topics:
+                know(part.subtopology_id, self._known_count(source), 0, -1)
+        counts: dict[str, int] = {}
+        for topic in self._repartition_sources():
+            if topic.partitions:
+                counts[topic.name] = topic.partitions
+        for name, count in counts.items():
+            for part_id in readers[name]:
+                know(part_id, count, 0, -1)
+        while due:
+            sweep, position = heappop(due)
+            part, name = sinks[position]
+            if name not in counts:
+                counts[name] = largest[part.subtopology_id]
+                for part_id in readers.get(name, ()):
+                    know(part_id, counts[name], sweep, position)
+        looping = {name for _, name in sinks if name not in counts}
+        if looping:
+            raise _invalid(f"repartition topics depend on each other in a loop: {summary(looping)}")
+        unwritten = {topic.name for topic in self._repartition_sources() if topic.name not in counts}
+        if unwritten:
+            raise _invalid(f"no subtopology writes the repartition topics {summary(unwritten)}")
+        return counts
+
+    def _repartition_sources(self) -> list[TopicInfo]:
+        return [topic for part in self._parts for topic in part.repartition_source_topics]
+
+    # ---- co-partitioned topics
+
+    def _enforce_copartitions(self) -> None:
+        fixed = {topic.name for topic in self._repartition_sources() if topic.partitions}
+        flexible = {topic.name for topic in self._repartition_sources() if not topic.partitions}
+        for part in self._parts:
+            for group in part.copartition_groups:
+                try:
+                    names = {part.source_topics[i] for i in group.source_topics}
+                    names |= {part.repartition_source_topics[i].name for i in group.repartition_source_topics}
+                except IndexError:
+                    message = f"a co-partition group of subtopology {part.subtopology_id} names an unknown topic"
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from None
+                if names:
+                    self._enforce(names, fixed, flexible)
+
+    def _enforce(self, names: set[str], fixed: set[str], flexible: set[str]) -> None:
+        """Gives the repartition topics of a co-partition group the count of the other topics in it."""
+        repartition = {name: self._known_count(name) for name in names if name in fixed or name in flexible}
+        others = {name: self._known_count(name) for name in names if name not in repartition}
+        if others:
+            count = _same_count(others, others)
+        elif fixed:
+            count = _same_count({name: self._known_count(name) for name in fixed}, repartition)
+        else:
+            count = max(repartition.values())
+            if not count:
+                raise _invalid(f"no partition count is known for the co-partitioned topics {summary(names)}")
+        for name, present in repartition.items():
+            if name in fixed and present != count:
+                raise _FaultError(
+                    Status.INCORRECTLY_PARTITIONED_TOPICS,
+                    f"the repartition topic {name} has {present} partitions, its co-partitioned topics have {count}",
+                )
+            self._decided[name] = count
+
+    # ---- changelogs, tasks, existing topics
+
+    def _decide_changelogs(self) -> None:
+        for part in self._parts:
+            counts = [self._known_count(name) for name in input_topics(part)]
+            if not counts:
+                raise _invalid(f"subtopology {part.subtopology_id} has no input topic")
+            for topic in part.state_changelog_topics:
+                self._decided[topic.name] = max(counts)
+
+    def _configured_part(self, part: Subtopology) -> ConfiguredSubtopology:
+        inputs = tuple(dict.fromkeys(input_topics(part)))
+        internal = {
+            topic.name: InternalTopic(
+                topic.name,
+                topic.partitions or self._decided[topic.name],
+                topic.replication_factor,
+                {config.key: config.value for config in topic.topic_configs},
+            )
+            for topic in internal_topics(part)
+        }
+        tasks = max(map(self._known_count, inputs))
+        return ConfiguredSubtopology(tasks, bool(part.state_changelog_topics), inputs, internal)
+
+    def _missing(self, parts: Mapping[str, ConfiguredSubtopology]) -> dict[str, InternalTopic]:
+        """Returns the internal topics that do not exist; an existing one must have the decided count."""
+        missing: dict[str, InternalTopic] = {}
+        decided = {name: topic for _, part in sorted(parts.items()) for name, topic in part.internal.items()}
+        for name, topic in decided.items():
+            existing = self._existing(name)
+            if existing is None:
+                missing[name] = topic
+            elif existing != topic.partitions:
+                raise _FaultError(
+                    Status.INCORRECTLY_PARTITIONED_TOPICS,
+                    f"the existing topic {name} has {existing} partitions, but {topic.partitions} are needed",
+                )
+        return missing
+
+
+def _same_count(counts: Mapping[str, int], shown: Mapping[str, int]) -> int:
+    """Returns the common count of co-partitioned topics; `shown` are the topics that the fault names."""
+    distinct = set(counts.values())
+    if len(distinct) > 1:
+        text = ", ".join(f"{name}={count}" for name, count in sorted(shown.items()))
+        raise _FaultError(
+            Status.INCORRECTLY_PARTITIONED_TOPICS, f"co-partitioned topics have different partition counts: {text}"
+        )
+    return distinct.pop()

@@ -1,0 +1,401 @@
+"""A streams group: its members, its topology, its epochs, and the rules for its offsets."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING, Final
+
+from kcore.group.group import ExpirationBase, Group, GroupType
+from kcore.group.streams import leave
+from kcore.group.streams.member import NEVER, MemberMetadata, StreamsMember
+from kcore.group.streams.processes import TaskProcesses
+from kcore.group.streams.records import group_tombstones
+from kcore.group.streams.states import STABLE, UNREVOKED, GroupState
+from kcore.group.streams.tasks import NO_PARTITIONS, NOTHING, CurrentAssignment, Tasks
+from kcore.group.streams.timers import RevocationTimer
+from kcore.process_logging import fields
+from kcore.protocol.error_codes import NO_ERROR, ErrorCode
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.offsets.commit import PlannedTopic
+    from kcore.group.shard import GroupShard
+    from kcore.group.streams.configure import ConfiguredTopology
+    from kcore.group.streams.records import AssignmentConfigs
+    from kcore.group.streams.services import StreamsSettings
+    from kcore.group.streams.topology import Topology
+    from kcore.runtime.machine import Record
+
+logger = logging.getLogger(__name__)
+
+PROTOCOL_TYPE: Final = "streams"
+FIRST_EPOCH: Final = 1
+"""Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
+NO_EPOCH: Final = -1
+"""The assignment epoch after its tombstone."""
+NOT_VALIDATED: Final = -1
+"""The validated topology epoch while no topology has been ready."""
+MEMBER_EPOCHS_SINCE: Final = 9
+"""The first version of OffsetCommit that supports STALE_MEMBER_EPOCH."""
+EMPTY, NOT_READY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`
+
+
+class StreamsGroup(Group):
+    """A group of Kafka Streams members.
+
+    Args:
+        shard: the state machine that holds the group.
+        group_id: its id.
+        live: see the attribute.
+        registered: whether it is one of the shard's groups. False for a tentative group, which a decision builds
+            before its records are replayed: it has no metrics and no topics.
+
+    Attributes:
+        shard: the state machine that holds the group.
+        group_epoch: counts changes that affect the assignment.
+        metadata_hash: hash of the topology's topics as of that epoch.
+        validated_epoch: the topology epoch for which all topics were ready, or `NOT_VALIDATED`.
+        assignment_configs: the settings of the assignment as of that epoch.
+        assignment_epoch: the group epoch for which the target assignment was computed.
+        assigned_at_ms: time of that computation, milliseconds since the epoch; 0 for never.
+        topology: the topology, None before the first member.
+        members: by member id, in the order of joining.
+        targets: target assignments by member id.
+        processes: the processes that have each task.
+        reconciled: number of members in state STABLE, by member epoch.
+        counted_state: the state in which the shard's table counts the group.
+        live: whether members have timers: False during replay and in a tentative group.
+        configured: the topology as the existing topics allow it; None: the next heartbeat configures it. Soft state.
+        topics_changed: whether a topic of the topology changed since it was configured. Soft state.
+        endpoint_epoch: counts changes of endpoints' partitions. Soft state.
+        shutdown_member: the member that requested the shutdown of the application, or None. Soft state.
+        rest_epoch: the group epoch if the group has no work for heartbeats and reports nothing, else `NEVER`. Soft
+            state.
+        rest_settings: the settings for which `rest_epoch` is valid.
+    """
+
+    __slots__ = (
+        "_registered",
+        "assigned_at_ms",
+        "assignment_configs",
+        "assignment_epoch",
+        "configured",
+        "counted_state",
+        "endpoint_epoch",
+        "group_epoch",
+        "live",
+        "members",
+        "metadata_hash",
+        "processes",
+        "reconciled",
+        "rest_epoch",
+        "rest_settings",
+        "shard",
+        "shutdown_member",
+        "targets",
+        "topics_changed",
+        "topology",
+        "validated_epoch",
+    )
+
+    group_type = GroupType.STREAMS
+
+    def __init__(self, shard: GroupShard, group_id: str, live: bool, registered: bool = True) -> None:
+        super().__init__(group_id)
+        self._registered = registered
+        self.protocol_type = PROTOCOL_TYPE
+        self.shard = shard
+        self.live = live
+        self.group_epoch = FIRST_EPOCH
+        self.metadata_hash = 0
+        self.validated_epoch = NOT_VALIDATED
+        self.assignment_configs: AssignmentConfigs = ()
+        self.assignment_epoch = FIRST_EPOCH
+        self.assigned_at_ms = 0
+        self.topology: Topology | None = None
+        self.members: dict[str, StreamsMember] = {}
+        self.targets: dict[str, Tasks] = {}
+        self.processes = TaskProcesses()
+        self.reconciled: dict[int, int] = {}
+        self.configured: ConfiguredTopology | None = None
+        self.topics_changed = False
+        self.endpoint_epoch = 0
+        self.shutdown_member: str | None = None
+        self.rest_epoch = NEVER
+        self.rest_settings: StreamsSettings | None = None
+        self.counted_state: GroupState = EMPTY
+
+    def __repr__(self) -> str:
+        return f"<StreamsGroup {self.group_id} epoch {self.group_epoch}/{self.assignment_epoch} {len(self.members)}>"
+
+    # ---- reading
+
+    @property
+    def state(self) -> GroupState:
+        """The state of the group, derived from its topology, members and epochs."""
+        if not self.members:
+            return EMPTY
+        if self.topology is None or self.topology.epoch != self.validated_epoch:
+            return NOT_READY
+        if self.group_epoch > self.assignment_epoch:
+            return ASSIGNING
+        if self.reconciled.get(self.assignment_epoch, 0) < len(self.members):
+            return RECONCILING
+        return REACHED
+
+    def target_of(self, member_id: str) -> Tasks:
+        """Returns a member's target assignment."""
+        return self.targets.get(member_id, NOTHING)
+
+    # ---- changes by records; only replay calls these
+
+    def put_epoch(self, epoch: int, metadata_hash: int, validated_epoch: int, configs: AssignmentConfigs) -> None:
+        """Sets a new group epoch and the values that it depends on."""
+        if self.live and self._registered and epoch > self.group_epoch:
+            self.shard.streams_rebalances += 1
+            if logger.isEnabledFor(logging.INFO):
+                event = fields(group=self.group_id, epoch=epoch, members=len(self.members))
+                logger.info("new group epoch: tasks will be reassigned", extra=event)
+        self.group_epoch = epoch
+        self.metadata_hash = metadata_hash
+        self.validated_epoch = validated_epoch
+        self.assignment_configs = configs
+        self._changed()
+
+    def put_assignment_epoch(self, epoch: int, timestamp_ms: int) -> None:
+        """Sets the epoch of a complete target assignment."""
+        self.assignment_epoch = epoch
+        self.assigned_at_ms = timestamp_ms
+        self._changed()
+
+    def put_topology(self, topology: Topology | None) -> None:
+        """Sets the topology; None removes it."""
+        before, self.topology = self.topology, topology
+        self.configured = None
+        if self._registered:
+            old = frozenset[str]() if before is None else before.required_topics
+            new = frozenset[str]() if topology is None else topology.required_topics
+            for name in old - new:
+                self.shard.topic_subscribed(self.group_id, name, False)
+            for name in new - old:
+                self.shard.topic_subscribed(self.group_id, name, True)
+        self._changed()
+
+    def put_metadata(self, member_id: str, metadata: MemberMetadata) -> None:
+        """Sets a member's metadata; adds the member if it is new."""
+        member = self.members.get(member_id)
+        if member is None:
+            member = self.members[member_id] = StreamsMember(self, member_id, metadata)
+            self._count(member, 1)
+            if self.live:
+                self.keep_session(member)
+        else:
+            before = member.metadata
+            if before.process_id != metadata.process_id:
+                self.processes.replace(member.current, before.process_id, member.current, metadata.process_id)
+            member.set_metadata(metadata)
+        self._changed()
+
+    def remove(self, member: StreamsMember) -> None:
+        """Removes a member."""
+        self._count(member, -1)
+        del self.members[member.member_id]
+        self.processes.replace(member.current, member.metadata.process_id, None, "")
+        member.stop()
+        if not self.members:
+            self.shutdown_member = None
+        self._changed()
+
+    def put_current(self, member: StreamsMember, current: CurrentAssignment) -> None:
+        """Sets a member's current assignment. Live, it also arms the revocation timer if tasks must be revoked."""
+        process_id = member.metadata.process_id
+        self.processes.replace(member.current, process_id, current, process_id)
+        self._count(member, -1)
+        member.move(current)
+        self._count(member, 1)
+        if self.live:
+            self.await_revocation(member)
+        self._changed()
+
+    def put_target(self, member_id: str, target: Tasks | None) -> None:
+        """Sets a member's target assignment; None removes it."""
+        if target is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = target
+
+    def _count(self, member: StreamsMember, step: int) -> None:
+        if member.current.state is STABLE:
+            epoch = member.current.member_epoch
+            count = self.reconciled.get(epoch, 0) + step
+            if count:
+                self.reconciled[epoch] = count
+            else:
+                del self.reconciled[epoch]
+
+    def _changed(self) -> None:
+        self.rest_epoch = NEVER
+        state = self.state
+        if state is not self.counted_state:
+            before, self.counted_state = self.counted_state, state
+            self.shard.groups.moved(self, before.kafka_name)
+            if self.live and logger.isEnabledFor(logging.DEBUG):
+                event = fields(group=self.group_id, epoch=self.group_epoch, state=state.kafka_name)
+                logger.debug("%s -> %s", before.kafka_name, state.kafka_name, extra=event)
+
+    # ---- soft state
+
+    def topic_changed(self) -> None:
+        """Makes the next heartbeat check the topics again."""
+        self.topics_changed = True
+        self.rest_epoch = NEVER
+
+    def request_shutdown(self, member_id: str) -> None:
+        """Remembers the first member that requested the shutdown of the application."""
+        if self.shutdown_member is None:
+            self.shutdown_member = member_id
+        self.rest_epoch = NEVER
+
+    def set_configured(self, configured: ConfiguredTopology) -> None:
+        """Sets the topology as the existing topics allow it."""
+        self.configured = configured
+        for member in self.members.values():
+            member.endpoint_view = None
+
+    def note_rest(self, member: StreamsMember, settings: StreamsSettings) -> None:
+        """Remembers that a heartbeat of `member` had no work and no status; the fast path may serve the next ones."""
+        self.rest_epoch = member.rest_epoch = self.group_epoch
+        self.rest_settings = settings
+
+    def keep_session(self, member: StreamsMember) -> None:
+        """Starts a member's session anew, in full."""
+        timeout_ms = self.shard.streams.settings(self.group_id).session_timeout_ms
+        deadline_ms = self.shard.now.now_ms + timeout_ms
+        if member.timer is None:
+            member.timer = self.shard.context.schedule(deadline_ms, member)
+        else:
+            member.timer.extend(deadline_ms)
+
+    def await_revocation(self, member: StreamsMember) -> None:
+        """Arms a member's revocation timer, anew with each revocation, or cancels it."""
+        if member.revocation_timer is not None:
+            member.revocation_timer.cancel()
+            member.revocation_timer = None
+        if member.current.state is UNREVOKED and member.current.member_epoch >= 0:
+            member.revocation_timer = RevocationTimer.armed(member)
+
+    def expire(self, member: StreamsMember, reason: str) -> Outcome | None:
+        """Removes a member whose timer fired, if it is still in the group."""
+        if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
+            return None
+        logger.debug("group %s: removed member %s: %s", self.group_id, member.member_id, reason)
+        return Outcome(leave.fence(self, member))
+
+    # ---- Group
+
+    def state_name(self) -> str:
+        """Returns Kafka's name of the state."""
+        return self.state.kafka_name
+
+    def state_filter_name(self) -> str:
+        """Returns the name that a filter of ListGroups matches."""
+        return self.state.filter_name
+
+    def is_empty(self) -> bool:
+        """Returns True if the group has no members."""
+        return not self.members
+
+    def validate_offset_commit(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        api_version: int,
+        transactional: bool,
+        topics: Iterable[PlannedTopic] = (),
+    ) -> ErrorCode:
+        """Returns NONE if the commit is allowed; an older epoch is valid for tasks that the member had then."""
+        if generation_id < 0 and not self.members:
+            return NO_ERROR
+        if transactional and generation_id < 0 and not member_id and group_instance_id is None:
+            return NO_ERROR
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if not transactional and api_version < MEMBER_EPOCHS_SINCE:
+            return ErrorCode.UNSUPPORTED_VERSION
+        epoch = member.current.member_epoch
+        if generation_id == epoch or (generation_id < epoch and self._had_all(member, generation_id, topics)):
+            return NO_ERROR
+        return ErrorCode.STALE_MEMBER_EPOCH
+
+    def _had_all(self, member: StreamsMember, epoch: int, topics: Iterable[PlannedTopic]) -> bool:
+        """Returns True if the member has had the task of every partition of a commit since `epoch` or earlier."""
+        if self.topology is None:
+            return False
+        assigned, revoking = member.current.assigned.active, member.current.revoking.active
+        for requested_topic, topic, codes in topics:
+            part = self.topology.subtopology_of.get(topic.name)
+            for i, requested in enumerate(requested_topic.partitions):
+                if codes is not None and codes[i]:
+                    continue  # already refused
+                if part is None:
+                    return False
+                partition = requested.partition_index
+                since = assigned.get(part, NO_PARTITIONS).get(partition)
+                if since is None:
+                    since = revoking.get(part, NO_PARTITIONS).get(partition)
+                if since is None or since > epoch:
+                    return False
+        return True
+
+    def offset_commit_accepted(self, member_id: str) -> None:
+        """Does nothing: in a streams group, a commit does not extend the session."""
+
+    def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
+        """Checks member id and epoch. An epoch without a member id is a client error, which Kafka reports as its
+        own."""
+        if member_id is None:
+            return NO_ERROR if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
+        member = self.members.get(member_id)
+        if member is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return NO_ERROR if member_epoch == member.current.member_epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    def validate_offset_delete(self) -> ErrorCode:
+        """Returns NONE: offsets of topics that the topology does not read may be deleted at any time."""
+        return NO_ERROR
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Returns True if the topology reads `topic`, unless the group is empty."""
+        return topic in self._subscribed_topics()
+
+    def offset_expiration_base(self) -> ExpirationBase | None:
+        """Returns the commit time of each offset as its start; offsets of the topology's inputs do not expire while
+        the group has members."""
+        return ExpirationBase(None, self._subscribed_topics())
+
+    def _subscribed_topics(self) -> Container[str]:
+        return self.topology.subtopology_of if self.members and self.topology is not None else ()
+
+    def validate_delete(self) -> ErrorCode:
+        """Returns NON_EMPTY_GROUP while the group has members."""
+        return ErrorCode.NON_EMPTY_GROUP if self.members else NO_ERROR
+
+    def tombstones(self) -> list[Record]:
+        """Returns the tombstones of all records of the group."""
+        return group_tombstones(self)
+
+    def on_loaded(self) -> None:
+        """Starts all timers. Members that must revoke tasks get their full rebalance timeout again."""
+        self.live = True
+        for member in self.members.values():
+            self.keep_session(member)
+            self.await_revocation(member)
+
+    def on_unloaded(self) -> None:
+        """Cancels all timers."""
+        self.live = False
+        for member in self.members.values():
+            member.stop()

@@ -1,0 +1,240 @@
+"""StreamsGroupHeartbeat: adds, updates or removes a member and returns its tasks."""
+
+from __future__ import annotations
+
+from sys import intern
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kcore.errors import KafkaError
+from kcore.group.classic.group import ClassicGroup
+from kcore.group.classic.records import group_tombstone
+from kcore.group.migration.upgrade import dismiss_waiting
+from kcore.group.streams.configure import InternalTopic, Status, TopicFault
+from kcore.group.streams.endpoints import endpoints
+from kcore.group.streams.group import StreamsGroup
+from kcore.group.streams.leave import leave
+from kcore.group.streams.member import NEW_METADATA, MemberMetadata
+from kcore.group.streams.member_update import MemberChange
+from kcore.group.streams.tasks import NEW_MEMBER, Report, has_same_tasks, is_part_of, to_heartbeat
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.streams_group_heartbeat import Status as ResponseStatus
+from kcore.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kcore.group.shard import GroupShard
+    from kcore.group.streams.member import StreamsMember
+    from kcore.protocol.messages.streams_group_heartbeat import KeyValue
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.machine import Record
+
+JOIN: Final = 0
+"""The epoch of a joining member."""
+UNCHANGED: Final = -1
+"""The rebalance timeout of a heartbeat that does not set one."""
+
+Request = StreamsGroupHeartbeatRequest
+Response = StreamsGroupHeartbeatResponse
+
+
+class Decision(NamedTuple):
+    """The result of a heartbeat.
+
+    Attributes:
+        records: the records to write.
+        response: the response; may be the member's shared one if `missing` is empty.
+        missing: internal topics that must be created, by name.
+    """
+
+    records: list[Record]
+    response: Response
+    missing: dict[str, InternalTopic]
+
+
+def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> Decision | Outcome:
+    """Decides a heartbeat.
+
+    Args:
+        shard: the shard of the group.
+        context: client id and host.
+        request: the request; checks that need no group are done.
+
+    Raises:
+        KafkaError: the request is refused; nothing is written, and no timer is renewed.
+    """
+    epoch = request.member_epoch
+    if epoch < JOIN:
+        existing = shard.groups.get(request.group_id)
+        if not isinstance(existing, StreamsGroup):
+            raise not_found(request.group_id)
+        return leave(existing, request)
+    records: list[Record] = []
+    group = find_group(shard, request.group_id, epoch == JOIN, records)
+    if epoch == JOIN:
+        check_size(group)
+    report = report_of(request)
+    member = identify(group, request, report)
+    before = NEW_METADATA if member is None else member.metadata
+    current = NEW_MEMBER if member is None else member.current
+    change = MemberChange(group, request.member_id, member, current, _metadata(context, request, before), records)
+    change.set_topology(request.topology)
+    change.move_epoch(report)
+    change.reconcile(report)
+    if member is not None and group.live:
+        group.keep_session(member)
+    if request.shutdown_application:
+        group.request_shutdown(request.member_id)
+    if not group.live:  # a tentative group
+        former = shard.groups.get(request.group_id)
+        if isinstance(former, ClassicGroup):
+            dismiss_waiting(former)
+    return _decision(change, request)
+
+
+def not_found(group_id: str) -> KafkaError:
+    """Returns the error for a group id without a streams group."""
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+
+
+def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> StreamsGroup:
+    """Returns the group; for a joining member, also a tentative one that is new or replaces an empty classic group.
+
+    Raises:
+        KafkaError: GROUP_ID_NOT_FOUND.
+    """
+    group = shard.groups.get(group_id)
+    if isinstance(group, StreamsGroup):
+        return group
+    if not create:
+        raise not_found(group_id)
+    if isinstance(group, ClassicGroup) and group.is_empty():
+        records.append(group_tombstone(group_id))
+    elif group is not None:
+        raise not_found(group_id)
+    return StreamsGroup(shard, group_id, live=False, registered=False)
+
+
+def check_size(group: StreamsGroup) -> None:
+    """Refuses joins while the group is full, as Kafka 4.3 also those of its own members.
+
+    Raises:
+        KafkaError: GROUP_MAX_SIZE_REACHED.
+    """
+    if len(group.members) >= group.shard.config.group_streams_max_size:
+        raise KafkaError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"{group.group_id} has {len(group.members)} members, the maximum of group.streams.max.size",
+        )
+
+
+def report_of(request: Request) -> Report | None:
+    """Returns the tasks that a member reports; None unless all three lists are present."""
+    if request.active_tasks is None or request.standby_tasks is None or request.warmup_tasks is None:
+        return None
+    return Report(request.active_tasks, request.standby_tasks, request.warmup_tasks)
+
+
+def identify(group: StreamsGroup, request: Request, report: Report | None) -> StreamsMember | None:
+    """Returns the member of a heartbeat; None for a new one.
+
+    The previous epoch is accepted if the member reports its tasks and all of them are assigned to it: it missed a
+    response.
+
+    Raises:
+        KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
+    """
+    received = request.member_epoch
+    member = group.members.get(request.member_id)
+    if member is None:
+        if received != JOIN:
+            message = f"{request.member_id} is not a member of group {group.group_id}"
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, message)
+        return None
+    current = member.current
+    if received in (JOIN, current.member_epoch):
+        return member
+    missed = received < current.member_epoch and received == current.previous_epoch
+    if missed and report is not None and is_part_of(report, current.assigned):
+        return member
+    raise KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"member {member.member_id} is in epoch {current.member_epoch}, not {received}: "
+        "it must drop its tasks and rejoin",
+    )
+
+
+def _metadata(context: RequestContext, request: Request, before: MemberMetadata) -> MemberMetadata:
+    """Returns the member's metadata after the request: fields that are not set keep their value."""
+    endpoint, tags = request.user_endpoint, request.client_tags
+    timeout_ms = request.rebalance_timeout_ms
+    return MemberMetadata(
+        before.instance_id,
+        before.rack_id if request.rack_id is None else request.rack_id,
+        intern(context.client_id),
+        intern(context.client_host),
+        before.rebalance_timeout_ms if timeout_ms == UNCHANGED else timeout_ms,
+        before.topology_epoch if request.topology is None else request.topology.epoch,
+        before.process_id if request.process_id is None else intern(request.process_id),
+        before.endpoint if endpoint is None else (endpoint.host, endpoint.port),
+        before.client_tags if tags is None else _ordered(tags),
+    )
+
+
+def _ordered(tags: Sequence[KeyValue]) -> tuple[tuple[str, str], ...]:
+    """Returns client tags ordered by key.
+
+    Raises:
+        KafkaError: UNKNOWN_SERVER_ERROR, as in Kafka, for a key that occurs twice.
+    """
+    by_key = {tag.key: tag.value for tag in tags}
+    if len(by_key) < len(tags):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "two client tags have the same key")
+    return tuple(sorted(by_key.items()))
+
+
+# ---- the response
+
+
+def _decision(change: MemberChange, request: Request) -> Decision:
+    group, after, settings, records = change.group, change.after, change.settings, change.records
+    fault = change.configured.fault
+    if fault is not None:
+        change.statuses.append(fault)
+    if group.shutdown_member is not None:
+        text = f"member {group.shutdown_member} requested the shutdown of the application"
+        change.statuses.append(TopicFault(Status.SHUTDOWN_APPLICATION, text))
+    has_tasks = request.member_epoch == JOIN or not has_same_tasks(after.assigned, change.current.assigned)
+    member = change.member
+    if member is not None and not (records or change.statuses or has_tasks) and _knows_endpoints(group, request):
+        if after.member_epoch == group.group_epoch == group.assignment_epoch:
+            group.note_rest(member, settings)
+        return Decision(records, member.reply_at_rest(settings.heartbeat_interval_ms), {})
+    response = Response(
+        member_id=change.member_id,
+        member_epoch=after.member_epoch,
+        heartbeat_interval_ms=settings.heartbeat_interval_ms,
+        status=[ResponseStatus(status_code=status.value, status_detail=detail) for status, detail in change.statuses],
+    )
+    if has_tasks:
+        response.active_tasks = to_heartbeat(after.assigned.active)
+        response.standby_tasks = to_heartbeat(after.assigned.standby)
+        response.warmup_tasks = to_heartbeat(after.assigned.warmup)
+        if change.metadata.endpoint is not None:
+            group.endpoint_epoch += 1
+    if not _knows_endpoints(group, request):
+        response.partitions_by_user_endpoint = endpoints(
+            group, change.configured, change.member_id, change.metadata, after.assigned
+        )
+    if group.live:  # a tentative group loses its endpoint epoch
+        response.endpoint_information_epoch = group.endpoint_epoch
+    return Decision(records, response, change.configured.missing)
+
+
+def _knows_endpoints(group: StreamsGroup, request: Request) -> bool:
+    """Returns True if the member has the current endpoints."""
+    return group.endpoint_epoch == request.endpoint_information_epoch

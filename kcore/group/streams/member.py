@@ -1,0 +1,136 @@
+"""Members of streams groups: metadata, current assignment and timers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kcore.group.streams.tasks import NEW_MEMBER, CurrentAssignment
+from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatResponse
+from kcore.runtime.shard import ShardTimer
+
+if TYPE_CHECKING:
+    from kcore.group.streams.group import StreamsGroup
+    from kcore.group.streams.timers import RevocationTimer
+    from kcore.protocol.messages.streams_group_heartbeat import EndpointToPartitions
+    from kcore.runtime.machine import Outcome
+    from kcore_ext.runtime.timer_wheel import Timer
+
+NEVER: Final = -1_000
+"""An epoch that no request has."""
+
+NO_TOPOLOGY: Final = -1
+"""The topology epoch of a member that has not sent a topology."""
+
+
+class MemberMetadata(NamedTuple):
+    """The metadata that a member sends about itself.
+
+    Attributes:
+        instance_id: its instance id; Kafka 4.3 refuses it, but later versions store it.
+        rack_id: its rack, or None.
+        client_id: the client id of its requests.
+        client_host: its address.
+        rebalance_timeout_ms: maximum time to revoke tasks.
+        topology_epoch: the epoch of the topology that it runs.
+        process_id: the process that it is a part of.
+        endpoint: host and port of its interactive queries, or None.
+        client_tags: (key, value), ordered by key.
+    """
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1
+    topology_epoch: int = NO_TOPOLOGY
+    process_id: str = ""
+    endpoint: tuple[str, int] | None = None
+    client_tags: tuple[tuple[str, str], ...] = ()
+
+
+NEW_METADATA: Final = MemberMetadata()
+"""The metadata of a member before its first heartbeat."""
+
+
+class StreamsMember(ShardTimer):
+    """A member of a streams group. It is also the operation of its session timer.
+
+    Attributes:
+        group: the group of the member.
+        member_id: its id.
+        metadata: its metadata.
+        current: its current assignment and epochs.
+        timer: its session timer; None in a tentative group and during replay.
+        revocation_timer: armed while it must revoke tasks.
+        rest_epoch: its epoch if its last heartbeat changed and reported nothing, else `NEVER`. Soft state, valid while
+            it equals the group's `rest_epoch`.
+        reply: the response to a heartbeat that changes nothing, as of `rest_epoch`.
+        endpoint_view: its endpoint and partitions as other members see them; None: must be built.
+    """
+
+    __slots__ = (
+        "current",
+        "endpoint_view",
+        "group",
+        "member_id",
+        "metadata",
+        "reply",
+        "rest_epoch",
+        "revocation_timer",
+        "timer",
+    )
+
+    def __init__(self, group: StreamsGroup, member_id: str, metadata: MemberMetadata) -> None:
+        self.group = group
+        self.member_id = member_id
+        self.metadata = metadata
+        self.current = NEW_MEMBER
+        self.timer: Timer | None = None
+        self.revocation_timer: RevocationTimer | None = None
+        self.rest_epoch = NEVER
+        self.reply: StreamsGroupHeartbeatResponse | None = None
+        self.endpoint_view: EndpointToPartitions | None = None
+
+    def __repr__(self) -> str:
+        return f"<StreamsMember {self.member_id} of {self.group.group_id} {self.current!r}>"
+
+    def set_metadata(self, metadata: MemberMetadata) -> None:
+        """Sets the member's metadata."""
+        self.metadata = metadata
+        self.rest_epoch = NEVER
+        self.endpoint_view = None
+
+    def move(self, after: CurrentAssignment) -> None:
+        """Sets the member's current assignment."""
+        self.current = after
+        self.rest_epoch = NEVER
+        self.reply = None
+        self.endpoint_view = None
+
+    def reply_at_rest(self, heartbeat_interval_ms: int) -> StreamsGroupHeartbeatResponse:
+        """Returns the response to a heartbeat that changes nothing; the same object until its contents change."""
+        reply, endpoint_epoch = self.reply, self.group.endpoint_epoch
+        if (
+            reply is None
+            or reply.heartbeat_interval_ms != heartbeat_interval_ms
+            or reply.endpoint_information_epoch != endpoint_epoch
+        ):
+            reply = self.reply = StreamsGroupHeartbeatResponse(
+                member_id=self.member_id,
+                member_epoch=self.current.member_epoch,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+                endpoint_information_epoch=endpoint_epoch,
+            )
+        return reply
+
+    def stop(self) -> None:
+        """Cancels all timers of the member."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.revocation_timer is not None:
+            self.revocation_timer.cancel()
+            self.revocation_timer = None
+
+    def fire(self) -> Outcome | None:
+        """Removes the member: its session timeout ended."""
+        return self.group.expire(self, "its session expired")

@@ -1,0 +1,186 @@
+"""The update of one member in a heartbeat: metadata, topology, group epoch, target, and its resulting tasks.
+
+It does not change the group's durable state; it creates records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.errors import KafkaError
+from kcore.group.streams import records as group_records
+from kcore.group.streams import target as targets
+from kcore.group.streams.configure import ConfiguredTopology, Status, TopicFault, configure
+from kcore.group.streams.group import NOT_VALIDATED
+from kcore.group.streams.reconcile import reconcile
+from kcore.group.streams.states import STABLE
+from kcore.group.streams.timers import start_initial_delay
+from kcore.group.streams.topology import Topology, from_request
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kcore.group.streams.group import StreamsGroup
+    from kcore.group.streams.member import MemberMetadata, StreamsMember
+    from kcore.group.streams.tasks import CurrentAssignment, Report
+    from kcore.protocol.messages.streams_group_heartbeat import Topology as RequestedTopology
+    from kcore.runtime.machine import Record
+
+
+class MemberChange:
+    """The change of one member in one decision.
+
+    Attributes:
+        group: its group, before the decision.
+        member_id: its id.
+        member: the existing member of that id; None for a new member.
+        metadata: its new metadata.
+        current: its assignment before the decision.
+        after: its assignment after the decision.
+        records: the records of the decision.
+        statuses: the statuses of the response.
+        settings: the group's settings.
+        topology: the group's topology after the decision.
+        configured: that topology, configured.
+        group_epoch: the group's epoch after the decision.
+    """
+
+    __slots__ = (
+        "_metadata_changed",
+        "after",
+        "configured",
+        "current",
+        "group",
+        "group_epoch",
+        "member",
+        "member_id",
+        "metadata",
+        "records",
+        "settings",
+        "statuses",
+        "topology",
+    )
+
+    topology: Topology
+    configured: ConfiguredTopology
+
+    def __init__(
+        self,
+        group: StreamsGroup,
+        member_id: str,
+        member: StreamsMember | None,
+        current: CurrentAssignment,
+        metadata: MemberMetadata,
+        records: list[Record],
+    ) -> None:
+        self.group = group
+        self.member_id = member_id
+        self.member = member
+        self.current = current
+        self.after = current
+        self.metadata = metadata
+        self.records = records
+        self.statuses: list[TopicFault] = []
+        self.settings = group.shard.streams.settings(group.group_id)
+        self.group_epoch = group.group_epoch
+        self._metadata_changed = member is None or (member.metadata is not metadata and member.metadata != metadata)
+        if self._metadata_changed:
+            records.append(group_records.member_metadata(group.group_id, member_id, metadata))
+
+    def set_topology(self, requested: RequestedTopology | None) -> None:
+        """Sets the group's topology if it has none, or compares the requested one with it.
+
+        Raises:
+            KafkaError: INVALID_REQUEST for a changed topology; UNKNOWN_SERVER_ERROR if there is none at all.
+        """
+        group, present = self.group, self.group.topology
+        if present is None:
+            if requested is None:
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"group {group.group_id} has no topology")
+            self.topology = from_request(requested)
+            self.records.append(group_records.topology_record(group.group_id, self.topology))
+            return
+        self.topology = present
+        if requested is not None and requested.epoch >= present.epoch and from_request(requested) != present:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topology cannot be changed")
+        if self.metadata.topology_epoch < present.epoch:
+            text = f"the member's topology epoch {self.metadata.topology_epoch} is behind the group's {present.epoch}"
+            self.statuses.append(TopicFault(Status.STALE_TOPOLOGY, text))
+
+    def move_epoch(self, report: Report | None) -> None:
+        """Configures the topology if it is due, and raises the group epoch if anything that it depends on changed.
+
+        Args:
+            report: the tasks that the member reports, or None.
+
+        Raises:
+            KafkaError: STREAMS_INVALID_TOPOLOGY; INVALID_REQUEST for reported tasks that the topology does not have.
+        """
+        group = self.group
+        bump = self._metadata_changed
+        metadata_hash = group.metadata_hash
+        configured = group.configured
+        if group.topology is None or configured is None or group.topics_changed:
+            metadata_hash = group.shard.streams.metadata.hash_of(self.topology.required_topics)
+            changed = metadata_hash != group.metadata_hash
+            bump = bump or changed
+            if changed or group.topology is None or configured is None:
+                configured = configure(self.topology, group.shard.topics)
+                group.set_configured(configured)
+            group.topics_changed = False
+        self.configured = configured
+        validated_epoch = NOT_VALIDATED
+        if configured.is_ready:
+            validated_epoch = self.topology.epoch
+            if report is not None:
+                check_report(report, configured)
+        configs = self.settings.assignment_configs
+        if bump or validated_epoch != group.validated_epoch or configs != group.assignment_configs:
+            self.group_epoch += 1
+            self.records.append(
+                group_records.group_epoch(group.group_id, self.group_epoch, metadata_hash, validated_epoch, configs)
+            )
+        if not group.members and self.settings.initial_rebalance_delay_ms > 0:
+            start_initial_delay(group.shard, group.group_id, self.settings.initial_rebalance_delay_ms)
+
+    def reconcile(self, report: Report | None) -> None:
+        """Computes a new target if one is due, and moves the member one step towards its own.
+
+        Args:
+            report: the tasks that the member reports; None if it sends no report.
+
+        Raises:
+            KafkaError: FENCED_MEMBER_EPOCH (see `states.Step.FENCE`); UNKNOWN_SERVER_ERROR if the assignor failed.
+        """
+        group, current = self.group, self.current
+        target_epoch, target = targets.update(self)
+        if current.member_epoch == target_epoch and current.state is STABLE:
+            return  # already reconciled
+        self.after = reconcile(
+            current,
+            target_epoch,
+            target,
+            process_id=self.metadata.process_id,
+            processes=group.processes,
+            report=report,
+        )
+        if self.after is not current:
+            self.records.append(group_records.current_assignment(group.group_id, self.member_id, self.after))
+
+
+def check_report(report: Report, configured: ConfiguredTopology) -> None:
+    """Refuses reported tasks that the topology does not have.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    parts = configured.subtopologies or {}
+    for entries in report:
+        for entry in entries:
+            part = parts.get(entry.subtopology_id)
+            if part is None:
+                message = f"the topology has no subtopology {entry.subtopology_id}"
+                raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+            for partition in entry.partitions:
+                if not 0 <= partition < part.tasks:
+                    message = f"subtopology {entry.subtopology_id} has {part.tasks} tasks, not task {partition}"
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,61 @@
+"""The processes in which each task of a group currently exists, derived from the members."""
+
+from __future__ import annotations
+
+from kcore.group.streams.tasks import CurrentAssignment, Partitions, Tasks
+
+Holders = dict[tuple[str, int], dict[str, int]]
+"""Task -> process id -> number of members of that process that have the task."""
+
+NO_PROCESSES: dict[str, int] = {}
+
+
+class TaskProcesses:
+    """The processes that have a task in each role: assigned, or to be revoked and not confirmed."""
+
+    __slots__ = ("_active", "_copies")
+
+    def __init__(self) -> None:
+        self._active: Holders = {}
+        self._copies: Holders = {}  # standby and warm-up: no rule distinguishes them
+
+    def blocks_active(self, task: tuple[str, int], process_id: str) -> bool:
+        """Returns True while `process_id` cannot get the task as active: it is active anywhere, or the process has a
+        copy."""
+        return task in self._active or process_id in self._copies.get(task, NO_PROCESSES)
+
+    def blocks_copy(self, task: tuple[str, int], process_id: str) -> bool:
+        """Returns True while `process_id` cannot get the task as standby or warm-up: it has the task in any role."""
+        return process_id in self._active.get(task, NO_PROCESSES) or process_id in self._copies.get(task, NO_PROCESSES)
+
+    def replace(
+        self, before: CurrentAssignment | None, before_process: str, after: CurrentAssignment | None, process_id: str
+    ) -> None:
+        """Replaces the tasks of a member whose assignment or process changed."""
+        if before is not None:
+            self._count(before.assigned, before_process, -1)
+            self._count(before.revoking, before_process, -1)
+        if after is not None:
+            self._count(after.assigned, process_id, 1)
+            self._count(after.revoking, process_id, 1)
+
+    def _count(self, tasks: Tasks, process_id: str, change: int) -> None:
+        _change(self._active, tasks.active, process_id, change)
+        _change(self._copies, tasks.standby, process_id, change)
+        _change(self._copies, tasks.warmup, process_id, change)
+
+
+def _change(holders: Holders, partitions: Partitions, process_id: str, change: int) -> None:
+    for part, numbers in partitions.items():
+        for number in numbers:
+            task = (part, number)
+            processes = holders.get(task)
+            if processes is None:
+                processes = holders[task] = {}
+            count = processes.get(process_id, 0) + change
+            if count:
+                processes[process_id] = count
+            else:
+                del processes[process_id]
+                if not processes:
+                    del holders[task]

@@ -1,0 +1,151 @@
+"""The steps of a member towards its target, one per heartbeat, as pure functions of its assignment and its report.
+
+A task moves from member A to member B in three steps. A's heartbeat response omits the task. A sends a report without
+the task. B's next heartbeat response contains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kcore.errors import KafkaError
+from kcore.group.streams.states import (
+    FENCE,
+    KEEP,
+    NEXT_AFTER_REVOCATION,
+    NEXT_IN_TARGET_EPOCH,
+    RECONCILIATION,
+    STABLE,
+    UNKNOWN,
+    UNRELEASED,
+    UNREVOKED,
+    EpochState,
+)
+from kcore.group.streams.tasks import (
+    NO_PARTITIONS,
+    NO_TASKS,
+    NOTHING,
+    CurrentAssignment,
+    Partitions,
+    Report,
+    Tasks,
+    overlaps,
+)
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kcore.group.streams.processes import TaskProcesses
+
+
+def reconcile(
+    current: CurrentAssignment,
+    target_epoch: int,
+    target: Tasks,
+    *,
+    process_id: str,
+    processes: TaskProcesses,
+    report: Report | None,
+) -> CurrentAssignment:
+    """Returns the member's assignment after a heartbeat.
+
+    Args:
+        current: its assignment before.
+        target_epoch: the assignment epoch.
+        target: its target in that epoch.
+        process_id: its process.
+        processes: the processes that have each task.
+        report: the tasks that the member reports; None if it sends no report.
+
+    Returns:
+        The same object if nothing changes.
+
+    Raises:
+        KafkaError: FENCED_MEMBER_EPOCH; see `Step.FENCE`.
+    """
+    state, epoch = current.state, current.member_epoch
+    if state is UNREVOKED:
+        holds = overlaps(report, current.revoking)
+    else:
+        holds = state is UNKNOWN and (report is None or not report.is_empty)
+    step = RECONCILIATION[EpochState(state, epoch == target_epoch, holds)]
+    if step is KEEP:
+        return current
+    if step is FENCE:
+        raise KafkaError(
+            ErrorCode.FENCED_MEMBER_EPOCH,
+            "the member is in a state that this coordinator does not support: it must drop its tasks and rejoin",
+        )
+    if step is NEXT_AFTER_REVOCATION:
+        epoch += 1
+    elif step is NEXT_IN_TARGET_EPOCH:
+        epoch = target_epoch
+    after = _next(current, epoch, target_epoch, target, process_id, processes, report)
+    return current if after == current else after
+
+
+def _next(
+    current: CurrentAssignment,
+    base_epoch: int,
+    target_epoch: int,
+    target: Tasks,
+    process_id: str,
+    processes: TaskProcesses,
+    report: Report | None,
+) -> CurrentAssignment:
+    kept, revoking = [], []
+    for has, wants in zip(current.assigned, target, strict=True):
+        stay, drop = _split(has, wants)
+        kept.append(stay)
+        revoking.append(drop)
+    to_revoke = Tasks(*revoking)
+    if not to_revoke.is_empty and overlaps(report, to_revoke):
+        return CurrentAssignment(base_epoch, current.member_epoch, UNREVOKED, Tasks(*kept), to_revoke)
+    waits = False
+    assigned = []
+    for has, wants, is_active in zip(kept, target, (True, False, False), strict=True):
+        blocked = processes.blocks_active if is_active else processes.blocks_copy
+        merged, waiting = _granted(has, wants, target_epoch if is_active else 0, process_id, blocked)
+        assigned.append(merged)
+        waits = waits or waiting
+    state = UNRELEASED if waits else STABLE
+    return CurrentAssignment(target_epoch, current.member_epoch, state, Tasks(*assigned), NOTHING)
+
+
+def _split(has: Partitions, wants: Partitions) -> tuple[Partitions, Partitions]:
+    """Returns the tasks of one role that a member keeps, and those that it must revoke."""
+    kept: Partitions = {}
+    revoking: Partitions = {}
+    for part, numbers in has.items():
+        wanted = wants.get(part, NO_PARTITIONS)
+        if numbers.keys() <= wanted.keys():
+            kept[part] = numbers
+            continue
+        stay = {number: epoch for number, epoch in numbers.items() if number in wanted}
+        if stay:
+            kept[part] = stay
+        revoking[part] = {number: epoch for number, epoch in numbers.items() if number not in wanted}
+    return kept or NO_TASKS, revoking or NO_TASKS
+
+
+def _granted(
+    kept: Partitions, wants: Partitions, epoch: int, process_id: str, blocked: Callable[[tuple[str, int], str], bool]
+) -> tuple[Partitions, bool]:
+    """Returns the tasks of one role with those that are free now, and whether others are not released yet."""
+    merged = dict(kept)
+    waits = False
+    for part, numbers in wants.items():
+        has = kept.get(part, NO_PARTITIONS)
+        if len(has) == len(numbers):
+            continue
+        free = dict(has)
+        for number in numbers:
+            if number in has:
+                continue
+            if blocked((part, number), process_id):
+                waits = True
+            else:
+                free[number] = epoch
+        if free:
+            merged[part] = free
+    return merged or NO_TASKS, waits

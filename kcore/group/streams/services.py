@@ -1,0 +1,204 @@
+"""Services of a node for its streams groups; one object for all of its group shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kcore.assignors import get
+from kcore.errors import ConfigError
+from kcore.group.consumer.metadata import TopicMetadata
+from kcore.group.consumer.services import BrokerSettings, GroupSettings
+
+if TYPE_CHECKING:
+    from kcore.assignors.streams_sticky import StreamsAssignment, StreamsMember, Subtopology
+    from kcore.config.node import Config
+    from kcore.group.streams.configure import InternalTopic
+
+ASSIGNOR: Final = "sticky"
+STANDBY_REPLICAS: Final = "num.standby.replicas"
+"""The name of the only assignment setting in a group's record."""
+
+
+class TaskAssignor(Protocol):
+    """The interface of an assignor of tasks; `kcore.assignors` finds one by its name."""
+
+    name: str
+
+    def assign(
+        self,
+        members: Iterable[StreamsMember],
+        subtopologies: dict[str, Subtopology],
+        *,
+        num_standby_replicas: int = 0,
+    ) -> StreamsAssignment:
+        """Assigns all tasks to the members."""
+        ...
+
+
+class TopicCreator(Protocol):
+    """Creates internal topics of applications, and remembers failures."""
+
+    def name_fault(self, name: str) -> str | None:
+        """Returns the fault of a topic's name in a topology; None if an application may use it."""
+        ...
+
+    def create(self, topics: Iterable[InternalTopic], remember_ms: int) -> None:
+        """Starts creating topics that do not exist.
+
+        Args:
+            topics: the topics.
+            remember_ms: the time for which a failure is remembered.
+        """
+        ...
+
+    def failures(self, names: Iterable[str]) -> dict[str, str]:
+        """Returns the reasons for which topics could not be created recently, by name."""
+        ...
+
+
+class NoTopicCreator:
+    """Creates no topic: for shards that have no control plane."""
+
+    __slots__ = ()
+
+    def name_fault(self, name: str) -> str | None:
+        """Accepts every name."""
+        return None
+
+    def create(self, topics: Iterable[InternalTopic], remember_ms: int) -> None:
+        """Does nothing."""
+
+    def failures(self, names: Iterable[str]) -> dict[str, str]:
+        """Returns no failures."""
+        return {}
+
+
+class StreamsSettings(NamedTuple):
+    """The settings of one group.
+
+    Attributes:
+        session_timeout_ms: the session timeout of members.
+        heartbeat_interval_ms: the interval between heartbeats.
+        assignment_interval_ms: minimum time between two targets.
+        initial_rebalance_delay_ms: time for which an empty group waits for more members.
+        num_standby_replicas: standby tasks for each stateful task.
+    """
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+    initial_rebalance_delay_ms: int
+    num_standby_replicas: int
+
+    @property
+    def assignment_configs(self) -> tuple[tuple[str, str], ...]:
+        """The settings of an assignment as a group's record stores them."""
+        return ((STANDBY_REPLICAS, str(self.num_standby_replicas)),)
+
+
+def check_settings(config: Config) -> None:
+    """Refuses contradictory broker settings of streams groups, as Kafka does at startup.
+
+    Raises:
+        ConfigError: a value is outside the bounds for groups' own settings, or a session timeout is not longer than
+            the heartbeat interval.
+    """
+    for setting in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
+        name, low, high = f"group.streams.{setting}", f"group.streams.min.{setting}", f"group.streams.max.{setting}"
+        value, least, most = config.get(name), config.get(low), config.get(high)
+        if not least <= value <= most:
+            raise ConfigError(f"{name}={value} must be within {low}={least} and {high}={most}")
+    session_ms, interval_ms = config.group_streams_session_timeout_ms, config.group_streams_heartbeat_interval_ms
+    if interval_ms >= session_ms:
+        raise ConfigError(
+            f"group.streams.heartbeat.interval.ms={interval_ms} must be below "
+            f"group.streams.session.timeout.ms={session_ms}"
+        )
+    replicas, most = config.group_streams_num_standby_replicas, config.group_streams_max_standby_replicas
+    if replicas > most:
+        raise ConfigError(
+            f"group.streams.num.standby.replicas={replicas} must be at most group.streams.max.standby.replicas={most}"
+        )
+
+
+class StreamsServices:
+    """Settings, topics, the assignor and the creator of internal topics.
+
+    Args:
+        config: the node's settings.
+        metadata: the cluster's topics and their hashes.
+        settings: groups' own settings; None: none exist.
+        enabled: returns True if streams groups are enabled (`streams.version`).
+        topic_creator: creates internal topics; None: they are never created.
+
+    Raises:
+        ConfigError: settings contradict each other.
+
+    Attributes:
+        config: the node's settings.
+        metadata: the cluster's topics and their hashes.
+        enabled: whether streams groups are served.
+        settings_of: cached settings of groups; callers use `settings`.
+        assignor: the assignor of tasks.
+        topic_creator: creates internal topics.
+    """
+
+    __slots__ = (
+        "_enabled",
+        "_settings",
+        "assignor",
+        "config",
+        "enabled",
+        "metadata",
+        "settings_of",
+        "topic_creator",
+    )
+
+    def __init__(
+        self,
+        config: Config,
+        metadata: TopicMetadata,
+        *,
+        settings: GroupSettings | None = None,
+        enabled: Callable[[], bool] = lambda: True,
+        topic_creator: TopicCreator | None = None,
+    ) -> None:
+        check_settings(config)
+        self.config = config
+        self.metadata = metadata
+        self.assignor: TaskAssignor = get(ASSIGNOR, "streams")
+        self.topic_creator: TopicCreator = NoTopicCreator() if topic_creator is None else topic_creator
+        self._settings: GroupSettings = BrokerSettings(config) if settings is None else settings
+        self._enabled = enabled
+        self.settings_of: dict[str, StreamsSettings] = {}
+        self.feature_changed()
+
+    def feature_changed(self) -> None:
+        """Checks again whether streams groups are enabled, after a feature level changed."""
+        self.enabled = "streams" in self.config.group_coordinator_rebalance_protocols and self._enabled()
+
+    def settings(self, group_id: str) -> StreamsSettings:
+        """Returns the effective settings of a group."""
+        cached = self.settings_of.get(group_id)
+        if cached is None:
+            values: list[Any] = [
+                self._settings.get(group_id, f"streams.{name}")
+                for name in (
+                    "session.timeout.ms",
+                    "heartbeat.interval.ms",
+                    "assignment.interval.ms",
+                    "initial.rebalance.delay.ms",
+                    STANDBY_REPLICAS,
+                )
+            ]
+            cached = self.settings_of[group_id] = StreamsSettings(*values)
+        return cached
+
+    def settings_changed(self) -> None:
+        """Discards the cached settings after one of a group or of the broker changed."""
+        self.settings_of = {}
+
+    def forget(self, group_id: str) -> None:
+        """Discards the cached settings of a deleted group."""
+        self.settings_of.pop(group_id, None)

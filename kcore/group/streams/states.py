@@ -1,0 +1,120 @@
+"""The states of streams groups and their members, and the step of a heartbeat, as a table.
+
+               must revoke tasks                      its process or another still runs tasks of its target
+    STABLE ----------------------> UNREVOKED          STABLE ---------------------------------> UNRELEASED
+      ^                                |                ^                                           |
+      |     revocation confirmed       |                |          owns its whole target            |
+      +--------------------------------+                +-------------------------------------------+
+
+A member in UNREVOKED keeps its epoch and gets no tasks until it confirms. One in UNRELEASED is already in the epoch of
+its target, and lacks tasks that other members, or its own process in another role, have not released.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, IntEnum
+from itertools import product
+from typing import Final, NamedTuple
+
+
+class MemberState(IntEnum):
+    """The states of a member; the number is the byte in `StreamsGroupCurrentMemberAssignment`."""
+
+    STABLE = 1
+    """The member has its target, in its epoch."""
+    UNREVOKED = 2
+    """The member must revoke tasks and has not confirmed."""
+    UNRELEASED = 3
+    """Tasks of its target are not released yet."""
+    UNKNOWN = 127
+    """A record of a version with more states than this one."""
+
+
+STABLE: Final = MemberState.STABLE
+UNREVOKED: Final = MemberState.UNREVOKED
+UNRELEASED: Final = MemberState.UNRELEASED
+UNKNOWN: Final = MemberState.UNKNOWN
+"""Aliases for code on frequent paths: CPython 3.11 takes 0.1 µs to look up an enum member in its class."""
+
+STATE_OF_BYTE: Final[dict[int, MemberState]] = {state.value: state for state in MemberState}
+
+
+class Step(Enum):
+    """The step that a heartbeat takes with its member's tasks."""
+
+    KEEP = "keep"
+    """No change: the member has its target, or has not confirmed the revocation."""
+    NEXT = "next"
+    """Towards the target; the member keeps its epoch while it must revoke tasks."""
+    NEXT_AFTER_REVOCATION = "next, one epoch on"
+    """Towards the target; the member's epoch grows by one even if it must revoke more tasks."""
+    NEXT_IN_TARGET_EPOCH = "next in the target's epoch"
+    """Towards the target; the member takes the target's epoch even if it must revoke tasks."""
+    FENCE = "fence"
+    """No valid step: the member must drop its tasks and rejoin."""
+
+
+KEEP, NEXT, NEXT_AFTER_REVOCATION, NEXT_IN_TARGET_EPOCH, FENCE = Step
+
+
+class EpochState(NamedTuple):
+    """The inputs that determine the step.
+
+    Attributes:
+        state: the member's state.
+        at_target: whether its epoch is the target's.
+        holds: whether it may still run tasks that it must revoke: in UNREVOKED the pending ones, in UNKNOWN any. A
+            heartbeat without task lists confirms nothing.
+    """
+
+    state: MemberState
+    at_target: bool
+    holds: bool
+
+
+_ANY = (False, True)
+
+# state, at its target, holds tasks to revoke -> step
+_ROWS: Final = (
+    (STABLE, (False,), _ANY, NEXT),
+    (STABLE, (True,), _ANY, KEEP),
+    (UNREVOKED, _ANY, (True,), KEEP),
+    (UNREVOKED, _ANY, (False,), NEXT_AFTER_REVOCATION),
+    (UNRELEASED, _ANY, _ANY, NEXT),
+    (UNKNOWN, _ANY, (True,), FENCE),
+    (UNKNOWN, _ANY, (False,), NEXT_IN_TARGET_EPOCH),
+)
+
+RECONCILIATION: Final[dict[EpochState, Step]] = {
+    EpochState(state, *case): step for state, *cases, step in _ROWS for case in product(*cases)
+}
+"""The step for every combination of inputs."""
+
+assert len(RECONCILIATION) == len(MemberState) * 4, "every combination has a step"
+
+
+class GroupState(Enum):
+    """The states of a group, derived from its topology, members and epochs; the value is Kafka's name.
+
+    Attributes:
+        kafka_name: the value as an attribute; CPython 3.11 takes 0.3 µs to read `value`.
+        filter_name: the name that a filter of ListGroups matches, as in Kafka.
+    """
+
+    kafka_name: str
+    filter_name: str
+
+    def __init__(self, name: str, filter_name: str) -> None:
+        self.kafka_name = name
+        self.filter_name = filter_name
+
+    EMPTY = ("Empty", "empty")
+    """No members; epochs, topology and offsets are kept."""
+    NOT_READY = ("NotReady", "not_ready")
+    """The topics of the topology do not fit it, so no task is assigned."""
+    ASSIGNING = ("Assigning", "assigning")
+    """A new target is due."""
+    RECONCILING = ("Reconciling", "reconciling")
+    """A member does not have its target yet."""
+    STABLE = ("Stable", "stable")
+    """Every member has its target."""

@@ -1,0 +1,142 @@
+"""Target assignments, computed by the task assignor.
+
+A target is due when the group epoch is newer than the assignment epoch, the initial rebalance delay is over and the
+assignment interval has passed (KIP-1263). The next heartbeat of any member computes it. While the topology is not
+ready, every target is empty.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kcore.assignors.streams_sticky import StreamsMember as AssignorMember
+from kcore.assignors.streams_sticky import Subtopology
+from kcore.errors import KafkaError
+from kcore.group.streams import records as group_records
+from kcore.group.streams.configure import Status, TopicFault
+from kcore.group.streams.services import STANDBY_REPLICAS
+from kcore.group.streams.tasks import NO_TASKS, NOTHING, Partitions, Tasks
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.machine import Outcome
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.group.streams.configure import ConfiguredTopology
+    from kcore.group.streams.group import StreamsGroup
+    from kcore.group.streams.member_update import MemberChange
+    from kcore.runtime.machine import Record
+
+logger = logging.getLogger(__name__)
+
+IN_INITIAL_DELAY = TopicFault(
+    Status.ASSIGNMENT_DELAYED, "the assignment waits for streams.initial.rebalance.delay.ms of the group's first join"
+)
+IN_ASSIGNMENT_INTERVAL = TopicFault(
+    Status.ASSIGNMENT_DELAYED, "the assignment waits for streams.assignment.interval.ms since the last one"
+)
+
+
+def update(change: MemberChange) -> tuple[int, Tasks]:
+    """Returns the target epoch and the target that apply to a member in this decision.
+
+    If a new target is due, computes it and adds it to the decision's records. If it must wait, adds a status.
+
+    Raises:
+        KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, and the next heartbeat
+            retries.
+    """
+    group, member_id = change.group, change.member_id
+    if group.group_id in group.shard.initial_delays:
+        change.statuses.append(IN_INITIAL_DELAY)
+        return group.assignment_epoch, NOTHING
+    if change.group_epoch <= group.assignment_epoch:
+        return group.assignment_epoch, group.target_of(member_id)
+    if _is_too_early(group):
+        change.statuses.append(IN_ASSIGNMENT_INTERVAL)
+        return group.assignment_epoch, group.target_of(member_id)
+    processes = {member.member_id: member.metadata.process_id for member in group.members.values()}
+    processes[member_id] = change.metadata.process_id
+    targets = _compute(group, change.configured, processes, change.settings.num_standby_replicas)
+    change.records += _records(group, targets, change.group_epoch)
+    return change.group_epoch, targets[member_id]
+
+
+def after_initial_delay(shard: GroupShard, group_id: str) -> Outcome | None:
+    """Decides the end of the initial rebalance delay: the target of all members, with the last epoch's settings."""
+    from kcore.group.streams.group import StreamsGroup  # noqa: PLC0415  # the group imports the timers
+
+    group = shard.groups.get(group_id)
+    if not isinstance(group, StreamsGroup) or not group.members or group.configured is None:
+        return None
+    if group.group_epoch <= group.assignment_epoch or _is_too_early(group):
+        return None
+    processes = {member.member_id: member.metadata.process_id for member in group.members.values()}
+    replicas = int(dict(group.assignment_configs).get(STANDBY_REPLICAS, "0"))
+    targets = _compute(group, group.configured, processes, replicas)
+    return Outcome(list(_records(group, targets, group.group_epoch)))
+
+
+def _is_too_early(group: StreamsGroup) -> bool:
+    """Returns True while the last target is more recent than the assignment interval."""
+    shard = group.shard
+    interval_ms = shard.streams.settings(group.group_id).assignment_interval_ms
+    return interval_ms > 0 and group.assigned_at_ms > 0 and shard.now.wall_ms < group.assigned_at_ms + interval_ms
+
+
+def _compute(
+    group: StreamsGroup, configured: ConfiguredTopology, processes: Mapping[str, str], replicas: int
+) -> dict[str, Tasks]:
+    """Returns the targets of all members.
+
+    Args:
+        group: the group; its targets are the assignor's previous result.
+        configured: the topology.
+        processes: process id by member id, of all members after the decision.
+        replicas: standby tasks for each stateful task.
+
+    Raises:
+        KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed.
+    """
+    if not configured.is_ready or not configured.subtopologies:
+        return dict.fromkeys(processes, NOTHING)
+    members = []
+    for member_id, process_id in processes.items():
+        previous = group.target_of(member_id)
+        members.append(AssignorMember(member_id, process_id, active=previous.active, standby=previous.standby))
+    parts = {name: Subtopology(part.tasks, part.stateful) for name, part in configured.subtopologies.items()}
+    assignor = group.shard.streams.assignor
+    try:
+        result = assignor.assign(members, parts, num_standby_replicas=replicas)
+        return {
+            member_id: Tasks(
+                _partitions(result.active.get(member_id)),
+                _partitions(result.standby.get(member_id)),
+                _partitions(result.warmup.get(member_id)),
+            )
+            for member_id in processes
+        }
+    except Exception as error:
+        logger.exception(
+            "group %s: assignor %s failed; the old target stays, the next heartbeat retries",
+            group.group_id,
+            assignor.name,
+        )
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error}") from error
+
+
+def _partitions(assigned: Any) -> Partitions:
+    if assigned is None:
+        return NO_TASKS
+    return {part: dict.fromkeys(numbers, 0) for part, numbers in assigned.items() if numbers} or NO_TASKS
+
+
+def _records(group: StreamsGroup, targets: Mapping[str, Tasks], epoch: int) -> Iterator[Record]:
+    """Yields the targets that are new or differ, and then the epoch."""
+    group_id = group.group_id
+    for member_id, tasks in targets.items():
+        stored = group.targets.get(member_id)
+        if stored is None or stored != tasks:
+            yield group_records.target_assignment(group_id, member_id, tasks)
+    yield group_records.assignment_epoch(group_id, epoch, group.shard.now.wall_ms)

@@ -1,0 +1,88 @@
+"""The timers of streams groups besides members' sessions: revocation, and the initial rebalance delay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.group.streams import target
+from kcore.runtime.shard import ShardTimer
+
+if TYPE_CHECKING:
+    from kcore.group.shard import GroupShard
+    from kcore.group.streams.member import StreamsMember
+    from kcore.runtime.machine import Outcome
+    from kcore_ext.runtime.timer_wheel import Timer
+
+
+class RevocationTimer(ShardTimer):
+    """Removes a member that does not confirm a revocation in time.
+
+    Attributes:
+        member: the member.
+        member_epoch: its epoch when the timer was armed; in another epoch the timer has no effect.
+        timer: the scheduled timer.
+    """
+
+    __slots__ = ("member", "member_epoch", "timer")
+
+    timer: Timer
+
+    def __init__(self, member: StreamsMember) -> None:
+        self.member = member
+        self.member_epoch = member.current.member_epoch
+
+    @classmethod
+    def armed(cls, member: StreamsMember) -> RevocationTimer:
+        """Returns a timer that fires after the member's rebalance timeout."""
+        operation = cls(member)
+        shard = member.group.shard
+        delay_ms = max(member.metadata.rebalance_timeout_ms, 0)
+        operation.timer = shard.context.schedule(shard.now.now_ms + delay_ms, operation)
+        return operation
+
+    def cancel(self) -> None:
+        """Cancels the timer: the member confirmed, or left."""
+        self.timer.cancel()
+
+    def fire(self) -> Outcome | None:
+        """Removes the member."""
+        if self.member.current.member_epoch != self.member_epoch:
+            return None
+        return self.member.group.expire(self.member, "it did not revoke its tasks in time")
+
+
+class InitialDelay(ShardTimer):
+    """The initial rebalance delay of a group: members that join meanwhile get their tasks together.
+
+    It belongs to the shard, not to the group: the group may not exist yet when the delay begins. It is not restored
+    after a load; the next heartbeat then computes the target at once, as in Kafka.
+
+    Attributes:
+        group_id: the group.
+        timer: the scheduled timer.
+    """
+
+    __slots__ = ("_machine", "group_id", "timer")
+
+    timer: Timer
+
+    def __init__(self, machine: GroupShard, group_id: str) -> None:
+        self._machine = machine
+        self.group_id = group_id
+
+    def cancel(self) -> None:
+        """Ends the delay without an assignment."""
+        self.timer.cancel()
+        self._machine.initial_delays.pop(self.group_id, None)
+
+    def fire(self) -> Outcome | None:
+        """Computes the first target of all members."""
+        self._machine.initial_delays.pop(self.group_id, None)
+        return target.after_initial_delay(self._machine, self.group_id)
+
+
+def start_initial_delay(machine: GroupShard, group_id: str, delay_ms: int) -> None:
+    """Arms the initial delay of a group unless it is armed already."""
+    if group_id not in machine.initial_delays:
+        delay = machine.initial_delays[group_id] = InitialDelay(machine, group_id)
+        delay.timer = machine.context.schedule(machine.now.now_ms + delay_ms, delay)

@@ -1,0 +1,133 @@
+"""The topology of a Kafka Streams application: subtopologies with their input and internal topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.records.streams_group_topology import (
+    CopartitionGroup,
+    StreamsGroupTopologyValue,
+    Subtopology,
+    TopicConfig,
+    TopicInfo,
+)
+
+if TYPE_CHECKING:
+    from kcore.protocol.messages.streams_group_heartbeat import Topology as RequestedTopology
+
+
+class Topology:
+    """A topology as the group's record stores it. Immutable.
+
+    Args:
+        value: the record.
+
+    Attributes:
+        value: the record.
+        epoch: the version that the application gave the topology.
+        subtopologies: by id.
+        required_topics: every topic that must exist before tasks are assigned.
+        subtopology_of: subtopology id by input topic (source or repartition source).
+    """
+
+    __slots__ = ("epoch", "required_topics", "subtopologies", "subtopology_of", "value")
+
+    def __init__(self, value: StreamsGroupTopologyValue) -> None:
+        self.value = value
+        self.epoch = value.epoch
+        self.subtopologies: dict[str, Subtopology] = {part.subtopology_id: part for part in value.subtopologies}
+        self.required_topics: frozenset[str] = frozenset(
+            name for part in self.subtopologies.values() for name in _required(part)
+        )
+        self.subtopology_of: dict[str, str] = {
+            name: part.subtopology_id for part in self.subtopologies.values() for name in input_topics(part)
+        }
+
+    def __eq__(self, other: object) -> bool:
+        """Returns True for the same epoch and content; the order of lists counts, except that of subtopologies."""
+        if not isinstance(other, Topology):
+            return NotImplemented
+        return self.epoch == other.epoch and self.subtopologies == other.subtopologies
+
+    __hash__ = None  # type: ignore[assignment]  # compared, never a key
+
+    def __repr__(self) -> str:
+        return f"<Topology epoch {self.epoch} {sorted(self.subtopologies)}>"
+
+
+def input_topics(part: Subtopology) -> Iterator[str]:
+    """Yields the topics that a subtopology reads: sources, then repartition sources."""
+    yield from part.source_topics
+    for topic in part.repartition_source_topics:
+        yield topic.name
+
+
+def internal_topics(part: Subtopology) -> Iterator[TopicInfo]:
+    """Yields the internal topics of a subtopology: repartition sources, then changelogs."""
+    yield from part.repartition_source_topics
+    yield from part.state_changelog_topics
+
+
+def named_topics(topology: RequestedTopology) -> Iterator[str]:
+    """Yields every topic name in a request's topology; a name may occur more than once."""
+    for part in topology.subtopologies:
+        yield from part.source_topics
+        yield from part.repartition_sink_topics
+        for topic in internal_topics(part):  # type: ignore[arg-type]  # the fields are those of the record
+            yield topic.name
+
+
+def from_request(topology: RequestedTopology) -> Topology:
+    """Converts a request's topology to the form of the record.
+
+    Raises:
+        KafkaError: UNKNOWN_SERVER_ERROR, as in Kafka, for a negative epoch or two subtopologies with one id.
+    """
+    parts = topology.subtopologies
+    if topology.epoch < 0:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the topology epoch {topology.epoch} is negative")
+    if len({part.subtopology_id for part in parts}) < len(parts):
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "two subtopologies have the same id")
+    return Topology(
+        StreamsGroupTopologyValue(epoch=topology.epoch, subtopologies=tuple(_subtopology(part) for part in parts))
+    )
+
+
+def _required(part: Subtopology) -> Iterator[str]:
+    yield from input_topics(part)
+    for topic in part.state_changelog_topics:
+        yield topic.name
+
+
+def _subtopology(part: Any) -> Subtopology:
+    return Subtopology(
+        subtopology_id=part.subtopology_id,
+        source_topics=tuple(part.source_topics),
+        source_topic_regex=tuple(part.source_topic_regex),
+        state_changelog_topics=_topics(part.state_changelog_topics),
+        repartition_sink_topics=tuple(part.repartition_sink_topics),
+        repartition_source_topics=_topics(part.repartition_source_topics),
+        copartition_groups=tuple(
+            CopartitionGroup(
+                source_topics=tuple(group.source_topics),
+                source_topic_regex=tuple(group.source_topic_regex),
+                repartition_source_topics=tuple(group.repartition_source_topics),
+            )
+            for group in part.copartition_groups
+        ),
+    )
+
+
+def _topics(topics: Sequence[Any]) -> tuple[TopicInfo, ...]:
+    return tuple(
+        TopicInfo(
+            name=topic.name,
+            partitions=topic.partitions,
+            replication_factor=topic.replication_factor,
+            topic_configs=tuple(TopicConfig(key=config.key, value=config.value) for config in topic.topic_configs),
+        )
+        for topic in topics
+    )

@@ -1,0 +1,103 @@
+"""Evaluates SASL tokens that take long on threads of their own, fair between client addresses."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MAX_WAITING: Final = 1_000
+"""Logins of one client address that wait for a thread; a further one closes its connection."""
+
+
+class Login:
+    """A token that waits for its evaluation.
+
+    Attributes:
+        host: the client's address.
+        evaluate: evaluates the token; runs on another thread.
+        done: gets the result on the loop's thread, unless the login was cancelled.
+    """
+
+    __slots__ = ("done", "evaluate", "host")
+
+    def __init__(self, host: str, evaluate: Callable[[], bytes], done: Callable[[asyncio.Future[bytes]], None]) -> None:
+        self.host = host
+        self.evaluate = evaluate
+        self.done: Callable[[asyncio.Future[bytes]], None] | None = done
+
+
+class LoginQueue:
+    """The tokens of one mechanism that wait for a thread.
+
+    The addresses take turns. Of one address, the login that has waited longest and the newest one are evaluated in
+    turns: a crowd is served in order, and a new login gets past many that guess passwords.
+
+    Args:
+        loop: the event loop; all methods run on its thread.
+        mechanism: name of the mechanism.
+        threads: number of threads, which are started when they are needed.
+    """
+
+    __slots__ = ("_executor", "_free", "_loop", "_newest_first", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, mechanism: str, threads: int) -> None:
+        self._loop = loop
+        self._executor = ThreadPoolExecutor(threads, f"kcore-login-{mechanism}")
+        self._free = threads
+        self._newest_first = False
+        self._waiting: dict[str, dict[Login, None]] = {}  # by address, the one whose turn it is first
+
+    def __len__(self) -> int:
+        """Returns the number of logins that wait for a thread."""
+        return sum(map(len, self._waiting.values()))
+
+    def add(self, login: Login) -> bool:
+        """Adds a login. Returns False if too many of its address wait."""
+        own = self._waiting.get(login.host)
+        if own is None:
+            own = self._waiting[login.host] = {}
+        elif len(own) >= MAX_WAITING:
+            return False
+        own[login] = None
+        self._start()
+        return True
+
+    def cancel(self, login: Login) -> None:
+        """Removes a login whose client has gone; a running evaluation continues without effect."""
+        login.done = None
+        own = self._waiting.get(login.host)
+        if own is not None and own.pop(login, login) is None and not own:
+            del self._waiting[login.host]
+
+    def _start(self) -> None:
+        while self._free and self._waiting:
+            host = next(iter(self._waiting))
+            own = self._waiting.pop(host)
+            self._newest_first = not self._newest_first
+            login = next(reversed(own) if self._newest_first else iter(own))
+            del own[login]
+            if own:
+                self._waiting[host] = own
+            self._free -= 1
+            future = self._loop.run_in_executor(self._executor, login.evaluate)
+            future.add_done_callback(partial(self._done, login))
+
+    def _done(self, login: Login, future: asyncio.Future[bytes]) -> None:
+        self._free += 1
+        try:
+            if login.done is not None:
+                login.done(future)
+            elif not future.cancelled():
+                future.exception()  # asyncio logs an exception that is never read
+        finally:
+            self._start()
+
+    def close(self) -> None:
+        """Drops the waiting logins and ends the threads."""
+        self._waiting.clear()
+        self._executor.shutdown(wait=False, cancel_futures=True)

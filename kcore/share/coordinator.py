@@ -1,0 +1,88 @@
+"""The share coordinator of a node: its shards, and the topic whose partitions they are (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.shards import Shards
+from kcore.runtime.topics import MetadataListener
+from kcore.share.shard import TOPIC_NAME, ShareShard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.shard import Shard
+    from kcore.runtime.topics import TopicInfo
+
+
+class ShareCoordinator:
+    """All share shards of a node. There are none until the first use creates `__share_group_state`.
+
+    Args:
+        make: makes the shard of a partition of `__share_group_state`.
+        pipeline: commits the decisions of the shards.
+
+    Attributes:
+        shards: the shards; None before there is a topic for them.
+    """
+
+    __slots__ = ("_make", "_pipeline", "shards")
+
+    def __init__(self, make: Callable[[int], Shard[ShareShard]], pipeline: CommitPipeline) -> None:
+        self._make = make
+        self._pipeline = pipeline
+        self.shards: Shards[ShareShard] | None = None
+
+    def start(self, partitions: int, leader_epoch: int) -> None:
+        """Loads the shards of `__share_group_state`, which now exists; this node leads all of them."""
+        self.shards = Shards(TOPIC_NAME, partitions, self._make, self._pipeline)
+        for index in range(partitions):
+            self.shards.load(index, leader_epoch)
+
+    def stop(self) -> None:
+        """Unloads all shards: the commit that created the topic failed."""
+        shards, self.shards = self.shards, None
+        for shard in shards or ():
+            shard.unload()
+
+    def of(self, key: str) -> Shard[ShareShard]:
+        """Returns the shard of a share key.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR if this node does not own it.
+        """
+        if self.shards is None:
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        return self.shards.of(key)
+
+
+class ShareStateTopic(MetadataListener):
+    """Loads the share shards once their topic exists, and deletes the state of deleted topics.
+
+    Args:
+        coordinator: the node's share coordinator.
+        leader_epoch: the leader epoch of the shards on this node.
+    """
+
+    __slots__ = ("_coordinator", "_leader_epoch")
+
+    def __init__(self, coordinator: ShareCoordinator, leader_epoch: int) -> None:
+        self._coordinator = coordinator
+        self._leader_epoch = leader_epoch
+
+    def on_topic_created(self, topic: TopicInfo) -> None:
+        """Loads a shard for each partition of `__share_group_state`."""
+        if topic.name == TOPIC_NAME:
+            self._coordinator.start(topic.partitions, self._leader_epoch)
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """Deletes the state of the topic's share partitions. Unloads the shards if their own topic was not created."""
+        if topic.name == TOPIC_NAME:
+            self._coordinator.stop()
+            return
+        for shard in self._coordinator.shards or ():
+            if shard.machine.states:
+                shard.in_slices(shard.machine.delete_missing_topics())

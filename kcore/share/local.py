@@ -1,0 +1,201 @@
+"""The persister of a node that coordinates all share partitions itself (KIP-932)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.api import RequestContext
+from kcore.runtime.pending import Pending
+from kcore.share import apis
+from kcore.share.shard import TOPIC_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.clock import Now
+    from kcore.protocol.messages.delete_share_group_state import (
+        DeleteShareGroupStateRequest,
+        DeleteShareGroupStateResponse,
+    )
+    from kcore.protocol.messages.initialize_share_group_state import (
+        InitializeShareGroupStateRequest,
+        InitializeShareGroupStateResponse,
+    )
+    from kcore.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
+    from kcore.protocol.messages.read_share_group_state_summary import (
+        ReadShareGroupStateSummaryRequest,
+        ReadShareGroupStateSummaryResponse,
+    )
+    from kcore.protocol.messages.write_share_group_state import (
+        WriteShareGroupStateRequest,
+        WriteShareGroupStateResponse,
+    )
+    from kcore.runtime.topics import TopicImage
+    from kcore.share.apis.base import ShareStateApi
+    from kcore.share.coordinator import ShareCoordinator
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+RETRIED: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""Codes of partitions whose request is repeated: a shard is loading, or it loads again after a failed commit."""
+
+FIRST_RETRY_MS: Final = 10
+"""The time before the first retry. It doubles with each one; the last comes about ten seconds after the first."""
+
+MAX_RETRIES: Final = 10
+
+_CONTEXT: Final = RequestContext(api_version=0)
+"""The context of the node's own requests. The share coordinator's APIs do not depend on the version."""
+
+
+class LocalPersister:
+    """Runs the operations in the share coordinator of this node; it implements `kcore.share.persister.Persister`.
+
+    The first operation creates `__share_group_state`. Operations that meet a loading shard, or whose commit fails, are
+    repeated.
+
+    Args:
+        coordinator: the node's share coordinator.
+        topics: the cluster's topics.
+        make_topic: starts creating an internal topic.
+        wheel: arms the timers of retries.
+        now: the time of the round.
+    """
+
+    __slots__ = (
+        "_coordinator",
+        "_delete",
+        "_initialize",
+        "_make_topic",
+        "_now",
+        "_read",
+        "_summary",
+        "_wheel",
+        "_write",
+    )
+
+    def __init__(
+        self,
+        coordinator: ShareCoordinator,
+        topics: TopicImage,
+        make_topic: Callable[[str], object],
+        wheel: TimerWheel,
+        now: Now,
+    ) -> None:
+        self._coordinator = coordinator
+        self._make_topic = make_topic
+        self._wheel = wheel
+        self._now = now
+        self._initialize = apis.InitializeShareGroupStateApi(coordinator, topics)
+        self._read = apis.ReadShareGroupStateApi(coordinator, topics)
+        self._write = apis.WriteShareGroupStateApi(coordinator, topics)
+        self._delete = apis.DeleteShareGroupStateApi(coordinator, topics)
+        self._summary = apis.ReadShareGroupStateSummaryApi(coordinator, topics)
+
+    def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse | Pending:
+        """See `Persister.initialize`."""
+        return self._run(self._initialize, request)
+
+    def read(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse | Pending:
+        """See `Persister.read`."""
+        return self._run(self._read, request)
+
+    def write(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse | Pending:
+        """See `Persister.write`."""
+        return self._run(self._write, request)
+
+    def delete(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse | Pending:
+        """See `Persister.delete`."""
+        return self._run(self._delete, request)
+
+    def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> ReadShareGroupStateSummaryResponse | Pending:
+        """See `Persister.read_summary`."""
+        return self._run(self._summary, request)
+
+    def _run(self, api: ShareStateApi[Request, Response], request: Request) -> Response | Pending:
+        operation = _Operation(self, api, request)
+        operation.attempt()
+        if not operation.done:
+            return operation
+        response: Response = operation.response
+        return response
+
+    def call(self, api: ShareStateApi[Any, Any], request: Any) -> Any:
+        """Runs a request once. Returns the response, or a `Pending` of it."""
+        if self._coordinator.shards is None:
+            self._make_topic(TOPIC_NAME)
+        return api.run(_CONTEXT, request)
+
+    def later(self, delay_ms: int, callback: Callable[[], None]) -> None:
+        """Calls `callback` after some time."""
+        self._wheel.add(self._now.now_ms + delay_ms, callback)
+
+
+class _Operation(Pending):
+    """A request with its retries. A retry has only the partitions that failed with a retriable code.
+
+    Args:
+        persister: the persister.
+        api: the API of the request.
+        request: the request.
+    """
+
+    __slots__ = ("_failed", "_persister", "_results", "_retries")
+
+    def __init__(self, persister: LocalPersister, api: ShareStateApi[Any, Any], request: Any) -> None:
+        super().__init__(api, _CONTEXT, request)
+        self._persister = persister
+        self._retries = 0
+        self._results: list[Any] | None = None
+        self._failed: list[int] = []
+
+    def attempt(self) -> None:
+        """Runs the request, or a retry of its failed partitions."""
+        request = self.request
+        if self._results is not None:
+            failed = set(self._failed)
+            request = self.api.reduced(request, failed)
+        result = self._persister.call(self.api, request)
+        if isinstance(result, Pending):
+            result.on_complete(self._arrived)
+        else:
+            self._arrived(result)
+
+    def _arrived(self, response: Any) -> None:
+        """Completes the operation, or schedules a retry."""
+        results = [result for topic in response.results for result in topic.partitions]
+        if self._results is None:
+            if not any(result.error_code in RETRIED for result in results):
+                self.complete(response)
+                return
+            self._results = results
+            self._failed = list(range(len(results)))
+        for at, result in zip(self._failed, results, strict=True):
+            self._results[at] = result
+        self._failed = [at for at in self._failed if self._results[at].error_code in RETRIED]
+        if not self._failed or self._retries >= MAX_RETRIES:
+            if self._failed:
+                logger.warning(
+                    "share coordinator: %s of group %r failed for %d partitions with %s, also after %d retries",
+                    type(self.api).__name__.removesuffix("Api"),
+                    self.request.group_id,
+                    len(self._failed),
+                    ErrorCode(self._results[self._failed[0]].error_code).name,
+                    self._retries,
+                )
+            self.complete(self.api.join(self.request, self._results))
+            return
+        self._persister.later(FIRST_RETRY_MS << self._retries, self.attempt)
+        self._retries += 1

@@ -1,0 +1,85 @@
+"""The interface to the durable state of share partitions (KIP-932), for group coordinators and partition leaders.
+
+Its five operations are the wire messages of Kafka's share coordinator. `kcore.share.local.LocalPersister` runs them in
+the share coordinator of this node; a remote one sends each request to the coordinator of its key (`share_key`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kcore.protocol.uuids import to_text
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.protocol.messages.delete_share_group_state import (
+        DeleteShareGroupStateRequest,
+        DeleteShareGroupStateResponse,
+    )
+    from kcore.protocol.messages.initialize_share_group_state import (
+        InitializeShareGroupStateRequest,
+        InitializeShareGroupStateResponse,
+    )
+    from kcore.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadShareGroupStateResponse
+    from kcore.protocol.messages.read_share_group_state_summary import (
+        ReadShareGroupStateSummaryRequest,
+        ReadShareGroupStateSummaryResponse,
+    )
+    from kcore.protocol.messages.write_share_group_state import (
+        WriteShareGroupStateRequest,
+        WriteShareGroupStateResponse,
+    )
+
+
+def share_key(group_id: str, topic_id: bytes, partition: int) -> str:
+    """Returns the key of a share partition. It determines the partition of `__share_group_state`."""
+    return f"{group_id}:{to_text(topic_id)}:{partition}"
+
+
+class Persister(Protocol):
+    """The durable state of share partitions.
+
+    Each operation returns its response, or a `Pending` of it. A `Pending` is completed on the thread that decides,
+    once the operation is durable or has failed; `when_complete` handles both. A response has one result for each
+    requested partition, in the order of the request. Errors are codes of partitions: no operation raises, and the
+    persister itself retries what is retriable (COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS,
+    NOT_COORDINATOR).
+
+    Call it outside the decision of a shard: after `Shard.run`, or from the callback of a `Pending`. An operation may be
+    complete when it returns, and what follows from it is then another decision.
+    """
+
+    def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse | Pending:
+        """Sets start offset and state epoch of share partitions, and discards their delivery state."""
+        ...
+
+    def read(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse | Pending:
+        """Returns the delivery state to a partition leader, and fences leaders with a lower leader epoch."""
+        ...
+
+    def write(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse | Pending:
+        """Adds changes of delivery state, from the partition's leader."""
+        ...
+
+    def delete(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse | Pending:
+        """Deletes share partitions. A partition without state is not an error."""
+        ...
+
+    def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> ReadShareGroupStateSummaryResponse | Pending:
+        """Returns start offsets and counts. A partition without state has start offset -1 and is not an error."""
+        ...
+
+
+def when_complete(result: object, callback: Callable[[object], None]) -> None:
+    """Calls `callback` with the response of a persister's operation: at once, or when its `Pending` is complete.
+
+    Args:
+        result: the value that the operation returned.
+        callback: receives the response. It runs outside any decision, and may make decisions of its own.
+    """
+    if isinstance(result, Pending):
+        result.on_complete(callback)
+    else:
+        callback(result)

@@ -1,0 +1,144 @@
+"""The share shard: the state machine of one partition of `__share_group_state` (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.protocol.records import SHARE_GROUP_STATE, UnknownRecord, decode_key, decode_value
+from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue
+from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
+from kcore.runtime.machine import Outcome, Record
+from kcore.share.state import SharePartitionKey, ShareState, tombstone
+from kcore.share.upkeep import UpkeepTimer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.config.node import Config
+    from kcore.runtime.machine import ShardContext
+    from kcore.runtime.topics import TopicImage
+
+TOPIC_NAME = SHARE_GROUP_STATE
+"""The internal topic whose partitions are share shards."""
+
+SLICE_STATES = 1_000
+"""The number of share partitions that one slice of long work looks at."""
+
+SLICE_RECORDS = 200
+"""The number of records that one slice of long work writes."""
+
+
+class ShareServices(NamedTuple):
+    """The components of a node that its share shards use.
+
+    Attributes:
+        config: the node's settings.
+        topics: the cluster's topics.
+        enabled: returns True if share groups are enabled.
+        prune: deletes the records of a partition of `__share_group_state` below an offset.
+    """
+
+    config: Config
+    topics: TopicImage
+    enabled: Callable[[], bool]
+    prune: Callable[[int, int], None]
+
+
+class ShareShard:
+    """The share partitions whose keys belong to one partition of `__share_group_state`.
+
+    Args:
+        context: time and timers of the shard that owns this machine.
+        services: the components of the node that it uses.
+
+    Attributes:
+        context: the first argument.
+        services: the second argument.
+        states: the share partitions.
+        now: the time of the round.
+        max_updates: the number of updates after which a Write makes a snapshot.
+        pruned_before: the offset below which the last pruning deleted the log.
+    """
+
+    __slots__ = ("_upkeep", "context", "max_updates", "now", "pruned_before", "services", "states")
+
+    def __init__(self, context: ShardContext, services: ShareServices) -> None:
+        self.context = context
+        self.services = services
+        self.now = context.now
+        self.states: dict[SharePartitionKey, ShareState] = {}
+        self.max_updates: int = services.config.share_coordinator_snapshot_update_records_per_snapshot
+        self.pruned_before = -1
+        self._upkeep: UpkeepTimer | None = None
+
+    # ---- StateMachine
+
+    def decode(self, key: bytes | None, value: bytes | None) -> tuple[Any, Any] | None:
+        """Decodes a record; returns None for an unknown type of key, which is skipped as in Kafka."""
+        if key is None:
+            return None
+        typed = decode_key(TOPIC_NAME, key)
+        if isinstance(typed, UnknownRecord):
+            return None
+        return typed, decode_value(typed, value)
+
+    def replay(self, offset: int, producer_id: int, key: Any, value: Any) -> None:
+        """Applies a snapshot, an update or the deletion of a share partition."""
+        identity = SharePartitionKey(key.group_id, key.topic_id, key.partition)
+        if type(key) is ShareSnapshotKey:
+            if value is None:
+                self.states.pop(identity, None)
+                return
+            assert type(value) is ShareSnapshotValue
+            state = self.states.get(identity)
+            if state is None:
+                state = self.states[identity] = ShareState()
+            state.apply_snapshot(offset, value, self.max_updates)
+        elif value is not None:
+            assert type(key) is ShareUpdateKey
+            assert type(value) is ShareUpdateValue
+            state = self.states.get(identity)
+            if state is None:
+                # The log's beginning was pruned, or another program wrote it: Kafka starts from an empty state too.
+                state = self.states[identity] = ShareState()
+                state.highest_state_epoch = 0
+                state.snapshot_offset = offset
+            state.apply_update(value)
+
+    def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
+        """Ignores a marker: no transaction writes to this topic, so only an operator can have written one."""
+
+    def on_loaded(self) -> None:
+        """Starts the periodic work, and deletes the state of topics that were deleted before a crash."""
+        self._upkeep = UpkeepTimer(self)
+        self._upkeep.arm()
+        topics = self.services.topics
+        if any(topics.by_id(key.topic_id) is None for key in self.states):
+            self.context.in_slices(self.delete_missing_topics())
+
+    def on_unloaded(self) -> None:
+        """Stops the periodic work."""
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            self._upkeep = None
+
+    # ---- long work
+
+    def delete_missing_topics(self) -> Iterator[Outcome | None]:
+        """Deletes the state of share partitions whose topic does not exist, in slices.
+
+        Yields:
+            The decision of each slice: its tombstones, or None.
+        """
+        records: list[Record] = []
+        left = SLICE_STATES
+        for key in list(self.states):
+            left -= 1
+            if key in self.states and self.services.topics.by_id(key.topic_id) is None:
+                records.append(tombstone(key))
+            if not left or len(records) >= SLICE_RECORDS:
+                yield Outcome(records) if records else None
+                left, records = SLICE_STATES, []
+        if records:
+            yield Outcome(records)

@@ -1,0 +1,97 @@
+"""The periodic work of a share shard: snapshots of idle share partitions, and pruning of the log (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kcore.runtime.machine import Outcome, Record
+from kcore.runtime.shard import ShardTimer
+
+if TYPE_CHECKING:
+    from kcore.share.shard import ShareShard
+    from kcore_ext.runtime.timer_wheel import Timer
+
+INTERVAL_MS = 300_000
+"""The time between two runs, and the age from which on the snapshot of a share partition is cold."""
+
+SLICE_STATES = 1_000
+SLICE_RECORDS = 200
+
+
+class UpkeepTimer(ShardTimer):
+    """Runs the periodic work of a share shard.
+
+    A cold snapshot repeats the state of a share partition that had none for `INTERVAL_MS`, so that the log before it
+    can be pruned.
+
+    Args:
+        machine: the shard's state machine.
+    """
+
+    __slots__ = ("_machine", "_running", "_timer")
+
+    def __init__(self, machine: ShareShard) -> None:
+        self._machine = machine
+        self._running = False
+        self._timer: Timer | None = None
+
+    def arm(self) -> None:
+        """Arms the timer for one interval from now."""
+        machine = self._machine
+        self._timer = machine.context.schedule(machine.now.now_ms + INTERVAL_MS, self)
+
+    def cancel(self) -> None:
+        """Disarms the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def fire(self) -> None:
+        """Prunes the log and starts a run of cold snapshots, unless share groups are off or a run is in progress."""
+        self.arm()
+        machine = self._machine
+        if not machine.services.enabled():
+            return
+        prune(machine)
+        if not self._running and machine.states:
+            self._running = True
+            machine.context.in_slices(self._run())
+
+    def _run(self) -> Iterator[Outcome | None]:
+        try:
+            yield from snapshot_cold(self._machine)
+        finally:
+            self._running = False
+
+
+def prune(machine: ShareShard) -> None:
+    """Deletes the log below the oldest snapshot of a live share partition, which no load needs."""
+    before = min((state.snapshot_offset for state in machine.states.values()), default=-1)
+    if before > 0 and before != machine.pruned_before:
+        machine.services.prune(machine.context.shard.index, before)
+        machine.pruned_before = before
+
+
+def snapshot_cold(machine: ShareShard) -> Iterator[Outcome | None]:
+    """Writes the cold snapshots that are due, in slices.
+
+    As in Kafka, nothing is written while the last snapshot of every share partition is a cold one; otherwise idle
+    share partitions would be written for ever.
+
+    Yields:
+        The decision of each slice: its snapshots, or None.
+    """
+    if all(state.create_timestamp != state.write_timestamp for state in machine.states.values()):
+        return
+    records: list[Record] = []
+    left = SLICE_STATES
+    for key in list(machine.states):
+        state = machine.states.get(key)
+        left -= 1
+        if state is not None and machine.now.wall_ms - state.write_timestamp >= INTERVAL_MS:
+            records.append(state.snapshot(key, machine.now.wall_ms, state.create_timestamp))
+        if not left or len(records) >= SLICE_RECORDS:
+            yield Outcome(records) if records else None
+            left, records = SLICE_STATES, []
+    if records:
+        yield Outcome(records)

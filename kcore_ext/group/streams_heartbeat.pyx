@@ -1,0 +1,199 @@
+"""Fast path of StreamsGroupHeartbeat: requests that only re-arm a member's session.
+
+`kcore.group.apis.streams_group_heartbeat` serves every request. The generic path notes when a heartbeat has changed and
+reported nothing (`StreamsGroup.note_rest`); any change of the group or its topics revokes that note. The fast path
+declines (returns None) unless the note is valid and the request changes nothing. A test compares the two.
+"""
+
+from cpython.object cimport PyObject
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.stdint cimport int64_t
+
+from kcore_ext.codec.fields cimport FieldLayout, get
+from kcore_ext.group.heartbeat cimport GroupFastPath
+from kcore_ext.runtime.clock cimport Now
+from kcore_ext.runtime.shard cimport ShardCore
+from kcore_ext.runtime.timer_wheel cimport Timer
+from kcore_ext.util.slots cimport SlotLayout, item, number, slot
+
+cdef extern from "Python.h":
+    PyObject* borrow_from_tuple "PyTuple_GET_ITEM"(object, Py_ssize_t)
+
+cdef enum:
+    UNCHANGED = -1              # the rebalance timeout of a heartbeat that does not change it
+
+cdef enum:                      # fields of StreamsGroupHeartbeatRequest
+    GROUP_ID = 0
+    MEMBER_ID = 1
+    MEMBER_EPOCH = 2
+    ENDPOINT_EPOCH = 3
+    REBALANCE_TIMEOUT_MS = 4
+    SHUTDOWN_APPLICATION = 5
+    FIRST_CHANGE = 6            # the others are null unless the member changes or reports something
+    CHANGES_END = 17
+
+cdef dict REQUEST_FIELDS = {
+    GROUP_ID: "group_id", MEMBER_ID: "member_id", MEMBER_EPOCH: "member_epoch",
+    ENDPOINT_EPOCH: "endpoint_information_epoch", REBALANCE_TIMEOUT_MS: "rebalance_timeout_ms",
+    SHUTDOWN_APPLICATION: "shutdown_application", 6: "instance_id", 7: "rack_id", 8: "topology", 9: "active_tasks",
+    10: "standby_tasks", 11: "warmup_tasks", 12: "process_id", 13: "user_endpoint", 14: "client_tags",
+    15: "task_offsets", 16: "task_end_offsets",
+}
+
+cdef enum:
+    RESPONSE_INTERVAL_MS = 0    # fields of StreamsGroupHeartbeatResponse
+    RESPONSE_ENDPOINT_EPOCH = 1
+    SERVICES_ENABLED = 0
+    SERVICES_SETTINGS_OF = 1
+    MACHINE_GROUPS = 0
+    MACHINE_NOW = 1
+    GROUP_MEMBERS = 0
+    GROUP_REST_EPOCH = 1
+    GROUP_REST_SETTINGS = 2
+    GROUP_ENDPOINT_EPOCH = 3
+    MEMBER_TIMER = 0
+    MEMBER_REST_EPOCH = 1
+    MEMBER_REPLY = 2
+    MEMBER_METADATA = 3
+
+
+cdef inline bint is_same(PyObject* left, PyObject* right) except -1:
+    """Returns True if both values are strings, and equal."""
+    if left is NULL or right is NULL:
+        return False
+    if not PyUnicode_CheckExact(<object>left) or not PyUnicode_CheckExact(<object>right):
+        return False
+    return left is right or <str>left == <str>right
+
+
+cdef class StreamsHeartbeatFastPath(GroupFastPath):
+    """See streams_heartbeat.pyi."""
+
+    def __init__(
+        self, api, shards, authorizer, read, denied, *, services not None, request, response, context, settings,
+        machine, group, member, metadata,
+    ):
+        GroupFastPath.__init__(self, api, shards, authorizer, read, denied, request, REQUEST_FIELDS)
+        self._services = services
+        self._context = context
+        self._client_id = context._fields.index("client_id")
+        self._client_host = context._fields.index("client_host")
+        self._settings = settings
+        self._session_timeout_ms = settings._fields.index("session_timeout_ms")
+        self._heartbeat_interval_ms = settings._fields.index("heartbeat_interval_ms")
+        self._metadata = metadata
+        self._metadata_client_id = metadata._fields.index("client_id")
+        self._metadata_client_host = metadata._fields.index("client_host")
+        self._response = FieldLayout(response, {
+            RESPONSE_INTERVAL_MS: "heartbeat_interval_ms", RESPONSE_ENDPOINT_EPOCH: "endpoint_information_epoch",
+        })
+        self._of_services = SlotLayout(type(services), {SERVICES_ENABLED: "enabled", SERVICES_SETTINGS_OF: "settings_of"})
+        self._of_machine = SlotLayout(machine, {MACHINE_GROUPS: "groups", MACHINE_NOW: "now"})
+        self._of_group = SlotLayout(group, {
+            GROUP_MEMBERS: "members", GROUP_REST_EPOCH: "rest_epoch", GROUP_REST_SETTINGS: "rest_settings",
+            GROUP_ENDPOINT_EPOCH: "endpoint_epoch",
+        })
+        self._of_member = SlotLayout(member, {
+            MEMBER_TIMER: "timer", MEMBER_REST_EPOCH: "rest_epoch", MEMBER_REPLY: "reply", MEMBER_METADATA: "metadata",
+        })
+
+    def serve(self, context, request):
+        cdef ShardCore shard = self._ready_shard(request)
+        cdef PyObject* fields = <PyObject*>request
+        cdef PyObject* group_id
+        cdef PyObject* machine      # borrowed: no Python code runs before the response is made
+        cdef PyObject* group
+        cdef PyObject* member
+        cdef PyObject* found
+        cdef object settings
+        cdef Timer timer
+        cdef int64_t now_ms, session_ms, interval_ms, endpoint_epoch
+        if shard is None or type(context) is not self._context or not self._changes_nothing(fields):
+            return None
+        found = slot(<PyObject*>self._services, self._of_services, SERVICES_ENABLED)
+        if found is NULL or <object>found is not True:
+            return None
+        machine = <PyObject*>shard.machine
+        group_id = get(fields, self._request, GROUP_ID)
+        group = item(slot(machine, self._of_machine, MACHINE_GROUPS), group_id)
+        if group is NULL:
+            return None
+        member = item(slot(group, self._of_group, GROUP_MEMBERS), get(fields, self._request, MEMBER_ID))
+        if member is NULL:
+            return None
+        found = slot(member, self._of_member, MEMBER_TIMER)
+        if found is NULL or type(<object>found) is not Timer:
+            return None                     # the shard is loading: members have no timers yet
+        timer = <Timer>found
+        found = slot(machine, self._of_machine, MACHINE_NOW)
+        if found is NULL or type(<object>found) is not Now:
+            return None
+        now_ms = (<Now>found).now_ms
+        if not self._rests(member, group, fields) or not self._has_same_identity(member, context):
+            return None
+        found = item(slot(<PyObject*>self._services, self._of_services, SERVICES_SETTINGS_OF), group_id)
+        if found is NULL or found is not slot(group, self._of_group, GROUP_REST_SETTINGS):
+            return None                     # settings changed: the generic path compares them with the group's
+        settings = <object>found
+        if (
+            type(settings) is not self._settings
+            or not number(borrow_from_tuple(settings, self._session_timeout_ms), &session_ms)
+            or not number(borrow_from_tuple(settings, self._heartbeat_interval_ms), &interval_ms)
+            or not number(slot(group, self._of_group, GROUP_ENDPOINT_EPOCH), &endpoint_epoch)
+        ):
+            return None
+        response = self._response_of(<object>member, interval_ms, endpoint_epoch)
+        return self._serve(shard, context, request, timer, now_ms + session_ms, response)
+
+    cdef bint _changes_nothing(self, PyObject* request) noexcept:
+        """Returns True if a request changes no metadata, reports no tasks and requests no shutdown."""
+        cdef int64_t timeout_ms
+        cdef int i
+        for i in range(FIRST_CHANGE, CHANGES_END):
+            if get(request, self._request, i) is not <PyObject*>None:
+                return False
+        if get(request, self._request, SHUTDOWN_APPLICATION) is not <PyObject*>False:
+            return False
+        return number(get(request, self._request, REBALANCE_TIMEOUT_MS), &timeout_ms) and timeout_ms == UNCHANGED
+
+    cdef bint _rests(self, PyObject* member, PyObject* group, PyObject* request) noexcept:
+        """Returns True if the last heartbeat of a member had no work, nothing has changed since then, and the request
+        has the member's epoch and the current endpoints."""
+        cdef int64_t requested, of_member, of_group, known_endpoints, endpoint_epoch
+        return (
+            number(get(request, self._request, MEMBER_EPOCH), &requested)
+            and number(slot(member, self._of_member, MEMBER_REST_EPOCH), &of_member)
+            and number(slot(group, self._of_group, GROUP_REST_EPOCH), &of_group)
+            and 0 < requested == of_member == of_group
+            and number(get(request, self._request, ENDPOINT_EPOCH), &known_endpoints)
+            and number(slot(group, self._of_group, GROUP_ENDPOINT_EPOCH), &endpoint_epoch)
+            and known_endpoints == endpoint_epoch
+        )
+
+    cdef bint _has_same_identity(self, PyObject* member, object context) except -1:
+        """Returns True if client id and host equal those in the member's metadata."""
+        cdef PyObject* metadata = slot(member, self._of_member, MEMBER_METADATA)
+        if metadata is NULL or type(<object>metadata) is not self._metadata:
+            return False
+        return is_same(
+            borrow_from_tuple(context, self._client_id),
+            borrow_from_tuple(<object>metadata, self._metadata_client_id),
+        ) and is_same(
+            borrow_from_tuple(context, self._client_host),
+            borrow_from_tuple(<object>metadata, self._metadata_client_host),
+        )
+
+    cdef object _response_of(self, object member, int64_t interval_ms, int64_t endpoint_epoch):
+        """Returns the member's previous response unless its contents have changed, else a new one."""
+        cdef PyObject* reply = slot(<PyObject*>member, self._of_member, MEMBER_REPLY)
+        cdef int64_t previous_ms, previous_epoch
+        if (
+            reply is not NULL
+            and reply is not <PyObject*>None
+            and number(get(reply, self._response, RESPONSE_INTERVAL_MS), &previous_ms)
+            and number(get(reply, self._response, RESPONSE_ENDPOINT_EPOCH), &previous_epoch)
+            and previous_ms == interval_ms
+            and previous_epoch == endpoint_epoch
+        ):
+            return <object>reply
+        return member.reply_at_rest(interval_ms)

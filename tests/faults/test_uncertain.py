@@ -1,0 +1,115 @@
+"""A commit whose result the log cannot determine yet: requests fail, and are served again as soon as it can."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+import kcore
+from kcore.log import CorruptLogError, LmdbLogEngine, LogError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime import ShardState
+from tests.kit import commit, committed, make_topic
+from tests.log.test_failures import break_commit
+from tests.runtime.machines import Bench
+from tools.interrupting.ledger import SETTINGS
+
+
+def code_of(engine: Any, offset: int) -> ErrorCode:
+    response = engine.send(commit("g", {("t", 0): offset}), 9)
+    return ErrorCode(response.topics[0].partitions[0].error_code)
+
+
+@pytest.mark.parametrize("lands", [False, True])
+def test_a_commit_of_unknown_result_fails_its_requests_until_the_file_can_be_read(tmp_path: Path, lands: bool) -> None:
+    folder, hidden = tmp_path / "data", tmp_path / "hidden"
+    clock = kcore.ManualClock()
+    with kcore.open(folder, config=SETTINGS, clock=clock) as engine:
+        make_topic(engine, "t")
+        assert code_of(engine, 1) is ErrorCode.NONE
+        log = engine.engine.log
+        assert isinstance(log, LmdbLogEngine)
+        break_commit(log, lands, lmdb.DiskError("mdb_txn_commit"))
+        folder.rename(hidden)
+        refused = [code_of(engine, offset) for offset in (2, 3, 4)]
+        assert log.uncertain
+        hidden.rename(folder)
+        refused.append(code_of(engine, 5))
+        assert refused == [ErrorCode.NOT_COORDINATOR] * 4
+        assert not log.uncertain
+        assert committed(engine, "g") == {("t", 0): 2 if lands else 1}
+        assert code_of(engine, 6) is ErrorCode.NONE
+    with kcore.open(folder, config=SETTINGS) as engine:
+        assert committed(engine, "g") == {("t", 0): 6}
+
+
+def test_memory_that_runs_out_in_the_handler_of_a_durable_commit_does_not_stop_the_engine(tmp_path: Path) -> None:
+    """The first failure comes after the transaction, the others while its result is determined."""
+    with kcore.open(tmp_path / "data", config=SETTINGS, clock=kcore.ManualClock()) as engine:
+        make_topic(engine, "t")
+        assert code_of(engine, 1) is ErrorCode.NONE
+        log = engine.engine.log
+        environment = log._storage._environment  # type: ignore[attr-defined]
+        break_commit(log, True, MemoryError())  # type: ignore[arg-type]
+        reopen = type(environment).reopen
+        failures = iter([MemoryError()] * 5)
+
+        def short_of_memory(self: Any) -> int:
+            for error in failures:
+                raise error
+            return int(reopen(self))
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(environment), "reopen", short_of_memory)
+            codes = [code_of(engine, offset) for offset in range(2, 7)]
+        assert codes[0] is ErrorCode.NOT_COORDINATOR
+        assert codes[-1] is ErrorCode.NONE
+        assert committed(engine, "g") == {("t", 0): 6}
+    with kcore.open(tmp_path / "data", config=SETTINGS) as engine:
+        assert committed(engine, "g") == {("t", 0): 6}
+
+
+class Unreadable:
+    """A shard's log whose next read fails with an error."""
+
+    def __init__(self, inner: Any, error: Exception) -> None:
+        self.inner = inner
+        self.errors = [error]
+
+    def runs(self) -> Iterator[list[tuple[int, bytes]]]:
+        if self.errors:
+            raise self.errors.pop()
+        yield from self.inner.runs()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize(
+    ("error", "hint", "state"),
+    [
+        (MemoryError(), "the load is repeated in 1000 ms", ShardState.ACTIVE),
+        (LogError("reading batches: input/output error"), "the load is repeated in 1000 ms", ShardState.ACTIVE),
+        (CorruptLogError("p", 3, "CRC"), "stop the server and run `kcore log repair`", ShardState.FAILED),
+        (ValueError("no such record"), "stop the server and run `kcore log repair`", ShardState.FAILED),
+    ],
+)
+def test_a_load_that_failed_without_damage_is_repeated_soon_and_advises_no_repair(
+    error: Exception, hint: str, state: ShardState, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    bench.shard._log = Unreadable(bench.shard._log, error)
+    with caplog.at_level(logging.ERROR):
+        bench.shard.failed(LogError("a commit failed"))
+        bench.slices.finish()
+    assert bench.shard.state is ShardState.FAILED
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert hint in line
+    bench.advance(1_000)
+    bench.slices.finish()
+    assert bench.shard.state is state

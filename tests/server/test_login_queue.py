@@ -1,0 +1,166 @@
+"""Logins that take long: fair between addresses, bounded, and on threads of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+from kcore.cli.users import add
+from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from kcore.security.plain import Plain
+from kcore.security.scram import MIN_ITERATIONS, ScramMechanism
+from kcore.server import login_queue
+from kcore.server.login_queue import Login, LoginQueue
+from tests.kit import wait_until
+from tests.server.live import LiveServer, Raw
+
+SASL = {
+    "listeners": "PLAINTEXT://127.0.0.1:0,SASL://127.0.0.1:0",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "connection.failed.authentication.delay.ms": "0",
+}
+
+
+class Held:
+    """Logins of a queue with one thread, which stands still until `free` is called."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.queue = LoginQueue(self.loop, "TEST", 1)
+        self.order: list[str] = []
+        self.results: list[bytes] = []
+        self._gate = threading.Event()
+        self.first = self.login("first", "/0", gate=self._gate)
+
+    def login(self, name: str, host: str, gate: threading.Event | None = None) -> Login:
+        def evaluate() -> bytes:
+            if gate is not None:
+                assert gate.wait(30)
+            self.order.append(name)
+            return name.encode()
+
+        login = Login(host, evaluate, lambda future: self.results.append(future.result()))
+        assert self.queue.add(login)
+        return login
+
+    def free(self, count: int) -> None:
+        """Lets the thread run until `count` logins have been evaluated."""
+        self._gate.set()
+
+        async def until_done() -> None:
+            while len(self.order) < count or len(self.results) < count:
+                await asyncio.sleep(0.001)
+
+        self.loop.run_until_complete(asyncio.wait_for(until_done(), 30))
+        self.queue.close()
+        self.loop.close()
+
+
+def test_addresses_take_turns() -> None:
+    held = Held()
+    for number in range(6):
+        held.login(f"a{number}", "/1")
+    held.login("b", "/2")
+    assert len(held.queue) == 7
+    held.free(8)
+    assert sorted(held.order[1:3]) == ["a0", "b"]
+    assert [name.encode() for name in held.order] == held.results
+
+
+def test_the_oldest_and_the_newest_of_an_address_take_turns() -> None:
+    held = Held()
+    for number in range(6):
+        held.login(f"a{number}", "/1")
+    held.free(7)
+    assert held.order == ["first", "a0", "a5", "a1", "a4", "a2", "a3"]
+
+
+def test_a_login_whose_client_has_gone_is_not_evaluated() -> None:
+    held = Held()
+    gone, stays = held.login("gone", "/1"), held.login("stays", "/1")
+    alone = held.login("alone", "/2")
+    held.queue.cancel(gone)
+    held.queue.cancel(alone)
+    held.queue.cancel(gone)
+    held.queue.cancel(held.login("late", "/3"))
+    assert len(held.queue) == 1
+    held.free(2)
+    assert held.order == ["first", "stays"]
+    assert stays.done is not None
+
+
+def test_a_running_login_whose_client_has_gone_has_no_effect() -> None:
+    held = Held()
+    wait_until(lambda: held.queue._free == 0, "the first one runs")
+    held.queue.cancel(held.first)
+    held.login("next", "/1")
+    held._gate.set()
+
+    async def until_done() -> None:
+        while not held.results:
+            await asyncio.sleep(0.001)
+
+    held.loop.run_until_complete(asyncio.wait_for(until_done(), 30))
+    assert (held.order, held.results) == (["first", "next"], [b"next"])
+    held.queue.close()
+    held.loop.close()
+
+
+def log_in(live: LiveServer, user: str, source: str = "127.0.0.1") -> Raw:
+    """Sends a token of PLAIN, and leaves the response unread."""
+    raw = Raw(live.server.addresses["SASL"][1], source=source)
+    handshake = SaslHandshakeRequest(mechanism="PLAIN")
+    raw.send(raw.request(handshake, 1))
+    assert raw.answer(handshake, 1)[1].error_code == 0
+    raw.send(raw.request(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0secret".encode()), 2))
+    return raw
+
+
+def error_of(raw: Raw) -> int:
+    return int(raw.answer(SaslAuthenticateRequest(), 2)[1].error_code)
+
+
+def test_a_flood_of_logins_delays_neither_other_addresses_nor_the_engine(
+    serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
+) -> None:
+    """Wrong passwords of one address: another address logs in meanwhile, and the default threads stay free."""
+    monkeypatch.setattr(login_queue, "MAX_WAITING", 40)
+    monkeypatch.setattr(Plain, "threads", 1)
+    turns = threading.Semaphore(0)
+    fits = Plain._fits
+
+    def wait_and_fit(self: Plain, user: str, password: str) -> bool:
+        assert turns.acquire(timeout=30)
+        return fits(self, user, password)
+
+    monkeypatch.setattr(Plain, "_fits", wait_and_fit)
+    live = serve(SASL)
+    with live.connect() as connection:
+        add(connection, "alice", "secret", list(ScramMechanism), MIN_ITERATIONS)
+    with ExitStack() as stack:
+        flood = [stack.enter_context(log_in(live, f"guess{number}")) for number in range(41)]
+        queue = live.server.logins("PLAIN", 1)
+        wait_until(lambda: live.call(lambda: len(queue)) == 40, "forty of the flood wait, one runs")
+        one_more = stack.enter_context(log_in(live, "guess"))
+        assert one_more.closed
+        assert log_lines == [
+            "connection from /127.0.0.1 closed: too many clients of its address wait for their authentication"
+        ]
+        alice = stack.enter_context(log_in(live, "alice", "127.0.0.2"))
+        wait_until(lambda: live.call(lambda: len(queue)) == 41, "alice waits")
+        task = live.call(lambda: live.loop.run_in_executor(None, partial(int, "5")))
+        assert live.wait_for(task) == 5, "a thread is free"
+        turns.release(3)
+        assert error_of(alice) == 0
+        for raw in flood[20:]:
+            raw.reset()
+        wait_until(lambda: live.call(lambda: len(queue)) <= 20, "those that have gone wait no more")
+        turns.release(100)
+        assert {error_of(raw) for raw in flood[:20]} == {58}
