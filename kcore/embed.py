@@ -101,7 +101,7 @@ class SyncEngine(_Caller):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._driver = ThreadDriver(engine)
+        self._driver: Any = ThreadDriver(engine)  # or kcore.node.listening.LoopThreadDriver, once the node listens
         self._driver.run()
 
     def send(

@@ -9,11 +9,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from kcore.broker.share.states import TRANSITIONS as SHARE_PARTITION
 from kcore.cli import VERBS, parser_for
+from kcore.client.consumer_coordinator.states import CLASSIC, CONSUMER, ClassicState, ConsumerState
 from kcore.config.node import Config
 from kcore.engine import Engine
 from kcore.group.classic.states import STATES
@@ -130,7 +133,14 @@ def states() -> str:
     delivery = [(state.value, target.value) for state, targets in SHARE_PARTITION.items() for target in targets]
     lines += ["", *_diagram("Share partitions on their leader", "Empty", sorted(delivery))]
     lines += [*_diagram("Transactions", NAMES[EMPTY], transactions), *_diagram("Shards", "initial", shards)]
+    lines += _members("Members of classic groups: the client side", CLASSIC, ClassicState.UNJOINED)
+    lines += _members("Members of consumer groups: the client side", CONSUMER, ConsumerState.UNSUBSCRIBED)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _members(title: str, table: Mapping[Any, Iterable[Any]], first: Enum) -> list[str]:
+    """Renders the state diagram of a member in a client."""
+    return _diagram(title, first.value, [(state.value, target.value) for state, row in table.items() for target in row])
 
 
 def _diagram(title: str, first: str, moves: Iterable[tuple[str, str]]) -> list[str]:

@@ -8,7 +8,7 @@ from _thread import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kcore.drivers.forks import refuse_in_child
-from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
+from kcore.errors import EngineClosedError, EngineInterruptedError, KcoreError, ReentrantCallError
 from kcore.runtime import Pending
 
 if TYPE_CHECKING:
@@ -245,6 +245,22 @@ class ThreadDriver:
             self.engine.advance(ms)
             self._inside = NOBODY
             self._wake_all()
+
+    def hand_over(self) -> None:
+        """Commits the open round and ends this driver; another driver runs the engine from now on.
+
+        Raises:
+            KcoreError: a request is parked: its caller sleeps in this driver.
+            ReentrantCallError: this thread is inside the engine.
+        """
+        if self._inside:
+            self._check_before_waiting()
+        with self._lock:
+            if self._sleepers:
+                raise KcoreError("a request is parked: listen before members join and before records are awaited")
+            self._enter()
+            self._commit()
+            self._inside = CLOSED
 
     def close(self) -> None:
         """Commits the open round and closes the engine. Parked callers get an EngineClosedError.
