@@ -481,7 +481,7 @@ cdef class RequestQueue:
                 response = self._owner.too_large(route, route.api, context, request, version, error)
                 frame = route.whole_frame(response, version, correlation_id)
             if frame is None:
-                answer = answer_of(self, route, version, correlation_id)
+                answer = slot_of(self, route, version, correlation_id)
                 self._append(answer)
                 self.parked = True
                 self._write_later(answer, route.api, context, request, response)
