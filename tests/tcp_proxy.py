@@ -33,7 +33,7 @@ class Proxy:
         self._close_all()
 
     def cut_after_next_request(self) -> None:
-        """Closes all connections once the broker has answered the next request; the answer is lost."""
+        """Closes all connections once the broker has responded to the next request; the response is lost."""
         self._cut.set()
 
     def _close_all(self) -> None:

@@ -163,16 +163,17 @@ cdef class ApiEntry:
         """Encodes a response; returns None if it has more than `slice_bytes`, unless that is 0."""
         cdef int header_version = self.header_version(version)
         cdef Py_ssize_t limit_bytes = slice_bytes if slice_bytes else self.limit_bytes
-        cdef bytes frame
+        cdef bytes frame = None
         try:
             frame = encode_response_frame(response, version, correlation_id, header_version, limit_bytes)
-        except EncodeError as error:
-            if slice_bytes and isinstance(error, MessageTooLargeError):
-                return None
-            if isinstance(error, MessageTooLargeError) or not self._shorten(response):
+        except MessageTooLargeError:
+            if not slice_bytes:
+                raise
+        except EncodeError:
+            if not self._shorten(response):
                 raise
             frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
-        if PyBytes_GET_SIZE(frame) > NOTED_BYTES and self.note is not None:
+        if frame is not None and PyBytes_GET_SIZE(frame) > NOTED_BYTES and self.note is not None:
             self.note(PyBytes_GET_SIZE(frame))
         return frame
 
@@ -373,10 +374,7 @@ cdef class RequestQueue:
         return True
 
     cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1:
-        """Refuses a frame that is too long for its API once it needs more memory than the API allows.
-
-        Until then the server waits for the rest, like Kafka.
-        """
+        """Refuses a frame once it needs more memory than its API allows; until then the server waits, like Kafka."""
         cdef int api_key = read_int16(frame)
         cdef ApiEntry route = None
         if 0 <= api_key < len(self._routes):
@@ -481,10 +479,10 @@ cdef class RequestQueue:
                 response = self._owner.too_large(route, route.api, context, request, version, error)
                 frame = route.whole_frame(response, version, correlation_id)
             if frame is None:
-                answer = slot_of(self, route, version, correlation_id)
-                self._append(answer)
+                slot = slot_of(self, route, version, correlation_id)
+                self._append(slot)
                 self.parked = True
-                self._write_later(answer, route.api, context, request, response)
+                self._write_later(slot, route.api, context, request, response)
                 return 0
             if known is not None and PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
                 known.response = response

@@ -81,12 +81,12 @@ class App:
         raise AssertionError(f"no line {start!r}; there were {self.seen}")
 
     def ask(self, request: str) -> str:
-        """Sends a command; returns the text after its name in the answer."""
+        """Sends a command; returns the text after its name in the output."""
         self._write(request)
         return self.wait_for(request).partition(" ")[2]
 
     def until(self, request: str, done: Callable[[str], bool]) -> str:
-        """Repeats a command until its answer is right; returns the answer."""
+        """Repeats a command until its output is right; returns the output."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
             answer = self.ask(request)

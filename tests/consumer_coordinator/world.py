@@ -1,4 +1,4 @@
-"""Members' state machines and a real engine, in virtual time: requests can be delayed, lost, or answered twice late."""
+"""Members' state machines and a real engine, in virtual time: requests can be delayed, lost or served twice."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class World:
             member.handle()
 
     def carry(self, member: Handled, outgoing: Outgoing) -> None:
-        """Gives a request to the engine; the response waits in `answers`."""
+        """Gives a request to the engine; the response is queued."""
         if member.name in self.cut:
             self.answers.append((member, outgoing, ConnectionClosedError("cut")))
             return

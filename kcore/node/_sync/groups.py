@@ -206,7 +206,7 @@ class Group:
             topics: the topics to subscribe to.
             pattern: a regular expression that selects topics, instead of names.
             protocol: "consumer" (KIP-848: the broker assigns) or "classic" (a member assigns).
-            assignors: classic: names of `kcore.assignors`, or assignors of one's own, in the order of preference.
+            assignors: classic: names of `kcore.assignors`, or custom assignors, in the order of preference.
             server_assignor: consumer: the broker's assignor; None: its default.
             instance_id: makes the member static: it keeps its partitions when it restarts in time.
             rack: the member's rack.

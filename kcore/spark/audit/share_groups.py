@@ -117,7 +117,7 @@ def compare_share(observations: Iterable[Observation], logs: Logs) -> Iterator[F
 
 
 def _would_be_listed(state: Observation, logs: Logs) -> bool:
-    """Returns True if the log of the group is complete, and goes on after the state was created."""
+    """Returns True if the log of the group is complete, and continues after the creation of the state."""
     if not logs.group_partitions:
         return False
     span = logs.spans.get(("__consumer_offsets", partition_for(state.group_id or "", logs.group_partitions)))

@@ -216,7 +216,7 @@ def test_sessions_and_revocations_run_out() -> None:
 
 
 def test_timers_run_again_after_a_restart() -> None:
-    """Sessions and revocations start anew, in full; the initial delay does not."""
+    """Sessions and revocations start again in full; the initial delay does not."""
     world = World({"in": 2}, group_streams_initial_rebalance_delay_ms=3_000)
     joined(world, "m1")
     world.restart()
