@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from kcore.broker.share.aborted import aborted_ranges
 from kcore.broker.share.settings import initial_offset
 from kcore.broker.share.states import TRANSITIONS, SharePartitionState
+from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.read_share_group_state import PartitionData as ReadPartition
 from kcore.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
@@ -34,8 +35,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-READ_BYTES: Final = 65_536
-"""The size of one read of the log. A fetch that may acquire more records reads again."""
+FIRST_READ_BYTES: Final = 4_096
+"""The size of a fetch's first read of the log. While it needs more records, it reads again, and twice as much."""
+
+MAX_READ_BYTES: Final = 65_536
+"""The maximum size of one read, unless a single log batch is larger."""
+
+MAX_BATCH_BYTES: Final = 1_048_588
+"""The maximum size of a read for a larger log batch: the default of max.message.bytes."""
 
 _UNAVAILABLE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -211,6 +218,11 @@ class SharePartition(ShareRuns):
         self.drop_locks()
         self._services.progressed(self)
 
+    def _start_over(self, error: Exception) -> None:
+        """Gives the share partition up, because memory may have a part of a change. The next fetch loads it again."""
+        log_failure(logger, error, "share partition %r: internal error; the next fetch loads its state again", self)
+        self._services.drop(self)
+
     # ---- fetching
 
     def readable_end(self, settings: ShareSettings) -> int:
@@ -254,19 +266,23 @@ class SharePartition(ShareRuns):
             return NOTHING
         batches, aborted = self._read(offset, end, max_records, max_bytes, settings.read_committed)
         services = self._services
-        acquired = self.acquire(
-            params.member_id,
-            batches,
-            offset,
-            services.wheel,
-            services.now.now_ms + settings.lock_ms,
-            max_records=max_records,
-            batch_size=params.batch_size,
-            record_limit=params.record_limit,
-            max_locks=settings.max_locks,
-            max_deliveries=settings.max_deliveries,
-            aborted=aborted,
-        )
+        try:
+            acquired = self.acquire(
+                params.member_id,
+                batches,
+                offset,
+                services.wheel,
+                services.now.now_ms + settings.lock_ms,
+                max_records=max_records,
+                batch_size=params.batch_size,
+                record_limit=params.record_limit,
+                max_locks=settings.max_locks,
+                max_deliveries=settings.max_deliveries,
+                aborted=aborted,
+            )
+        except Exception as error:
+            self._start_over(error)
+            raise
         if not acquired.ranges:
             return NOTHING
         services.counters.delivered(acquired.ranges)
@@ -278,13 +294,17 @@ class SharePartition(ShareRuns):
     ) -> tuple[list[bytes], list[tuple[int, int]]]:
         """Reads log batches until they have enough records to acquire; returns also the ranges of aborted batches."""
         partition = self.partition
-        batches = partition.read(offset, min(max_bytes, READ_BYTES), end, True)
+        part = FIRST_READ_BYTES
+        batches = partition.read(offset, min(max_bytes, part), end, True)
         size = sum(map(len, batches))
         while batches and size < max_bytes:
             behind = _next_offset(batches[-1])
             if behind >= end or self.acquirable(offset, behind - 1) >= max_records:
                 break
-            more = partition.read(behind, min(max_bytes - size, READ_BYTES), end, False)
+            part = min(2 * part, MAX_READ_BYTES)
+            more = partition.read(behind, min(max_bytes - size, part), end, False)
+            if not more and part < max_bytes - size:  # the next log batch is larger
+                more = partition.read(behind, min(max_bytes - size, MAX_BATCH_BYTES), end, False)
             if not more:
                 break
             batches += more
@@ -309,14 +329,19 @@ class SharePartition(ShareRuns):
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER if self.error is ErrorCode.NONE else self.error)
             return
         settings, services = self.settings, self._services
-        change = self.acknowledge(
-            member_id,
-            batches,
-            services.wheel,
-            services.now.now_ms + settings.lock_ms,
-            max_deliveries=settings.max_deliveries,
-            allow_renew=settings.allow_renew,
-        )
+        try:
+            change = self.acknowledge(
+                member_id,
+                batches,
+                services.wheel,
+                services.now.now_ms + settings.lock_ms,
+                max_deliveries=settings.max_deliveries,
+                allow_renew=settings.allow_renew,
+            )
+        except Exception as error:
+            self._start_over(error)
+            done(ErrorCode.UNKNOWN_SERVER_ERROR)
+            return
         if isinstance(change, int):
             done(ErrorCode(change))
             return
@@ -325,14 +350,24 @@ class SharePartition(ShareRuns):
 
     def release_records(self, member_id: str) -> None:
         """Releases all records that a member has acquired: its session has ended."""
-        if self.state is SharePartitionState.ACTIVE:
-            self._write_change(self.release(member_id, self.settings.max_deliveries), _ignore)
+        if self.state is not SharePartitionState.ACTIVE:
+            return
+        try:
+            change = self.release(member_id, self.settings.max_deliveries)
+        except Exception as error:
+            self._start_over(error)
+        else:
+            self._write_change(change, _ignore)
 
     def lock_expired(self, lock: Lock) -> None:
         """Releases the records of an expired lock. This stays so even if it cannot be written."""
         if self.state is not SharePartitionState.ACTIVE:
             return
-        writes = self.expire(lock, self.settings.max_deliveries)
+        try:
+            writes = self.expire(lock, self.settings.max_deliveries)
+        except Exception as error:
+            self._start_over(error)
+            return
         for batches in writes:
             self._services.counters.expired(batches)
             self._write(batches, self._expiry_written)
@@ -352,7 +387,11 @@ class SharePartition(ShareRuns):
             return
 
         def written(code: int) -> None:
-            moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
+            moved = available = False
+            try:
+                moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
+            except Exception as error:
+                self._start_over(error)
             if code in _FENCED:
                 self._services.drop(self)
             done(client_error(code))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.messages.share_fetch import ShareFetchResponse
 from kcore.runtime import Pending
 from kcore_ext.batch import BatchBuilder
@@ -367,6 +368,53 @@ def test_by_duration_waits_for_a_record_that_is_young_enough() -> None:
     assert world.acquire("m", 1) == [(2, 2, 1)]
 
 
+@pytest.mark.parametrize("step", ["acquire", "acknowledge", "finish"])
+def test_an_internal_error_loads_the_share_partition_again(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory may have a part of the change. Nothing acknowledged is lost, and no lock stays."""
+    world = World()
+    world.produce(4)
+    timers = len(world.engine.wheel)
+    assert world.acquire("m", 0, [0]) == [(0, 3, 1)]
+    assert world.acknowledge("m", 1, (0, 0, ACCEPT), (1, 1, RELEASE)) == 0
+
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SharePartition, step, fail)
+        if step == "acquire":
+            assert world.fetch("m", 2).error_code == -1
+        else:
+            code = world.acknowledge("m", 2, (2, 2, ACCEPT))
+            assert code == (-1 if step == "acknowledge" else 0), "finish comes after the write"
+    assert world.share_partition() is None
+    assert len(world.engine.wheel) == timers
+    expected = [(1, 1, 2), (2, 3, 1)] if step != "finish" else [(1, 1, 2), (3, 3, 1)]
+    assert world.acquire("n", 0, [0]) == expected
+
+
+@pytest.mark.parametrize("step", ["expire", "release"])
+def test_an_internal_error_of_a_release_loads_the_share_partition_again(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The records of a member that is gone are available again, if not by its release, then by the load."""
+    world = World()
+    world.produce(2)
+    assert world.acquire("m", 0, [0]) == [(0, 1, 1)]
+
+    def fail(*arguments: Any, **named: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SharePartition, step, fail)
+        if step == "expire":
+            world.advance(30_000)
+        else:
+            world.fetch("m", -1)
+    assert world.share_partition() is None
+    assert world.acquire("n", 0, [0]) == [(0, 1, 1)]
+
+
 # ---- transactions and compaction
 
 
@@ -432,3 +480,16 @@ def test_a_long_backlog_is_read_in_parts() -> None:
     response = world.fetch("n", 0, [0], max_records=1900, batch_size=5000, max_bytes=1 << 24)
     assert acquired(response) == [(10, 99, 1), (100, 1999, 1)]
     assert offsets(response) == list(range(2000))
+
+
+def test_large_log_batches_are_read_one_by_one() -> None:
+    """A log batch that is larger than a read does not end the fetch, but the size limit of the request does."""
+    world = World()
+    world.produce(1, 12_000, 12_000, 12_000)
+    world.configure(share_partition_max_record_locks="4000")
+    response = world.fetch("m", 0, [0], max_records=1500, share_acquire_mode=1, max_bytes=1 << 24)
+    assert acquired(response) == [(0, 1499, 1)]
+    world = World()
+    world.produce(1, 12_000, 12_000)
+    response = world.fetch("m", 0, [0], max_records=1500, share_acquire_mode=1, max_bytes=50_000)
+    assert acquired(response) == [(0, 0, 1)]
