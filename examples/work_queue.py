@@ -65,7 +65,7 @@ class Worker:
 
     Args:
         node: an engine or a connection to a server; both have `send`.
-        report: told about every event.
+        report: receives every event.
         stopped: set when the worker must stop, at the next job.
         killed: set to simulate the death of this worker in an embedded engine.
     """
