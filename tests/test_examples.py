@@ -39,6 +39,17 @@ SAID = {
         "ann: job-0 job-2 job-4 job-6 job-8",
         "ben: job-1 job-3 job-5 job-7 job-9",
     ],
+    "stream_tasks": [
+        "ann starts; copies need a second worker",
+        "  ann runs 0=10 1=10 2=10 3=10; copies: none",
+        "ben restores two tasks; each has copies of the other's",
+        "  ann runs 0=10 1=10; copies: 2=10 3=10",
+        "  ben runs 2=10 3=10; copies: 0=10 1=10, restored [2, 3]",
+        "ben leaves; ann has the counts",
+        "  ann runs 0=15 1=15 2=17 3=17; copies: none",
+        "cat joins, and ann is silent for a session; cat has the counts of her tasks",
+        "  cat runs 0=15 1=15 2=17 3=17; copies: none, restored [2, 3]",
+    ],
 }
 
 

@@ -19,6 +19,7 @@ from kcore.group.classic.states import STATES
 from kcore.group.consumer.states import RECONCILIATION
 from kcore.group.share.states import PHASES
 from kcore.group.share.states import TRANSITIONS as SHARE_TRANSITIONS
+from kcore.group.streams import states as streams_states
 from kcore.protocol.api_keys import ApiKey, response_class
 from kcore.runtime.shard import TRANSITIONS
 from kcore.server.observe import METRICS
@@ -110,6 +111,18 @@ def states() -> str:
     for situation, step in RECONCILIATION.items():
         told = ["yes" if fact else "no" for fact in situation[1:]]
         lines.append(f"| {situation.state.name} | {' | '.join(told)} | {step.value} |")
+    moves = [(state.name, follower.name) for state, found in streams_states.MOVES.items() for follower in found]
+    lines += ["", *_diagram("Members of streams groups", "STABLE", moves)]
+    lines += [
+        "The step of a heartbeat (KIP-1071): by the member's state, whether its epoch is the target's, and whether it",
+        "still holds tasks that it must revoke.",
+        "",
+        "| state | at its target | holds | step |",
+        "|---|---|---|---|",
+    ]
+    for case, task_step in streams_states.RECONCILIATION.items():
+        inputs = ["yes" if value else "no" for value in case[1:]]
+        lines.append(f"| {case.state.name} | {' | '.join(inputs)} | {task_step.value} |")
     share = [(state.value, target.value) for state, targets in SHARE_TRANSITIONS.items() for target in targets]
     phases = [(phase.value, target.value) for phase, targets in PHASES.items() for target in targets]
     lines += ["", *_diagram("Share groups", "Empty", share), *_diagram("State of a share partition", "absent", phases)]

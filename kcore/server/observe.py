@@ -15,6 +15,7 @@ from kcore.group.classic.states import GroupState as ClassicState
 from kcore.group.consumer.states import GroupState as ConsumerState
 from kcore.group.group import GroupType
 from kcore.group.share.states import GroupState as ShareState
+from kcore.group.streams.states import GroupState as StreamsState
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState
@@ -35,6 +36,7 @@ GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
     GroupType.CONSUMER: tuple(state.value for state in ConsumerState),
     GroupType.SHARE: tuple(state.value for state in ShareState),
+    GroupType.STREAMS: tuple(state.kafka_name for state in StreamsState),
 }
 """The states of each kind of group; a state without groups is exported as 0."""
 
@@ -48,7 +50,15 @@ SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 class ShardTotals:
     """Counters of shards over all their loads: a reloaded shard restarts at 0, but a metric must not."""
 
-    __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances", "share_rebalances")
+    __slots__ = (
+        "commits",
+        "consumer_rebalances",
+        "deletions",
+        "expirations",
+        "rebalances",
+        "share_rebalances",
+        "streams_rebalances",
+    )
 
     def __init__(self) -> None:
         self.commits = 0
@@ -57,6 +67,7 @@ class ShardTotals:
         self.rebalances = 0
         self.consumer_rebalances = 0
         self.share_rebalances = 0
+        self.streams_rebalances = 0
 
     def add(self, machine: Any) -> None:
         """Adds the counters of one load of a shard."""
@@ -66,6 +77,7 @@ class ShardTotals:
         self.rebalances += machine.completed_rebalances
         self.consumer_rebalances += machine.consumer_rebalances
         self.share_rebalances += machine.share_rebalances
+        self.streams_rebalances += machine.streams_rebalances
 
 
 class Observer:
@@ -259,6 +271,10 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: o.groups_by_state(GroupType.CONSUMER), ("state",), GROUP + "consumer-group-count",
     ),
     Metric(
+        "kcore_streams_group_count", GAUGE, "Groups of Kafka Streams applications (KIP-1071).",
+        lambda o: o.groups_by_state(GroupType.STREAMS), ("state",), GROUP + "streams-group-count",
+    ),
+    Metric(
         "kcore_group_completed_rebalances_total", COUNTER,
         "Rebalances of classic groups that ended with an assignment.",
         lambda o: _one(o.totals().rebalances), (), GROUP + "group-completed-rebalance-count",
@@ -274,6 +290,10 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "kcore_share_group_rebalances_total", COUNTER, "New epochs of share groups.",
         lambda o: _one(o.totals().share_rebalances), (), GROUP + "share-group-rebalance-count",
+    ),
+    Metric(
+        "kcore_streams_group_rebalances_total", COUNTER, "New epochs of streams groups.",
+        lambda o: _one(o.totals().streams_rebalances), (), GROUP + "streams-group-rebalance-count",
     ),
     # ---- share groups
     Metric(

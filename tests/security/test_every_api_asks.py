@@ -258,7 +258,7 @@ OPEN = {
 LATER = {
     "SHARE_GROUP_HEARTBEAT", "SHARE_GROUP_DESCRIBE", "STREAMS_GROUP_HEARTBEAT", "STREAMS_GROUP_DESCRIBE",
 }  # fmt: skip
-"""Groups of the new protocols, tested beside those groups."""
+"""Groups of the new protocols, tested beside those groups (`test_streams_groups`)."""
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,7 @@ from kcore.share.state import SharePartitionKey, ShareState
 from kcore.spark.events.sources import ServerSource
 from kcore.spark.state.tables import group_shard_rows, share_state_rows, transaction_rows
 from tests import kit
+from tests.spark.streams_traffic import StreamsTraffic
 from tests.transaction.world import Identity, World
 
 STATE_TABLES = {
@@ -64,6 +65,9 @@ QUICK_ENDS = {
     "group.share.assignment.interval.ms": 0,
     "share.coordinator.state.topic.num.partitions": 2,
     "share.coordinator.snapshot.update.records.per.snapshot": 20,
+    "group.streams.assignment.interval.ms": 0,
+    "group.streams.initial.rebalance.delay.ms": 0,
+    "group.streams.num.standby.replicas": 1,
 }
 
 Place = tuple[str, int]
@@ -212,6 +216,7 @@ class Traffic:
         self._members: list[ConsumerMember] = []
         self._sharing: dict[str, tuple[str, int]] = {}  # member of a share group -> its group and epoch
         self._made = 0
+        streams = self._streams = StreamsTraffic(self._sender.send, chance)
         self._steps: dict[Callable[[], None], int] = {
             self._commit: 40,
             self._simple_classic: 3,
@@ -225,6 +230,9 @@ class Traffic:
             self._share_leave: 1,
             self._share_offsets: 2,
             self._share_state: 12,
+            streams.join: 4,
+            streams.beat: 15,
+            streams.leave: 1,
             self._begin: 5,
             self._pending: 10,
             self._end: 6,
@@ -246,6 +254,7 @@ class Traffic:
         self._open.clear()
         self._members.clear()
         self._sharing.clear()
+        self._streams.clear()
 
     def step(self) -> None:
         """Runs one action."""

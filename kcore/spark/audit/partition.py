@@ -28,6 +28,7 @@ from kcore.spark.audit.producers import ProducerEpochs
 from kcore.spark.audit.share_delivery import ShareDelivery
 from kcore.spark.audit.share_groups import ShareLists
 from kcore.spark.audit.share_states import ShareEpochs
+from kcore.spark.audit.streams import StreamsTasks
 from kcore.spark.audit.transactions import Transitions
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.state.machines import group_machine
@@ -42,7 +43,7 @@ NEVER_MS: Final = 2**62
 """The time from which a log is complete if its end is damaged: never."""
 
 CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
-    CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners, ShareLists),
+    CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners, ShareLists, StreamsTasks),
     TRANSACTION_STATE: (Transitions,),
     SHARE_GROUP_STATE: (ShareEpochs, ShareDelivery),
 }

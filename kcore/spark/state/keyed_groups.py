@@ -48,10 +48,13 @@ class KeyedGroup:
         return 0 if metadata is None else int(metadata.assignment_epoch)
 
     def state_name(self) -> str:
-        """Derives the group state as Kafka does. The log does not show whether a streams group's topics exist."""
+        """Derives the group state as Kafka does."""
         members = self.of_members("MemberMetadata")
         if not members:
             return "Empty"
+        metadata, topology = self.values.get("Metadata"), self.values.get("Topology")
+        if metadata is None or topology is None or topology.epoch != metadata.validated_topology_epoch:
+            return "NotReady"
         if self.epoch() > self.assignment_epoch():
             return "Assigning"
         current = self.of_members("CurrentMemberAssignment")

@@ -12,6 +12,8 @@ from kcore.group.consumer.target import preferred_assignor
 from kcore.group.offsets.store import OffsetStore
 from kcore.group.shard import GroupShard
 from kcore.group.share.group import ShareGroup
+from kcore.group.streams.group import StreamsGroup
+from kcore.group.streams.records import group_records
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.schema import ZERO_UUID, Struct
 from kcore.share.batches import Batch, Batches
@@ -76,6 +78,8 @@ def group_shard_rows(
             yield from _consumer_rows(group, store.count(group_id))
         elif isinstance(group, ShareGroup):
             yield from _share_rows(group, store.count(group_id))
+        elif isinstance(group, StreamsGroup):
+            yield from _keyed_rows(group_id, _keyed(group), store.count(group_id))
         elif isinstance(group, ClassicGroup):
             simple = not group.protocol_type and not group.generation_id
             if simple and not store.count(group_id) and not store.group_has_pending(group_id):
@@ -193,6 +197,14 @@ def _assignment(
         "topic_id": None if topic_id is None else topic_id.hex(),
         "partitions": partitions,
     }
+
+
+def _keyed(group: StreamsGroup) -> KeyedGroup:
+    """Returns an engine's streams group in the form that its records have when they are replayed by key."""
+    keyed = KeyedGroups()
+    for record in group_records(group):
+        keyed.replay(record.key, record.value)
+    return keyed.groups[group.group_id]
 
 
 def _keyed_rows(group_id: str, group: KeyedGroup, offset_count: int) -> Iterator[TableRow]:

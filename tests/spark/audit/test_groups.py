@@ -32,6 +32,12 @@ from kcore.protocol.records.streams_group_current_member_assignment import (
     StreamsGroupCurrentMemberAssignmentValue,
     TaskIds,
 )
+from kcore.protocol.records.streams_group_member_metadata import (
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+)
+from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKey, StreamsGroupMetadataValue
+from kcore.protocol.records.streams_group_target_assignment_metadata import StreamsGroupTargetAssignmentMetadataKey
 from kcore.protocol.records.streams_group_topology import StreamsGroupTopologyKey, StreamsGroupTopologyValue
 from kcore.spark.audit.finding import finding
 from kcore.spark.audit.logs import GRACE_MS
@@ -235,6 +241,57 @@ def test_two_members_have_one_active_task(log: Written) -> None:
             about=("0", 3),
         )
     ]
+
+
+def streams_member(log: Written, member_id: str, process_id: str) -> None:
+    value = StreamsGroupMemberMetadataValue(process_id=process_id)
+    log.put(StreamsGroupMemberMetadataKey(group_id="s", member_id=member_id), value)
+
+
+def test_a_process_has_a_task_twice(log: Written) -> None:
+    """A standby counts as well, also while it must be revoked; another process may have a copy."""
+    for member_id, process_id in (("a", "p"), ("b", "p"), ("c", "q")):
+        streams_member(log, member_id, process_id)
+    tasks = [TaskIds(subtopology_id="0", partitions=[3, 4])]
+    active = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks)
+    before = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="a"), active)
+    copies = StreamsGroupCurrentMemberAssignmentValue(
+        member_epoch=1, standby_tasks_pending_revocation=[TaskIds(subtopology_id="0", partitions=[4])]
+    )
+    log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="c"), copies)
+    here = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="b"), copies)
+    sentence = "In group s b has task 0-4, and a of the same process has it."
+    kind = "task-twice-in-process"
+    assert found(log) == [finding(kind, [before, here], sentence, group_id="s", member_id="b", about=("0", 4))]
+
+
+def test_a_member_has_a_task_in_two_roles(log: Written) -> None:
+    streams_member(log, "a", "p")
+    tasks = [TaskIds(subtopology_id="0", partitions=[1])]
+    value = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks, standby_tasks=tasks)
+    here = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="a"), value)
+    sentence = "In group s a has task 0-1, and it has it already."
+    kind = "task-twice-in-process"
+    assert found(log) == [finding(kind, [here], sentence, group_id="s", member_id="a", about=("0", 1))]
+
+
+def test_a_topology_without_its_group(log: Written) -> None:
+    """The tombstone of a topology belongs to that of its group."""
+    kept = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=0))
+    for group_id in ("s", "t"):
+        log.put(StreamsGroupMetadataKey(group_id=group_id), StreamsGroupMetadataValue(epoch=2))
+    log.put(StreamsGroupTopologyKey(group_id="t"), StreamsGroupTopologyValue(epoch=0))
+    log.put(StreamsGroupTargetAssignmentMetadataKey(group_id="s"))
+    log.put(StreamsGroupMetadataKey(group_id="s"))
+    sentence = "The topology of group s remains, but the group was removed."
+    assert found(log) == [finding("topology-without-group", [kept], sentence, group_id="s")]
+
+
+def test_a_streams_groups_epoch_that_goes_back(log: Written) -> None:
+    before = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=3))
+    here = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=2))
+    sentence = "The group epoch of group s was 3, and then 2."
+    assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="s")]
 
 
 def test_a_topology_epoch_that_goes_back(log: Written) -> None:
