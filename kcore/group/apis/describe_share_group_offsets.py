@@ -190,22 +190,32 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
     def _topics_of(
         self, summary: ReadShareGroupStateSummaryResponse, wanted: list[Wanted]
     ) -> list[DescribeShareGroupOffsetsResponseTopic]:
+        states = {(topic.topic_id, state.partition): state for topic in summary.results for state in topic.partitions}
         return [
             DescribeShareGroupOffsetsResponseTopic(
                 topic_name=topic.name,
                 topic_id=topic.topic_id,
                 partitions=[
-                    *(self._partition(topic.name, partition) for partition in result.partitions),
+                    *(
+                        self._partition(topic.name, index, states.get((topic.topic_id, index)))
+                        for index in topic.partitions
+                    ),
                     *(_without_offset(index, ErrorCode.NONE) for index in topic.missing),
                 ],
             )
-            for topic, result in zip(wanted, summary.results, strict=True)
+            for topic in wanted
         ]
 
-    def _partition(self, name: str, state: Any) -> DescribeShareGroupOffsetsResponsePartition:
-        """Returns the offsets of one partition; the share coordinator's errors become an unknown offset."""
-        if state.error_code:
-            return _without_offset(state.partition, ErrorCode.NONE)
+    def _partition(self, name: str, index: int, state: Any) -> DescribeShareGroupOffsetsResponsePartition:
+        """Returns the offsets of one partition; the share coordinator's errors become an unknown offset.
+
+        Args:
+            name: the topic.
+            index: the partition.
+            state: its summary; None if the share coordinator did not look it up, because the group id is empty.
+        """
+        if state is None or state.error_code:
+            return _without_offset(index, ErrorCode.NONE)
         lag = UNKNOWN
         if UNKNOWN not in (state.start_offset, state.delivery_complete_count):
             end_offset = self._services.end_offset(name, state.partition)

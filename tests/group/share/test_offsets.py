@@ -143,6 +143,10 @@ def test_unknown_groups_have_no_offsets() -> None:
     assert world.offsets(group_id="none").topics == []
     (topic,) = world.offsets({"t": [0]}, group_id="none").topics
     assert [(p.start_offset, p.lag, p.error_code) for p in topic.partitions] == [(-1, -1, 0)]
+    (topic,) = world.offsets({"t": [0]}, group_id="").topics
+    assert [(p.start_offset, p.lag, p.error_code) for p in topic.partitions] == [(-1, -1, 0)]
+    (topic,) = world.offsets({"t": []}).topics
+    assert topic.partitions == []
     (missing,) = world.offsets({"none": [0]}).topics
     assert (missing.topic_id, [p.start_offset for p in missing.partitions]) == (bytes(16), [-1])
 
