@@ -89,6 +89,16 @@ CASES = (
     _per_cpu_second(
         "transactions", "-mode txn-v2 -conns 32 -inflight 8 -backoff 20ms -partitions 1", "txn_per_server_cpu_s"
     ),
+    *(
+        Case(
+            f"-mode share -conns 32 -records {records}",
+            (
+                Figure(f"share group, {records} records a batch: requests", "req_per_server_cpu_s"),
+                Figure(f"share group, {records} records a batch: records", "records_per_server_cpu_s"),
+            ),
+        )
+        for records in (1, 100)
+    ),
     Case(
         "-mode latency -conns 4 -groups 20 -members 5 -partitions 1 -hb-rate 1000 -commit-rate 200",
         _percentiles("heartbeat_us", "heartbeat at 1,000/s") + _percentiles("commit_us", "commit at 200/s beside it"),

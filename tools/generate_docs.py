@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from kcore.broker.share.states import TRANSITIONS as SHARE_PARTITION
 from kcore.cli import VERBS, parser_for
 from kcore.config.node import Config
 from kcore.engine import Engine
@@ -126,6 +127,8 @@ def states() -> str:
     share = [(state.value, target.value) for state, targets in SHARE_TRANSITIONS.items() for target in targets]
     phases = [(phase.value, target.value) for phase, targets in PHASES.items() for target in targets]
     lines += ["", *_diagram("Share groups", "Empty", share), *_diagram("State of a share partition", "absent", phases)]
+    delivery = [(state.value, target.value) for state, targets in SHARE_PARTITION.items() for target in targets]
+    lines += ["", *_diagram("Share partitions on their leader", "Empty", sorted(delivery))]
     lines += [*_diagram("Transactions", NAMES[EMPTY], transactions), *_diagram("Shards", "initial", shards)]
     return "\n".join(lines).rstrip() + "\n"
 

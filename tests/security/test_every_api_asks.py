@@ -257,8 +257,12 @@ OPEN = {
 }  # fmt: skip
 LATER = {
     "SHARE_GROUP_HEARTBEAT", "SHARE_GROUP_DESCRIBE", "STREAMS_GROUP_HEARTBEAT", "STREAMS_GROUP_DESCRIBE",
+    "DESCRIBE_SHARE_GROUP_OFFSETS", "ALTER_SHARE_GROUP_OFFSETS", "DELETE_SHARE_GROUP_OFFSETS",
+    "SHARE_FETCH", "SHARE_ACKNOWLEDGE", "INITIALIZE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE",
+    "WRITE_SHARE_GROUP_STATE", "DELETE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY",
 }  # fmt: skip
-"""Groups of the new protocols, tested beside those groups (`test_streams_groups`)."""
+"""Groups of the new protocols, tested beside those groups (`test_streams_groups`), and share consumers
+(`test_share_rights`)."""
 
 
 @pytest.fixture(scope="module")

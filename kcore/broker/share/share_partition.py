@@ -34,8 +34,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-READ_BYTES: Final = 65_536
-"""The size of one read of the log. A fetch that may acquire more records reads again."""
+FIRST_READ_BYTES: Final = 4_096
+"""The size of a fetch's first read of the log. While it needs more records, it reads again, and twice as much."""
+
+MAX_READ_BYTES: Final = 65_536
+"""The maximum size of one read, unless a single log batch is larger."""
+
+MAX_BATCH_BYTES: Final = 1_048_588
+"""The maximum size of a read for a larger log batch: the default of max.message.bytes."""
 
 _UNAVAILABLE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
@@ -278,13 +284,17 @@ class SharePartition(ShareRuns):
     ) -> tuple[list[bytes], list[tuple[int, int]]]:
         """Reads log batches until they have enough records to acquire; returns also the ranges of aborted batches."""
         partition = self.partition
-        batches = partition.read(offset, min(max_bytes, READ_BYTES), end, True)
+        part = FIRST_READ_BYTES
+        batches = partition.read(offset, min(max_bytes, part), end, True)
         size = sum(map(len, batches))
         while batches and size < max_bytes:
             behind = _next_offset(batches[-1])
             if behind >= end or self.acquirable(offset, behind - 1) >= max_records:
                 break
-            more = partition.read(behind, min(max_bytes - size, READ_BYTES), end, False)
+            part = min(2 * part, MAX_READ_BYTES)
+            more = partition.read(behind, min(max_bytes - size, part), end, False)
+            if not more and part < max_bytes - size:  # the next log batch is larger
+                more = partition.read(behind, min(max_bytes - size, MAX_BATCH_BYTES), end, False)
             if not more:
                 break
             batches += more

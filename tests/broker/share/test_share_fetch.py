@@ -432,3 +432,16 @@ def test_a_long_backlog_is_read_in_parts() -> None:
     response = world.fetch("n", 0, [0], max_records=1900, batch_size=5000, max_bytes=1 << 24)
     assert acquired(response) == [(10, 99, 1), (100, 1999, 1)]
     assert offsets(response) == list(range(2000))
+
+
+def test_large_log_batches_are_read_one_by_one() -> None:
+    """A log batch that is larger than a read does not end the fetch, but the size limit of the request does."""
+    world = World()
+    world.produce(1, 12_000, 12_000, 12_000)
+    world.configure(share_partition_max_record_locks="4000")
+    response = world.fetch("m", 0, [0], max_records=1500, share_acquire_mode=1, max_bytes=1 << 24)
+    assert acquired(response) == [(0, 1499, 1)]
+    world = World()
+    world.produce(1, 12_000, 12_000)
+    response = world.fetch("m", 0, [0], max_records=1500, share_acquire_mode=1, max_bytes=50_000)
+    assert acquired(response) == [(0, 0, 1)]
