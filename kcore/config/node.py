@@ -125,6 +125,10 @@ class Config(SecuritySettings):
     group_streams_initial_rebalance_delay_ms: int = setting(
         3_000, "Time for which an empty streams group waits for more members.", low=0
     )
+    kcore_streams_assignor: str = setting(
+        "sticky",
+        "The assignor of tasks: sticky, or package.module:Class for a class of your own.",
+    )
 
     # ---- offsets
     offsets_topic_num_partitions: int = setting(50, "Partitions of __consumer_offsets; fixed once created.", low=1)

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kcore.assignors.streams_sticky import StickyTaskAssignor, Subtopology
 from kcore.assignors.streams_sticky import StreamsMember as AssignorMember
-from kcore.assignors.streams_sticky import Subtopology
 from kcore.errors import KafkaError
 from kcore.group.streams import records as group_records
 from kcore.group.streams.configure import Status, TopicFault
@@ -123,7 +123,7 @@ def _compute(
     assignor = group.shard.streams.assignor
     try:
         result = assignor.assign(members, parts, num_standby_replicas=replicas)
-        return {
+        targets = {
             member_id: Tasks(
                 _partitions(result.active.get(member_id)),
                 _partitions(result.standby.get(member_id)),
@@ -131,6 +131,9 @@ def _compute(
             )
             for member_id in processes
         }
+        if not isinstance(assignor, StickyTaskAssignor):
+            _validate(targets, processes, parts)
+        return targets
     except Exception as error:
         logger.exception(
             "group %s: assignor %s failed; the old target stays, the next heartbeat retries",
@@ -138,6 +141,32 @@ def _compute(
             assignor.name,
         )
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error}") from error
+
+
+def _validate(targets: Mapping[str, Tasks], processes: Mapping[str, str], parts: Mapping[str, Subtopology]) -> None:
+    """Checks the result of a user's assignor.
+
+    Raises:
+        ValueError: a task does not exist, is active in two members or in none, or is twice in one process.
+    """
+    active: set[tuple[str, int]] = set()
+    held: set[tuple[str, str, int]] = set()
+    for member_id, tasks in targets.items():
+        for role in tasks:
+            for part, numbers in role.items():
+                for number in numbers:
+                    if part not in parts or not 0 <= number < parts[part].partitions:
+                        raise ValueError(f"member {member_id} gets task {part}-{number}, which does not exist")
+                    key = (processes[member_id], part, number)
+                    if key in held:
+                        raise ValueError(f"the process of member {member_id} gets task {part}-{number} twice")
+                    held.add(key)
+                    if role is tasks.active and (part, number) in active:
+                        raise ValueError(f"two members get the active task {part}-{number}")
+                    if role is tasks.active:
+                        active.add((part, number))
+    if len(active) < sum(part.partitions for part in parts.values()):
+        raise ValueError("not every task is active in a member")
 
 
 def _partitions(assigned: Any) -> Partitions:

@@ -16,6 +16,7 @@ from kcore.group.streams.group import StreamsGroup
 from kcore.group.streams.records import group_records
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.schema import ZERO_UUID, Struct
+from kcore.share.batches import Batch, Batches
 from kcore.share.shard import ShareShard
 from kcore.spark.state.keyed_groups import KeyedGroup, KeyedGroups
 from kcore.spark.state.partition_state import PartitionState
@@ -389,6 +390,17 @@ def transaction_rows(shard: TransactionShard) -> Iterator[TableRow]:
         )
 
 
+def merged(batches: Batches) -> list[Batch]:
+    """Returns state batches with equal neighbours merged: the share coordinator merges them only in later writes."""
+    found: list[Batch] = []
+    for batch in batches:
+        if found and found[-1][1] + 1 == batch[0] and found[-1][2:] == batch[2:]:
+            found[-1] = (found[-1][0], *batch[1:])
+        else:
+            found.append(batch)
+    return found
+
+
 def share_state_rows(shard: ShareShard) -> Iterator[TableRow]:
     """Yields the share partitions of a share shard, the engine's own or a rebuilt one."""
     for key, state in shard.states.items():
@@ -405,7 +417,7 @@ def share_state_rows(shard: ShareShard) -> Iterator[TableRow]:
                 "delivery_complete_count": state.delivery_complete_count,
                 "create_timestamp_ms": state.create_timestamp,
                 "write_timestamp_ms": state.write_timestamp,
-                "state_batches": [dict(zip(BATCH_FIELDS, batch, strict=True)) for batch in state.batches],
+                "state_batches": [dict(zip(BATCH_FIELDS, batch, strict=True)) for batch in merged(state.batches)],
             },
         )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kcore.assignors.streams_sticky import StreamsAssignment
 from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.group.apis import JoinGroupApi, ListGroupsApi, OffsetCommitApi
@@ -156,6 +157,45 @@ def test_reported_tasks_must_exist() -> None:
         response = member.send(active_tasks=task_list(owned), standby_tasks=[], warmup_tasks=[])
         assert response.error_code == ErrorCode.INVALID_REQUEST
     assert member.ack().error_code == ErrorCode.NONE
+
+
+class AllToTheFirst:
+    """An assignor of a user: every task to the member with the lowest id."""
+
+    name = "all-to-the-first"
+
+    def __init__(self) -> None:
+        self.fault = ""
+
+    def assign(self, members: Any, subtopologies: Any, *, num_standby_replicas: int = 0) -> StreamsAssignment:
+        ids = sorted(member.member_id for member in members)
+        tasks = {name: list(range(part.partitions)) for name, part in subtopologies.items()}
+        active = {ids[0]: tasks}
+        if self.fault == "unknown":
+            active = {ids[0]: {"0": [0, 1, 2]}}
+        elif self.fault == "two members":
+            active = dict.fromkeys(ids, tasks)
+        elif self.fault == "none":
+            active = {}
+        standby = {ids[0]: tasks} if self.fault == "one process" else {}
+        return StreamsAssignment(active, standby, {})  # type: ignore[arg-type]  # mappings are enough
+
+
+def test_a_users_assignor_is_checked() -> None:
+    """A valid result counts; after an invalid one the group keeps its target, and the next heartbeat retries."""
+    world = World({"in": 2}, kcore_streams_assignor="tests.group.streams.test_heartbeats:AllToTheFirst")
+    one, two = joined(world, "m1", "m2")
+    world.settle(one, two)
+    assert (one.active, two.active) == ({"0": [0, 1]}, {})
+    assignor: Any = world.streams.assignor
+    for fault in ("unknown", "two members", "none", "one process"):
+        assignor.fault = fault
+        assert two.beat(rack_id=fault).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (world.group.group_epoch, world.group.state_name()) == (3, "Stable")
+    assignor.fault = ""
+    assert two.beat(rack_id="r").error_code == ErrorCode.NONE
+    world.settle(one, two)
+    assert (one.active, world.group.group_epoch) == ({"0": [0, 1]}, 4)
 
 
 # ---- timers
