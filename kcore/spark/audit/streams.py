@@ -37,7 +37,7 @@ class _Group:
 
 
 class StreamsTasks(Check):
-    """Checks that a process has a task once, in whatever role, and that a topology belongs to a group."""
+    """Checks that a process has a task once, in any role, and that a topology belongs to a group."""
 
     __slots__ = ("_groups", "_removed", "_topologies")
 
