@@ -22,6 +22,8 @@ from kcore.broker.metadata.control_plane import ControlPlane
 from kcore.broker.metadata.machine import METADATA_PARTITION, metadata_shard
 from kcore.broker.metadata.names import INTERNAL_TOPICS
 from kcore.broker.metadata.topics import Topics
+from kcore.broker.share.served_apis import share_apis
+from kcore.broker.share.share_partitions import SharePartitions
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config.node import Config
 from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
@@ -34,16 +36,14 @@ from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
 from kcore.process_logging import fields, log_failure
 from kcore.protocol.error_codes import ErrorCode
-from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
-from kcore.share.coordinator import ShareCoordinator, ShareStateTopic
-from kcore.share.local import LocalPersister
-from kcore.share.persister import Persister
+from kcore.share.coordinator import ShareStateTopic
+from kcore.share.node import ShardServices, start_share_coordinator
 from kcore.share.served_apis import share_state_apis
-from kcore.share.shard import ShareServices, ShareShard
 from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
 from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
 from kcore.transaction.local_markers import LocalMarkers
@@ -102,7 +102,7 @@ class Engine:
     Attributes:
         apis: the served APIs by key; each is created at its first use.
         fetch_memory_budget: the limit on the memory of Fetch responses.
-        fetch_sessions: the fetch sessions; a server ends a connection's sessions with the connection.
+        fetch_sessions: the fetch sessions; `connection_closed` ends those of a connection.
         pipeline: commits the decided records.
         now: the time of the round.
         slices: long work; the driver steps it.
@@ -116,6 +116,7 @@ class Engine:
         share_groups: the node's services for share groups.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
         share: the share coordinator, and the shards of `__share_group_state`.
+        share_partitions: the delivery of records to share groups, and the share sessions.
         share_persister: the durable state of share partitions, for groups and partition leaders.
         recovery: the statistics of the recovery, as far as shards are loaded.
     """
@@ -170,12 +171,7 @@ class Engine:
         self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
-        self.share = ShareCoordinator(self._share_shard, self.pipeline)
-        self.topics.listen(ShareStateTopic(self.share, log.node_epoch))
-        self.share_persister: Persister = LocalPersister(
-            self.share, self.topics, self.control.internal_topics.ensure, self.wheel, self.now
-        )
-        self.share_groups.persister = self.share_persister
+        self._start_share()
         self._finish("groups, transactions and share state")
         self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
         self.fetch_sessions = FetchSessions(
@@ -219,16 +215,27 @@ class Engine:
             self.groups.load(index, self.log.node_epoch)
 
     def _share_group_services(self) -> ShareGroupServices:
-        def end_offset(topic: str, index: int) -> int | None:
-            partition = self.partitions.get(topic, index)
-            return None if partition is None else partition.high_watermark
-
         return ShareGroupServices(
             self.config,
             settings=self.control.group_configs,
             enabled=self.share_groups_enabled,
-            end_offset=end_offset,
+            end_offset=self.partitions.high_watermark,
         )
+
+    def _start_share(self) -> None:
+        """Starts the share coordinator and the delivery of records to share groups."""
+        shards = ShardServices(self.pipeline, self.wheel, self.slices, self.now)
+        self.share, self.share_persister = start_share_coordinator(
+            self.config, self.topics, self.partitions.get, self.control.internal_topics.ensure, shards
+        )
+        self.topics.listen(ShareStateTopic(self.share, self.log.node_epoch))
+        settings = self.control.group_configs
+        self.share_partitions = SharePartitions(
+            self.partitions, self.share_persister, settings, self.purgatory, self.now, self.config
+        )
+        self.topics.listen(self.share_partitions)
+        self.share_groups.persister = self.share_persister
+        self.share_groups.on_left = self.share_partitions.member_left
 
     @classmethod
     def open(cls, config: Config, *, clock: Clock | None = None, create: bool = True, wait: bool = True) -> Engine:
@@ -354,30 +361,9 @@ class Engine:
             allows_background_commit=False,  # other components read the state of transactions outside its decisions
         )
 
-    def _share_shard(self, index: int) -> Shard[ShareShard]:
-        partition = self.partitions.get(SHARE_GROUP_STATE, index)
-        assert partition is not None, f"{SHARE_GROUP_STATE} was made with partition {index}"
-        services = ShareServices(self.config, self.topics, self.share_groups_enabled, self._prune_share_state)
-        return Shard(
-            SHARE_GROUP_STATE,
-            index,
-            partition,
-            lambda context: ShareShard(context, services),
-            pipeline=self.pipeline,
-            wheel=self.wheel,
-            slices=self.slices,
-            now=self.now,
-        )
-
     def share_groups_enabled(self) -> bool:
         """Returns True if the cluster's share.version enables share groups."""
         return self.topics.feature_level("share.version") > 0
-
-    def _prune_share_state(self, index: int, before_offset: int) -> None:
-        """Deletes the committed records of a partition of `__share_group_state` below an offset."""
-        partition = self.partitions.get(SHARE_GROUP_STATE, index)
-        if partition is not None:
-            partition.delete_before(min(before_offset, partition.high_watermark))
 
     def _coordinator_shards(self) -> Iterator[Shard[Any]]:
         """Yields every shard of every coordinator."""
@@ -426,6 +412,13 @@ class Engine:
                 slices=self.slices,
             ),
             *share_state_apis(self.share, self.topics, self.authorizer),
+            *share_apis(
+                self.share_partitions,
+                self.share_groups_enabled,
+                room=self.fetch_memory_budget,
+                cluster=self.cluster,
+                authorizer=self.authorizer,
+            ),
             *group_apis(
                 self.groups,
                 config=config,
@@ -466,6 +459,11 @@ class Engine:
         )
 
     # ---- requests
+
+    def connection_closed(self, connection_id: int) -> None:
+        """Ends the fetch sessions and share sessions of a connection; share sessions release their records."""
+        self.fetch_sessions.connection_closed(connection_id)
+        self.share_partitions.sessions.connection_closed(connection_id)
 
     def submit(self, context: RequestContext, request: Any) -> Any:
         """Decides one request.

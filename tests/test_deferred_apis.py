@@ -13,6 +13,7 @@ import pytest
 
 import kcore.broker.apis
 import kcore.group.apis
+import kcore.share.apis
 import kcore.transaction.apis
 from kcore.config.node import Config
 from kcore.engine import Engine
@@ -20,7 +21,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import Api
 from kcore.runtime.deferred import DeferredApi, api_finder, deferred_apis
 
-PACKAGES = (kcore.broker.apis, kcore.group.apis, kcore.transaction.apis)
+PACKAGES = (kcore.broker.apis, kcore.group.apis, kcore.share.apis, kcore.transaction.apis)
 
 
 @pytest.fixture

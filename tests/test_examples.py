@@ -24,6 +24,13 @@ SAID = {
         "after  66 s alice hears REBALANCE_IN_PROGRESS",
         "bob hears UNKNOWN_MEMBER_ID",
     ],
+    "work_queue": [
+        "11 jobs are done",
+        "the killed worker's job: done in delivery 2",
+        "the slow job: done in delivery 1, its lock was renewed 5 times",
+        "the failing job: archived after 3 deliveries",
+        "left in the queue: 0",
+    ],
     "work_distribution": [
         "ann: job-0 job-3 job-6 job-9",
         "ben: job-1 job-4 job-7",
@@ -63,6 +70,10 @@ def run(*arguments: str) -> list[str]:
 @pytest.mark.parametrize("name", SAID)
 def test_an_example_prints_the_expected_output(name: str) -> None:
     assert run(str(EXAMPLES / f"{name}.py")) == SAID[name]
+
+
+def test_the_work_queue_of_processes_prints_the_same() -> None:
+    assert run(str(EXAMPLES / "work_queue.py"), "--tcp") == SAID["work_queue"]
 
 
 def test_the_sync_example_reads_its_folder_again(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ AREAS = {  # area -> its server settings: server-NAME.properties
     "migration": "",
     "offsets": "",
     "offsets_expiry": "expiry",
+    "share": "",
     "streams": "",
     "transactions": "",
     "transactions_timers": "timers",

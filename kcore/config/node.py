@@ -87,6 +87,7 @@ class Config(SecuritySettings):
     group_share_min_heartbeat_interval_ms: int = setting(5_000, "Minimum of a group's own setting.", low=1)
     group_share_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=1)
     group_share_max_size: int = setting(200, "Maximum number of members of a share group.", low=1, high=1_000)
+    group_share_max_share_sessions: int = setting(2_000, "Maximum number of share sessions of the node.", low=1)
     group_share_assignors: tuple[str, ...] = setting(("simple",), "The assignor of share groups; exactly one.")
     group_share_initialize_retry_interval_ms: int = setting(
         30_000, "Time after which an unconfirmed initialization of a share partition is requested again.", low=1

@@ -22,6 +22,7 @@ from kcore.runtime import ShardState
 from kcore.server.errors import error_name
 
 if TYPE_CHECKING:
+    from kcore.broker.share.counters import ShareCounters
     from kcore.drivers.event_loop import AsyncDriver
     from kcore.engine import Engine
     from kcore.runtime import Shard
@@ -38,6 +39,9 @@ GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.STREAMS: tuple(state.kafka_name for state in StreamsState),
 }
 """The states of each kind of group; a state without groups is exported as 0."""
+
+ACK_TYPES: Final = ("gap", "accept", "release", "reject", "renew")
+"""The acknowledgement types of share groups, in the order of their numbers."""
 
 SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 """The shard states that are counted; shards of other nodes are not."""
@@ -203,6 +207,19 @@ class Observer:
             if acceptor.handshakes is not None:
                 yield acceptor.handshakes
 
+    def share_states(self) -> int:
+        """Counts the share partitions with a durable state."""
+        return sum(len(shard.machine.states) for shard in self.engine.share.shards or ())
+
+    def share_acknowledgements(self) -> Iterable[Sample]:
+        """Yields the number of acknowledged records by type."""
+        return (((name,), count) for name, count in zip(ACK_TYPES, self.share_counters.acknowledgements, strict=True))
+
+    @property
+    def share_counters(self) -> ShareCounters:
+        """The totals of the delivery to share groups."""
+        return self.engine.share_partitions.counters
+
     def requests(self) -> Iterator[Sample]:
         """Yields the number of requests by API."""
         return (((_api_name(key),), count) for key, count in self.server.dispatch.requests())
@@ -277,6 +294,49 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "kcore_streams_group_rebalances_total", COUNTER, "New epochs of streams groups.",
         lambda o: _one(o.totals().streams_rebalances), (), GROUP + "streams-group-rebalance-count",
+    ),
+    # ---- share groups
+    Metric(
+        "kcore_share_partitions", GAUGE, "Share partitions with a durable state.",
+        lambda o: _one(o.share_states()),
+    ),
+    Metric(
+        "kcore_share_partitions_loaded", GAUGE, "Share partitions in memory, from which records are delivered.",
+        lambda o: _one(len(o.engine.share_partitions)),
+    ),
+    Metric(
+        "kcore_share_records_in_flight", GAUGE, "Offsets from the start to the end of loaded share partitions.",
+        lambda o: _one(sum(part.tracked for part in o.engine.share_partitions)), (),
+        "SharePartitionMetrics: InFlightMessageCount",
+    ),
+    Metric(
+        "kcore_share_sessions", GAUGE, "Share sessions.",
+        lambda o: _one(len(o.engine.share_partitions.sessions)), (), "ShareSessionCache: ShareSessionsCount",
+    ),
+    Metric(
+        "kcore_share_session_partitions", GAUGE, "Partitions in share sessions.",
+        lambda o: _one(o.engine.share_partitions.sessions.partitions), (), "ShareSessionCache: SharePartitionsCount",
+    ),
+    Metric(
+        "kcore_share_records_delivered_total", COUNTER, "Records that were delivered to share groups.",
+        lambda o: _one(o.share_counters.deliveries),
+    ),
+    Metric(
+        "kcore_share_records_redelivered_total", COUNTER, "Those that had been delivered before.",
+        lambda o: _one(o.share_counters.redeliveries),
+    ),
+    Metric(
+        "kcore_share_acknowledgements_total", COUNTER, "Acknowledged records.",
+        Observer.share_acknowledgements, ("type",), "ShareGroupMetrics: RecordAcknowledgementsPerSec",
+    ),
+    Metric(
+        "kcore_share_locks_expired_total", COUNTER, "Records whose acquisition lock expired.",
+        lambda o: _one(o.share_counters.expired_locks), (), "SharePartitionMetrics: AcquisitionLockTimeoutPerSec",
+    ),
+    Metric(
+        "kcore_share_records_archived_by_expiry_total", COUNTER,
+        "Those that had no delivery left and were archived.",
+        lambda o: _one(o.share_counters.archived_by_expiry),
     ),
     # ---- offsets
     Metric(

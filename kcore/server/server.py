@@ -172,7 +172,7 @@ class Server:
         self.connections.discard(connection)
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)
-        self.engine.fetch_sessions.connection_closed(connection.connection_id)
+        self.engine.connection_closed(connection.connection_id)
         self._to_flush.pop(connection, None)
         self.quota.release(connection.client_host)
         if self.memory is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Protocol
 
@@ -21,7 +22,7 @@ Batch = tuple[int, int, int, int]
 """First offset, last offset, delivery state, delivery count."""
 
 Batches = tuple[Batch, ...]
-"""Ascending batches without overlaps; contiguous batches differ in state or count."""
+"""Ascending batches without overlaps."""
 
 _FIRST = itemgetter(0)
 _LAST = itemgetter(1)
@@ -35,7 +36,9 @@ def batches_of(batches: Iterable[StateBatch]) -> list[Batch]:
 def combine(current: Batches, added: Sequence[Batch], start_offset: int) -> Batches:
     """Combines batches: each offset gets the highest (delivery count, delivery state) of all batches that have it.
 
-    So neither the order of writes nor their repetition matters.
+    So neither the order of writes nor their repetition matters. Kafka's procedure is followed pair by pair, because
+    it may leave two equal neighbours apart, which reads show. Kafka joins them in the next write of the share
+    partition; here only a write that touches them does.
 
     Args:
         current: the present batches.
@@ -48,7 +51,14 @@ def combine(current: Batches, added: Sequence[Batch], start_offset: int) -> Batc
     present = [batch for batch in present if batch[1] >= batch[0]]
     if not present:
         return current
-    return _merge(current, _disjoint(present))
+    # Batches of `current` that neither overlap nor touch an added one stay as they are.
+    low = bisect_left(current, min(batch[0] for batch in present) - 1, key=_LAST)
+    high = bisect_right(current, max(batch[1] for batch in present) + 1, key=_FIRST)
+    while 0 < low < len(current) and _continues(current[low - 1], current[low]):
+        low -= 1
+    if low >= high and len(present) == 1:
+        return (*current[:low], present[0], *current[high:])
+    return (*current[:low], *_pairwise([*current[low:high], *present]), *current[high:])
 
 
 def _from(batches: Batches, start_offset: int) -> Batches:
@@ -60,60 +70,43 @@ def _from(batches: Batches, start_offset: int) -> Batches:
     return batches
 
 
-def _disjoint(batches: list[Batch]) -> Batches:
-    """Combines batches in any order."""
-    if len(batches) == 1:
-        return (batches[0],)
-    if all(batches[i][1] < batches[i + 1][0] for i in range(len(batches) - 1)):
-        joined: list[Batch] = []
-        for batch in batches:
-            _push(joined, batch)
-        return tuple(joined)
-    middle = len(batches) // 2
-    return _merge(_disjoint(batches[:middle]), _disjoint(batches[middle:]))
+def _continues(left: Batch, right: Batch) -> bool:
+    """Returns True if `right` begins where `left` ends, with equal state and count."""
+    return left[1] + 1 == right[0] and left[2:] == right[2:]
 
 
-def _merge(left: Batches, right: Batches) -> Batches:
-    """Combines two sequences of ascending batches. The cost depends on the overlap, and on the length of `left`."""
-    if not left:
-        return right
-    if not right:
-        return left
-    # Batches of `left` that neither overlap nor touch `right` stay as they are.
-    low = bisect_left(left, right[0][0] - 1, key=_LAST)
-    high = bisect_right(left, right[-1][1] + 1, key=_FIRST)
-    merged: list[Batch] = []
-    first, second = list(reversed(left[low:high])), list(reversed(right))
-    while first and second:
-        a, b = first[-1], second[-1]
-        if a[1] < b[0]:
-            _push(merged, first.pop())
-        elif b[1] < a[0]:
-            _push(merged, second.pop())
-        elif a[0] < b[0]:
-            _push(merged, (a[0], b[0] - 1, a[2], a[3]))
-            first[-1] = (b[0], *a[1:])
-        elif b[0] < a[0]:
-            _push(merged, (b[0], a[0] - 1, b[2], b[3]))
-            second[-1] = (a[0], *b[1:])
-        else:
-            higher = a if (a[3], a[2]) >= (b[3], b[2]) else b
-            last = min(a[1], b[1])
-            _push(merged, (a[0], last, higher[2], higher[3]))
-            for stack, batch in ((first, a), (second, b)):
-                stack.pop()
-                if batch[1] > last:
-                    stack.append((last + 1, *batch[1:]))
-    for batch in reversed(first or second):
-        _push(merged, batch)
-    return (*left[:low], *merged, *left[high:])
+def _pairwise(batches: list[Batch]) -> list[Batch]:
+    """Combines batches in any order, in the steps of Kafka: the first two that overlap or join are replaced."""
+    # Ordered by first offset, last offset, count and state: of equal ranges, the higher one comes later.
+    heap = [(first, last, count, state) for first, last, state, count in batches]
+    heapify(heap)
+    combined: list[Batch] = []
+    while heap:
+        first, last, count, state = one = heappop(heap)
+        if not heap or heap[0][0] > last + 1 or (heap[0][0] == last + 1 and heap[0][2:] != one[2:]):
+            combined.append((first, last, state, count))
+            continue
+        for piece in _resolve(one, heappop(heap)):
+            heappush(heap, piece)
+    return combined
 
 
-def _push(batches: list[Batch], batch: Batch) -> None:
-    """Appends a batch, or extends the last one if the new one continues it."""
-    if batches:
-        last = batches[-1]
-        if last[1] + 1 == batch[0] and last[2] == batch[2] and last[3] == batch[3]:
-            batches[-1] = (last[0], *batch[1:])
-            return
-    batches.append(batch)
+def _resolve(one: Batch, other: Batch) -> list[Batch]:
+    """Returns the batches that replace two batches which overlap, or which are equal and adjacent.
+
+    Both are (first, last, count, state), and `one` sorts before `other`.
+    """
+    first, last = one[:2]
+    if one[2:] == other[2:]:
+        return [(first, max(last, other[1]), *one[2:])]
+    higher = other[2:] >= one[2:]
+    if first == other[0]:
+        if last == other[1] or higher:
+            return [other]
+        return [one, (last + 1, *other[1:])]
+    if not higher:
+        return [one] if other[1] <= last else [one, (last + 1, *other[1:])]
+    pieces: list[Batch] = [(first, other[0] - 1, *one[2:]), other]
+    if other[1] < last:
+        pieces.append((other[1] + 1, last, *one[2:]))
+    return pieces

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         WriteShareGroupStateRequest,
         WriteShareGroupStateResponse,
     )
+    from kcore.protocol.schema import Request
     from kcore.runtime.topics import TopicImage
     from kcore.share.apis.base import ShareStateApi
     from kcore.share.coordinator import ShareCoordinator
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Request = TypeVar("Request")
-Response = TypeVar("Response")
+R = TypeVar("R")
 
 RETRIED: Final = frozenset(
     {
@@ -74,17 +74,7 @@ class LocalPersister:
         now: the time of the round.
     """
 
-    __slots__ = (
-        "_coordinator",
-        "_delete",
-        "_initialize",
-        "_make_topic",
-        "_now",
-        "_read",
-        "_summary",
-        "_wheel",
-        "_write",
-    )
+    __slots__ = ("_apis", "_coordinator", "_make_topic", "_now", "_topics", "_wheel")
 
     def __init__(
         self,
@@ -98,38 +88,39 @@ class LocalPersister:
         self._make_topic = make_topic
         self._wheel = wheel
         self._now = now
-        self._initialize = apis.InitializeShareGroupStateApi(coordinator, topics)
-        self._read = apis.ReadShareGroupStateApi(coordinator, topics)
-        self._write = apis.WriteShareGroupStateApi(coordinator, topics)
-        self._delete = apis.DeleteShareGroupStateApi(coordinator, topics)
-        self._summary = apis.ReadShareGroupStateSummaryApi(coordinator, topics)
+        self._topics = topics
+        self._apis: dict[str, Any] = {}
 
     def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse | Pending:
         """See `Persister.initialize`."""
-        return self._run(self._initialize, request)
+        return self._run("InitializeShareGroupStateApi", request)
 
     def read(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse | Pending:
         """See `Persister.read`."""
-        return self._run(self._read, request)
+        return self._run("ReadShareGroupStateApi", request)
 
     def write(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse | Pending:
         """See `Persister.write`."""
-        return self._run(self._write, request)
+        return self._run("WriteShareGroupStateApi", request)
 
     def delete(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse | Pending:
         """See `Persister.delete`."""
-        return self._run(self._delete, request)
+        return self._run("DeleteShareGroupStateApi", request)
 
     def read_summary(self, request: ReadShareGroupStateSummaryRequest) -> ReadShareGroupStateSummaryResponse | Pending:
         """See `Persister.read_summary`."""
-        return self._run(self._summary, request)
+        return self._run("ReadShareGroupStateSummaryApi", request)
 
-    def _run(self, api: ShareStateApi[Request, Response], request: Request) -> Response | Pending:
+    def _run(self, name: str, request: Request[R]) -> R | Pending:
+        api = self._apis.get(name)
+        if api is None:
+            # Made at its first use, because the start of a node imports no API.
+            api = self._apis[name] = getattr(apis, name)(self._coordinator, self._topics)
         operation = _Operation(self, api, request)
         operation.attempt()
         if not operation.done:
             return operation
-        response: Response = operation.response
+        response: R = operation.response
         return response
 
     def call(self, api: ShareStateApi[Any, Any], request: Any) -> Any:

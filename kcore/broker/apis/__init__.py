@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from kcore.broker.apis.renew_delegation_token import RenewDelegationTokenApi as RenewDelegationTokenApi
     from kcore.broker.apis.sasl_authenticate import SaslAuthenticateApi as SaslAuthenticateApi
     from kcore.broker.apis.sasl_handshake import SaslHandshakeApi as SaslHandshakeApi
+    from kcore.broker.apis.share_acknowledge import ShareAcknowledgeApi as ShareAcknowledgeApi
+    from kcore.broker.apis.share_fetch import ShareFetchApi as ShareFetchApi
     from kcore.broker.apis.update_features import UpdateFeaturesApi as UpdateFeaturesApi
 
 __getattr__ = api_finder(__name__)
@@ -86,5 +88,7 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
     ApiKey.DELETE_RECORDS: (0, 2),
     ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.SHARE_FETCH: (1, 2),
+    ApiKey.SHARE_ACKNOWLEDGE: (1, 2),
 }
 """The served versions of each API, equal to those of its class: clients ask for them before any class is imported."""

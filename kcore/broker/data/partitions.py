@@ -93,6 +93,11 @@ class Partitions(MetadataListener):
         partitions = self.names.get(topic)
         return partitions.get(index) if partitions is not None else None
 
+    def high_watermark(self, topic: str, index: int) -> int | None:
+        """Returns the committed end of a partition; None if this node does not lead it."""
+        partition = self.get(topic, index)
+        return None if partition is None else partition.high_watermark
+
     def when_progress(self, callback: Callable[[Partition], None]) -> None:
         """Sets the callback for progress in any watched partition: new data, a moved log start or a deletion."""
         self._on_progress = callback

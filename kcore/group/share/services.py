@@ -78,6 +78,8 @@ class ShareGroupServices:
         assignor: the assignor.
         persister: the durable state of share partitions; set once the node has one.
         end_offset: see the argument.
+        on_left: called when a member has left its group: group, member, True if it was the last one. It only
+            schedules work, because it is called during a decision.
     """
 
     __slots__ = (
@@ -89,6 +91,7 @@ class ShareGroupServices:
         "config",
         "enabled",
         "end_offset",
+        "on_left",
         "persister",
     )
 
@@ -105,6 +108,7 @@ class ShareGroupServices:
         ((self.assignor_name, self.assignor),) = load_all(config.group_share_assignors, "share").items()
         self.persister: Persister | None = None
         self.end_offset = end_offset
+        self.on_left: Callable[[str, str, bool], None] = lambda group_id, member_id, last: None
         self._enabled = enabled
         self._settings: GroupSettings = settings if settings is not None else BrokerSettings(config)
         self._settings_of: dict[str, ShareSettings] = {}

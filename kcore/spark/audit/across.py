@@ -1,5 +1,7 @@
 """Compares the observations of one producer in several logs: transaction decisions, markers and open data.
 
+Observations of share groups have numbers below -1 in place of a producer id; `share_groups` compares them.
+
 The observations of a producer arrive in the order of `SORTED`: its transactional ids first, then, for each partition,
 its decisions and the rows written there, by time. Only unexplained observations of the current producer are kept.
 
@@ -17,6 +19,7 @@ from typing import Final
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.audit.finding import Finding, Observation, finding
 from kcore.spark.audit.logs import Logs, Place
+from kcore.spark.audit.share_groups import compare_share
 from kcore.transaction.states import COMPLETION, NAMES, ONGOING
 
 PREPARED: Final = frozenset(NAMES[state] for state in COMPLETION)
@@ -58,6 +61,8 @@ def compare(observations: Iterable[Observation], logs: Logs) -> Iterator[Finding
     for producer_id, of_producer in groupby(observations, key=lambda observation: observation.producer_id):
         if producer_id >= 0:
             yield from _Producer(producer_id, logs).findings(of_producer)
+        elif producer_id < -1:
+            yield from compare_share(of_producer, logs)
 
 
 class _Producer:

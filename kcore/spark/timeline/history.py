@@ -14,6 +14,7 @@ from kcore.protocol.records import (
     decode_key,
     decode_value,
 )
+from kcore.protocol.records.share_group_state_partition_metadata import ShareGroupStatePartitionMetadataKey
 from kcore.protocol.schema import ZERO_UUID
 from kcore.spark.events.event import EventRow
 from kcore.spark.state.completeness import Completeness
@@ -28,6 +29,7 @@ from kcore.spark.timeline.classic import (
     read_generation,
     released_by,
 )
+from kcore.spark.timeline.deliveries import Deliveries
 from kcore.spark.timeline.epochs import EpochGroup
 from kcore.spark.timeline.event_kinds import TimelineEvent
 from kcore.spark.timeline.rebalance import Place
@@ -84,6 +86,8 @@ class History:
         self._classic: dict[str, ClassicGroup] = {}
         self._epochs: dict[str, EpochGroup] = {}
         self._transactions = Transactions(partition)
+        self._deliveries = Deliveries(partition, options.groups)
+        self._share_topics: set[tuple[str, bytes]] = set()
         self._pending: dict[int, list[tuple[Any, ...]]] = {}
         self._gone: Gone | None = None
         self._offset = OffsetDecoder().decode
@@ -139,6 +143,11 @@ class History:
             if not isinstance(typed, UnknownRecord):
                 value = decode_value(typed, row.value)
                 return self._transactions.replay(typed, value, Place(row.offset, row.timestamp_ms), whole)
+        if self.topic == SHARE_GROUP_STATE:
+            typed = decode_key(SHARE_GROUP_STATE, key)
+            if not isinstance(typed, UnknownRecord):
+                value = decode_value(typed, row.value)
+                return self._deliveries.replay(typed, value, Place(row.offset, row.timestamp_ms), whole)
         return iter(())
 
     # ---- commits
@@ -192,8 +201,17 @@ class History:
         place = Place(row.offset, row.timestamp_ms)
         if known is None:
             yield from self._generation(group_id, value, place, whole)
+        elif isinstance(typed, ShareGroupStatePartitionMetadataKey):
+            yield from self._listed(group_id, value)
         else:
             yield from self._epoch_record(group_id, *known, typed, value, place, whole)
+
+    def _listed(self, group_id: str, value: Any) -> Iterator[TimelineEvent]:
+        """Yields the name of each topic once that a share group lists."""
+        for topic in () if value is None else (*value.initializing_topics, *value.initialized_topics):
+            if (group_id, topic.topic_id) not in self._share_topics:
+                self._share_topics.add((group_id, topic.topic_id))
+                yield "share_topics", (self.partition, group_id, topic.topic_id.hex(), topic.topic_name)
 
     def _inherited(self, group_id: str, kind: str, place: Place) -> frozenset[str] | None:
         """Returns the members of a group of another kind that the previous record deleted, None if there was none."""

@@ -1,0 +1,343 @@
+"""ShareFetch (key 78), v1-2: acknowledges records of a share group and acquires others (KIP-932).
+
+v2 has acquire modes (KIP-1206) and renewals of locks (KIP-1222).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from kcore.broker.data.fetch_budget import NOTED_BYTES
+from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, ShareFetchPending, enough
+from kcore.broker.share.requests import LEADER_ERRORS, Acknowledgements, Results, ShareApi
+from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
+from kcore.broker.share.share_partition import AcquireParams
+from kcore.broker.share.states import SharePartitionState
+from kcore.errors import KafkaError
+from kcore.log.errors import LogError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.share_fetch import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.broker.data.fetch_budget import FetchMemoryBudget
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.share.sessions import ShareSession
+    from kcore.broker.share.share_partition import SharePartition
+    from kcore.broker.share.share_partitions import SharePartitions
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.cluster import ClusterView
+
+logger = logging.getLogger(__name__)
+
+RECORD_LIMIT: Final = 1
+"""The acquire mode in which the number of records is exact."""
+
+
+class _Run:
+    """One request while it is being served.
+
+    Attributes:
+        context: the context of the request.
+        request: the request.
+        key: the group and the member.
+        session: the session; None for the final request.
+        full: the response has every partition of the session.
+        refused: the partitions of the session that cannot be fetched, with their errors.
+        share_partitions: the others, in the order in which they are served.
+        results: the results of the acknowledgements.
+    """
+
+    __slots__ = ("context", "full", "key", "refused", "request", "results", "session", "share_partitions")
+
+    def __init__(
+        self, context: RequestContext, request: ShareFetchRequest, key: SessionKey, session: ShareSession | None
+    ) -> None:
+        self.context = context
+        self.request = request
+        self.key = key
+        self.session = session
+        self.full = request.share_session_epoch == INITIAL_EPOCH
+        self.refused: dict[TopicIdPartition, ErrorCode] = {}
+        self.share_partitions: dict[TopicIdPartition, SharePartition] = {}
+        self.results: Results = {}
+
+
+class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
+    """Serves ShareFetch.
+
+    The acknowledgements of a request come first: when they are durable, the request acquires records, among them those
+    that it has released.
+
+    Args:
+        share_partitions: the share partitions of the node.
+        enabled: returns True if share groups are enabled.
+        room: the memory for responses.
+        cluster: this node's endpoints.
+        authorizer: decides about permissions; None allows all.
+    """
+
+    __slots__ = ("_room",)
+
+    key: ClassVar[ApiKey] = ApiKey.SHARE_FETCH
+    request_type: ClassVar[type] = ShareFetchRequest
+    response_type: ClassVar[type] = ShareFetchResponse
+    versions: ClassVar[tuple[int, int]] = (1, 2)
+
+    def __init__(
+        self,
+        share_partitions: SharePartitions,
+        enabled: Callable[[], bool],
+        room: FetchMemoryBudget,
+        *,
+        cluster: ClusterView | None = None,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        super().__init__(share_partitions, enabled, cluster=cluster, authorizer=authorizer)
+        self._room = room
+        share_partitions.partitions.when_progress(self._progress)
+
+    def _progress(self, partition: Partition) -> None:
+        self.share_partitions.purgatory.check_and_complete(partition)
+
+    def error(
+        self, context: RequestContext, request: ShareFetchRequest, code: ErrorCode, message: str | None = None
+    ) -> ShareFetchResponse:
+        """Returns a response with the code for the whole."""
+        return ShareFetchResponse(error_code=code, error_message=message)
+
+    def handle(self, context: RequestContext, request: ShareFetchRequest) -> Any:
+        """Acknowledges, then responds at once if there are enough records or an error; else parks the request."""
+        error = self.refusal(context, request)
+        if error is ErrorCode.NONE and request.is_renew_ack and _would_fetch(request):
+            error = ErrorCode.INVALID_REQUEST
+        if error is not ErrorCode.NONE:
+            return self.error(context, request, error)
+        key = SessionKey(request.group_id or "", request.member_id or "")
+        acknowledgements: Acknowledgements = [
+            (TopicIdPartition(topic.topic_id, data.partition_index), data.acknowledgement_batches)
+            for topic in request.topics
+            for data in topic.partitions
+            if data.acknowledgement_batches
+        ]
+        try:
+            session = self._session(context, request, key, bool(acknowledgements))
+        except KafkaError as refused:
+            if refused.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED and request.max_wait_ms > 0:
+                return self._refuse_later(context, request, refused.code)
+            return self.error(context, request, refused.code)
+        run = _Run(context, request, key, session)
+        if not acknowledgements:
+            return self._fetch(run, None)
+        pending = ShareFetchPending(self, context, request)
+
+        def acknowledged(results: Results) -> None:
+            run.results = results
+            if pending.gone:
+                return
+            try:
+                response = self._fetch(run, pending)
+            except Exception:
+                logger.exception("ShareFetch failed behind its acknowledgements; the client gets UNKNOWN_SERVER_ERROR")
+                response = self.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if response is not pending and not pending.done:
+                pending.complete(response)
+
+        self.acknowledge(context, key, acknowledgements, request.is_renew_ack, acknowledged)
+        return pending.response if pending.done else pending
+
+    # ---- sessions
+
+    def _session(
+        self, context: RequestContext, request: ShareFetchRequest, key: SessionKey, acknowledges: bool
+    ) -> ShareSession | None:
+        """Opens or continues the session of a request; returns None for the final request.
+
+        Raises:
+            KafkaError: the epoch is wrong, there is no session, or there are too many.
+        """
+        sessions = self.share_partitions.sessions
+        epoch = request.share_session_epoch
+        requested = [
+            TopicIdPartition(topic.topic_id, data.partition_index)
+            for topic in request.topics
+            for data in topic.partitions
+        ]
+        if epoch == INITIAL_EPOCH:
+            if acknowledges:
+                raise KafkaError(ErrorCode.INVALID_REQUEST)
+            opened = sessions.open(key, context.connection_id, requested)
+            if opened is None:
+                raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+            return opened
+        session = sessions.get(key)
+        if session is None:
+            raise KafkaError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        if epoch == FINAL_EPOCH:
+            return None
+        if epoch != session.epoch:
+            raise KafkaError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        forgotten = (
+            TopicIdPartition(topic.topic_id, index)
+            for topic in request.forgotten_topics_data
+            for index in topic.partitions
+        )
+        if not sessions.update(session, requested, forgotten):
+            raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+        session.advance()
+        return session
+
+    def _refuse_later(self, context: RequestContext, request: ShareFetchRequest, code: ErrorCode) -> Pending:
+        """Refuses a request after its wait time, so that the client does not repeat it in a tight loop."""
+        pending = Pending(self, context, request, parked=True)
+        shares = self.share_partitions
+        shares.wheel.add(shares.now.now_ms + request.max_wait_ms, lambda: pending.fail(code))
+        return pending
+
+    # ---- fetching
+
+    def _fetch(self, run: _Run, pending: ShareFetchPending | None) -> Any:
+        """Serves the request behind its acknowledgements.
+
+        Args:
+            run: the request.
+            pending: its deferred response, if it already has one.
+
+        Returns:
+            The response, or a `Pending` of it.
+        """
+        session, request = run.session, run.request
+        if session is None:
+            self.share_partitions.sessions.close(run.key)
+            return self._respond(run, {})
+        if request.is_renew_ack:
+            return self._respond(run, {})
+        for key in session.rotated(request.share_session_epoch):
+            partition = self.find(run.context, key)
+            if isinstance(partition, ErrorCode):
+                run.refused[key] = partition
+            else:
+                run.share_partitions[key] = self.share_partitions.loaded(run.key.group_id, partition)
+        waiting = list(run.share_partitions.values())
+        min_bytes = min(request.min_bytes, request.max_bytes)
+        if run.refused or not waiting or request.max_wait_ms <= 0 or enough(waiting, min_bytes):
+            return self._acquire(run)
+        if pending is None:
+            pending = ShareFetchPending(self, run.context, request)
+        operation = DelayedShareFetch(pending, waiting, min_bytes, lambda: self._acquire(run))
+        keys = [*dict.fromkeys(share_partition.partition for share_partition in waiting), *waiting]
+        shares = self.share_partitions
+        if shares.purgatory.try_complete_else_watch(operation, keys, shares.now.now_ms + request.max_wait_ms):
+            return pending.response if pending.done else pending
+        operation.watch()
+        pending.operation = operation
+        return pending
+
+    def _acquire(self, run: _Run) -> ShareFetchResponse:
+        """Acquires records of each partition in turn, and makes the response."""
+        request = run.request
+        params = AcquireParams(run.key.member_id, request.batch_size, request.share_acquire_mode == RECORD_LIMIT)
+        fetched: dict[TopicIdPartition, PartitionData] = {}
+        records_left, bytes_left = request.max_records, min(request.max_bytes, self._room.most_bytes)
+        size = 0
+        for key, share_partition in run.share_partitions.items():
+            data = PartitionData(partition_index=key.partition)
+            fetched[key] = data
+            error = _error_of(share_partition)
+            active = error is ErrorCode.NONE and share_partition.state is SharePartitionState.ACTIVE
+            if active and records_left > 0 and (not size or size < bytes_left):
+                try:
+                    delivery = share_partition.acquire_records(params, records_left, max(bytes_left - size, 1))
+                except LogError as failure:
+                    logger.error("share partition %r: the log cannot be read: %s", share_partition, failure)
+                    error = ErrorCode.KAFKA_STORAGE_ERROR
+                else:
+                    records_left -= delivery.acquired
+                    size += len(delivery.records)
+                    data.records = delivery.records
+                    data.acquired_records = [
+                        AcquiredRecords(first_offset=first, last_offset=last, delivery_count=count)
+                        for first, last, count in delivery.ranges
+                    ]
+            data.error_code = error
+        if size > NOTED_BYTES:
+            self._room.take(size)
+        return self._respond(run, fetched)
+
+    # ---- responses
+
+    def _respond(self, run: _Run, fetched: dict[TopicIdPartition, PartitionData]) -> ShareFetchResponse:
+        """Makes the response from the fetched partitions and the results of the acknowledgements.
+
+        A response within a session leaves out partitions without records, error, acknowledgement or other news.
+        """
+        session = run.session
+        included: dict[TopicIdPartition, PartitionData] = {}
+        for key, error in run.refused.items():
+            included[key] = PartitionData(partition_index=key.partition, error_code=error)
+        news = {} if session is None else session.partitions
+        included |= {
+            key: data
+            for key, data in fetched.items()
+            if run.full or data.acquired_records or data.error_code or news.get(key)
+        }
+        for key, data in included.items():
+            if key in news:
+                news[key] = bool(data.error_code)
+        for key, result in run.results.items():
+            answer = included.get(key)
+            if answer is None:
+                answer = included[key] = PartitionData(partition_index=key.partition)
+            answer.acknowledge_error_code = result.error
+            answer.acknowledge_error_message = result.message
+        topics: dict[bytes, list[PartitionData]] = {}
+        for key, data in included.items():
+            if data.error_code in LEADER_ERRORS:
+                self._name_leader(run, key, data)
+            topics.setdefault(key.topic_id, []).append(data)
+        errors = {data.error_code for data in included.values()}
+        endpoint = self.leader_endpoint(run.context, errors) if any(errors) else None
+        return ShareFetchResponse(
+            acquisition_lock_timeout_ms=self.lock_ms(run.key.group_id),
+            responses=[
+                ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
+                for topic_id, partitions in topics.items()
+            ],
+            node_endpoints=[]
+            if endpoint is None
+            else [NodeEndpoint(node_id=endpoint.node_id, host=endpoint.host, port=endpoint.port, rack=endpoint.rack)],
+        )
+
+    def _name_leader(self, run: _Run, key: TopicIdPartition, data: PartitionData) -> None:
+        """Adds the partition's leader to its response."""
+        topic = self.share_partitions.partitions.ids.get(key.topic_id)
+        partition = None if topic is None else topic.get(key.partition)
+        if partition is not None and self._cluster is not None:
+            data.current_leader = LeaderIdAndEpoch(leader_id=self._cluster.node_id, leader_epoch=partition.leader_epoch)
+
+
+def _would_fetch(request: ShareFetchRequest) -> bool:
+    """Returns True if a request that renews locks also wants records, which could outlast the locks (KIP-1222)."""
+    return bool(request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms)
+
+
+def _error_of(share_partition: SharePartition) -> ErrorCode:
+    """Returns the error of a share partition for a fetch; NONE also while it is being loaded."""
+    if share_partition.partition.closed:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if share_partition.state in (SharePartitionState.ACTIVE, SharePartitionState.INITIALIZING):
+        return ErrorCode.NONE
+    return share_partition.error

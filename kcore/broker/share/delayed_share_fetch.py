@@ -1,0 +1,114 @@
+"""Share fetches that wait in the purgatory for records, an error or their timeout (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.broker.data.after_commit import complete_with
+from kcore.broker.share.states import SharePartitionState
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.pending import Pending
+from kcore_ext.runtime.purgatory import DelayedOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.broker.share.share_partition import SharePartition
+    from kcore.runtime.api import RequestContext
+
+
+WAITS = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE})
+"""Errors that a fetch reports at its timeout: `by_duration` found no record, and one may come."""
+
+
+class ShareFetchPending(Pending):
+    """The response of a share fetch that waits for records, or for its acknowledgements to be durable."""
+
+    __slots__ = ("gone", "operation")
+
+    def __init__(self, api: Any, context: RequestContext, request: Any) -> None:
+        super().__init__(api, context, request, parked=True)
+        self.operation: DelayedShareFetch | None = None
+        self.gone = False
+
+    def abandon(self) -> None:
+        """Ends the wait, because the connection is closed; no record is acquired any more."""
+        super().abandon()
+        self.gone = True
+        operation, self.operation = self.operation, None
+        if operation is not None:
+            operation.forget()
+
+
+class DelayedShareFetch(DelayedOperation):
+    """A share fetch that found no records.
+
+    The purgatory watches it under each of its partitions, which report new data, and under each of its share
+    partitions, which report released records and the end of their load.
+
+    Args:
+        pending: the deferred response.
+        share_partitions: the share partitions of the fetch.
+        min_bytes: the size of the records for which the fetch waits.
+        respond: acquires records and makes the response.
+    """
+
+    __slots__ = ("_min_bytes", "_respond", "_share_partitions", "_watched", "pending")
+
+    def __init__(
+        self,
+        pending: ShareFetchPending,
+        share_partitions: list[SharePartition],
+        min_bytes: int,
+        respond: Callable[[], Any],
+    ) -> None:
+        super().__init__()
+        self.pending = pending
+        self._share_partitions = share_partitions
+        self._min_bytes = min_bytes
+        self._respond = respond
+        self._watched = False
+
+    def watch(self) -> None:
+        """Makes its partitions report new data from now on."""
+        self._watched = True
+        for share_partition in self._share_partitions:
+            share_partition.partition.watched += 1
+
+    def _unwatch(self) -> None:
+        if self._watched:
+            self._watched = False
+            for share_partition in self._share_partitions:
+                share_partition.partition.watched -= 1
+
+    def forget(self) -> None:
+        """Ends the wait without a response."""
+        if self.cancel():
+            self._unwatch()
+
+    def try_complete(self) -> bool:
+        """Completes the fetch if a share partition failed or its log is gone, or if there are enough records."""
+        return enough(self._share_partitions, self._min_bytes) and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Acquires records and completes the response."""
+        self.pending.operation = None
+        self._unwatch()
+        complete_with(self.pending, self._respond)
+
+
+def enough(share_partitions: list[SharePartition], min_bytes: int) -> bool:
+    """Returns True if a fetch need not wait: there are enough records, or a share partition has an error."""
+    missing = min_bytes
+    for share_partition in share_partitions:
+        state = share_partition.state
+        if state is SharePartitionState.ACTIVE and not share_partition.partition.closed:
+            if share_partition.has_records():
+                if missing <= 1:
+                    return True
+                missing -= share_partition.available_bytes(missing)
+                if missing <= 0:
+                    return True
+        elif state is not SharePartitionState.INITIALIZING and share_partition.error not in WAITS:
+            return True
+    return False

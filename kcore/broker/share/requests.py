@@ -1,0 +1,185 @@
+"""The common part of ShareFetch and ShareAcknowledge: checks of the request, and its acknowledgements (KIP-932)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from kcore.broker.share.acknowledgements import valid
+from kcore.broker.share.sessions import SessionKey, TopicIdPartition
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.api import Api
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.share.acknowledgements import AcknowledgementBatch
+    from kcore.broker.share.share_partitions import SharePartitions
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.cluster import Broker, ClusterView
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+
+MAX_MEMBER_ID: Final = 36
+"""The maximum length of a member id: that of a uuid's text."""
+
+LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""The errors of partitions whose response names the leader."""
+
+
+class Acknowledged(NamedTuple):
+    """The result of the acknowledgements of one partition.
+
+    Attributes:
+        error: the error code.
+        message: the error message; None for errors that the request itself shows.
+    """
+
+    error: ErrorCode
+    message: str | None
+
+
+SUCCESS: Final = Acknowledged(ErrorCode.NONE, None)
+
+Acknowledgements = Sequence[tuple[TopicIdPartition, "Sequence[AcknowledgementBatch]"]]
+Results = dict[TopicIdPartition, Acknowledged]
+
+
+class ShareApi(Api[Request, Response]):
+    """The base of both APIs.
+
+    Args:
+        share_partitions: the share partitions of the node.
+        enabled: returns True if share groups are enabled.
+        cluster: this node's endpoints, for responses that name the leader.
+        authorizer: decides about READ of the group and of each topic; None allows all.
+    """
+
+    __slots__ = ("_authorizer", "_cluster", "_enabled", "share_partitions")
+
+    storage_error = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def __init__(
+        self,
+        share_partitions: SharePartitions,
+        enabled: Callable[[], bool],
+        *,
+        cluster: ClusterView | None = None,
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self.share_partitions = share_partitions
+        self._enabled = enabled
+        self._cluster = cluster
+        self._authorizer = authorizer
+
+    # ---- checks
+
+    def refusal(self, context: RequestContext, request: Any) -> ErrorCode:
+        """Returns the first error of the request as a whole, in Kafka's order; NONE if there is none."""
+        if not self._enabled():
+            return ErrorCode.UNSUPPORTED_VERSION
+        group_id, member_id = request.group_id, request.member_id
+        if group_id is None:
+            return ErrorCode.INVALID_REQUEST
+        authorizer = self._authorizer
+        if authorizer is not None and not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, group_id):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if not member_id or len(member_id) > MAX_MEMBER_ID:
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
+    def find(self, context: RequestContext, key: TopicIdPartition) -> Partition | ErrorCode:
+        """Returns a partition, or the error for this client."""
+        topic = self.share_partitions.partitions.ids.get(key.topic_id)
+        if topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        authorizer = self._authorizer
+        if authorizer is not None and not authorizer.allowed(context, Operation.READ, ResourceType.TOPIC, topic.name):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        partition = topic.get(key.partition)
+        if partition is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if partition.recovering else partition
+
+    # ---- acknowledgements
+
+    def acknowledge(
+        self,
+        context: RequestContext,
+        session: SessionKey,
+        acknowledgements: Acknowledgements,
+        renews: bool,
+        then: Callable[[Results], None],
+    ) -> None:
+        """Runs the acknowledgements of a request.
+
+        Args:
+            context: the context of the request.
+            session: the group and the member.
+            acknowledgements: the batches of each partition.
+            renews: the request is marked to renew locks (KIP-1222).
+            then: called with the results, in the order of the request, when all of them are durable.
+        """
+        results: Results = dict.fromkeys((key for key, _ in acknowledgements), SUCCESS)
+        outstanding = 1
+
+        def arrived() -> None:
+            nonlocal outstanding
+            outstanding -= 1
+            if not outstanding:
+                then(results)
+
+        def receiver(key: TopicIdPartition) -> Callable[[ErrorCode], None]:
+            def done(error: ErrorCode) -> None:
+                results[key] = Acknowledged(error, error.message) if error else SUCCESS
+                arrived()
+
+            return done
+
+        for key, batches in acknowledgements:
+            refused = self._refused(context, session, key, batches, renews)
+            if refused is not None:
+                results[key] = refused
+            elif batches:
+                share_partition = self.share_partitions.get(session.group_id, key)
+                assert share_partition is not None, "checked just now"
+                outstanding += 1
+                share_partition.acknowledge_records(session.member_id, batches, receiver(key))
+        arrived()
+
+    def _refused(
+        self,
+        context: RequestContext,
+        session: SessionKey,
+        key: TopicIdPartition,
+        batches: Sequence[AcknowledgementBatch],
+        renews: bool,
+    ) -> Acknowledged | None:
+        """Returns the error of a partition whose acknowledgements are not tried, or None."""
+        if key.topic_id not in self.share_partitions.partitions.ids:
+            return Acknowledged(ErrorCode.UNKNOWN_TOPIC_ID, None)
+        if not valid(batches, context.api_version, renews):
+            return Acknowledged(ErrorCode.INVALID_REQUEST, None)
+        partition = self.find(context, key)
+        if isinstance(partition, ErrorCode):
+            return Acknowledged(partition, None)
+        if batches and self.share_partitions.get(session.group_id, key) is None:
+            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return Acknowledged(error, error.message)
+        return None
+
+    # ---- responses
+
+    def lock_ms(self, group_id: str) -> int:
+        """Returns the lock duration of a group, which clients need for renewals."""
+        return self.share_partitions.settings_of(group_id).lock_ms
+
+    def leader_endpoint(self, context: RequestContext, errors: Iterable[int]) -> Broker | None:
+        """Returns this node's endpoint if one of the errors says that another leader may have the partition."""
+        if self._cluster is None or LEADER_ERRORS.isdisjoint(errors):
+            return None
+        return self._cluster.broker(self._cluster.node_id, context.listener)

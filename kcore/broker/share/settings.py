@@ -1,0 +1,87 @@
+"""The settings of a share group that fetches and acknowledgements use, and the start offset of a new group."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kcore.broker.data.list_offsets import find_offset
+
+if TYPE_CHECKING:
+    from kcore.broker.data.partition import Partition
+
+_DURATION: Final = re.compile(
+    r"\+?P(?:\+?(?P<days>\d+)D)?(?:T(?:\+?(?P<hours>\d+)H)?(?:\+?(?P<minutes>\d+)M)?"
+    r"(?:\+?(?P<seconds>\d+)(?:[.,](?P<fraction>\d{0,9}))?S)?)?",
+    re.IGNORECASE,
+)
+_DAY_MS: Final = 86_400_000
+
+
+class GroupSettings(Protocol):
+    """The effective settings of groups: the group's own setting, else the broker's."""
+
+    def get(self, group_id: str, key: str) -> Any:
+        """Returns the value of a setting such as `share.record.lock.duration.ms`."""
+        ...
+
+
+class ShareSettings(NamedTuple):
+    """The settings of one share group.
+
+    Attributes:
+        lock_ms: the time for which acquired records are locked.
+        max_deliveries: the number of deliveries after which a released record is archived.
+        max_locks: the number of offsets of a share partition that may be tracked.
+        allow_renew: members may renew locks (KIP-1222).
+        read_committed: records of open and aborted transactions are not delivered.
+        reset: the start offset of a share partition without one: `latest`, `earliest` or `by_duration:PT1H`.
+    """
+
+    lock_ms: int
+    max_deliveries: int
+    max_locks: int
+    allow_renew: bool
+    read_committed: bool
+    reset: str
+
+
+def read_settings(settings: GroupSettings, group_id: str) -> ShareSettings:
+    """Reads the effective settings of a share group."""
+    return ShareSettings(
+        settings.get(group_id, "share.record.lock.duration.ms"),
+        settings.get(group_id, "share.delivery.count.limit"),
+        settings.get(group_id, "share.partition.max.record.locks"),
+        settings.get(group_id, "share.renew.acknowledge.enable"),
+        settings.get(group_id, "share.isolation.level") == "read_committed",
+        settings.get(group_id, "share.auto.offset.reset"),
+    )
+
+
+def initial_offset(partition: Partition, reset: str, wall_ms: int) -> int | None:
+    """Finds the start offset that a reset policy gives.
+
+    Args:
+        partition: the partition.
+        reset: the policy; see `ShareSettings.reset`.
+        wall_ms: the present time.
+
+    Returns:
+        The offset; None if no record is as young as the policy requires, so that none may be delivered yet.
+    """
+    policy, _, duration = reset.partition(":")
+    if policy == "earliest":
+        return partition.log_start_offset
+    if policy == "by_duration":
+        found = find_offset(partition, max(wall_ms - _duration_ms(duration), 0), partition.high_watermark)
+        return None if found.offset < 0 else found.offset
+    return partition.high_watermark
+
+
+def _duration_ms(text: str) -> int:
+    """Returns the length of an ISO 8601 duration of days, hours, minutes and seconds."""
+    match = _DURATION.fullmatch(text)
+    assert match is not None, "the setting was checked when it was set"
+    days, hours, minutes, seconds = (int(match[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
+    fraction_ms = int((match["fraction"] or "").ljust(3, "0")[:3] or 0)
+    return days * _DAY_MS + hours * 3_600_000 + minutes * 60_000 + seconds * 1_000 + fraction_ms

@@ -1,0 +1,393 @@
+"""A share partition on its leader: the delivery of one partition's records to one share group (KIP-932)."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from kcore.broker.share.aborted import aborted_ranges
+from kcore.broker.share.settings import initial_offset
+from kcore.broker.share.states import TRANSITIONS, SharePartitionState
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.read_share_group_state import PartitionData as ReadPartition
+from kcore.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
+from kcore.protocol.messages.write_share_group_state import PartitionData as WritePartition
+from kcore.protocol.messages.write_share_group_state import (
+    StateBatch,
+    WriteShareGroupStateRequest,
+    WriteStateData,
+)
+from kcore.share.batches import batches_of
+from kcore.share.persister import when_complete
+from kcore_ext.broker.share.changes import Change, ShareRuns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.share.acknowledgements import AcknowledgementBatch
+    from kcore.broker.share.settings import ShareSettings
+    from kcore.clock import Now
+    from kcore.share.persister import Persister
+    from kcore_ext.broker.share.runs import Lock
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES: Final = 65_536
+"""The size of one read of the log. A fetch that may acquire more records reads again."""
+
+_UNAVAILABLE: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
+_FENCED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH})
+_PASSED_ON: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+
+
+def client_error(code: int) -> ErrorCode:
+    """Returns the error code that a client gets for an error code of the persister."""
+    if code in _UNAVAILABLE:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code in _FENCED:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if code in _PASSED_ON or code == ErrorCode.NONE:
+        return ErrorCode(code)
+    return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class AcquireParams(NamedTuple):
+    """The part of a ShareFetch request that every partition needs.
+
+    Attributes:
+        member_id: the member.
+        batch_size: the size of the ranges into which new records are split.
+        record_limit: the number of records is exact (KIP-1206).
+    """
+
+    member_id: str
+    batch_size: int
+    record_limit: bool
+
+
+class Delivery(NamedTuple):
+    """Records that were acquired for a member.
+
+    Attributes:
+        records: the log batches that contain them.
+        ranges: the acquired ranges: first offset, last offset, delivery count.
+        acquired: the number of acquired offsets.
+    """
+
+    records: bytes
+    ranges: list[tuple[int, int, int]]
+    acquired: int
+
+
+NOTHING: Final = Delivery(b"", [], 0)
+
+
+class ShareServices(Protocol):
+    """The components of the node that its share partitions use."""
+
+    @property
+    def persister(self) -> Persister:
+        """The durable state of share partitions."""
+        ...
+
+    @property
+    def wheel(self) -> TimerWheel:
+        """The node's timers."""
+        ...
+
+    @property
+    def now(self) -> Now:
+        """The time of the round."""
+        ...
+
+    @property
+    def counters(self) -> Any:
+        """The counters of the node's share groups."""
+        ...
+
+    def settings_of(self, group_id: str) -> ShareSettings:
+        """Returns the present settings of a group."""
+        ...
+
+    def progressed(self, share_partition: SharePartition) -> None:
+        """Retries the fetches that wait for a share partition."""
+        ...
+
+    def drop(self, share_partition: SharePartition) -> None:
+        """Removes a share partition from the node's table, so that the next fetch loads it again."""
+        ...
+
+
+class SharePartition(ShareRuns):
+    """The delivery state of one partition for one share group. It is soft: the persister has what must survive.
+
+    `ShareRuns`, the compiled base, has the state of each offset.
+
+    Args:
+        group_id: the share group.
+        partition: the partition.
+        services: the components of the node that it uses.
+
+    Attributes:
+        group_id: the share group.
+        partition: the partition.
+        state: only an ACTIVE share partition delivers records.
+        error: the error code for fetches, if its state is FAILED or FENCED.
+        watched: the number of parked fetches that wait for it.
+    """
+
+    __slots__ = ("_services", "_state_epoch", "error", "group_id", "partition", "state")
+
+    def __init__(self, group_id: str, partition: Partition, services: ShareServices) -> None:
+        self.group_id = group_id
+        self.partition = partition
+        self.state = SharePartitionState.EMPTY
+        self.error = ErrorCode.NONE
+        self._services = services
+        self._state_epoch = 0
+
+    def __repr__(self) -> str:
+        return f"{self.group_id}:{self.partition!r}"
+
+    @property
+    def settings(self) -> ShareSettings:
+        """The group's present settings."""
+        return self._services.settings_of(self.group_id)
+
+    def _transition(self, state: SharePartitionState) -> None:
+        assert state in TRANSITIONS[self.state], f"share partition {self!r}: {self.state} -> {state}"
+        self.state = state
+
+    # ---- life
+
+    def load(self) -> None:
+        """Starts to read the durable state. Fetches that wait for it are retried when it is there."""
+        self._transition(SharePartitionState.INITIALIZING)
+        partition = self.partition
+        data = ReadPartition(partition=partition.index, leader_epoch=partition.leader_epoch)
+        request = ReadShareGroupStateRequest(
+            group_id=self.group_id, topics=[ReadStateData(topic_id=partition.topic_id, partitions=[data])]
+        )
+        when_complete(self._services.persister.read(request), self._loaded)
+
+    def _loaded(self, response: Any) -> None:
+        if self.state is not SharePartitionState.INITIALIZING:
+            return
+        result = response.results[0].partitions[0]
+        code = client_error(result.error_code)
+        start_offset: int | None = result.start_offset
+        if code is ErrorCode.NONE and start_offset == -1:
+            start_offset = initial_offset(self.partition, self.settings.reset, self._services.now.wall_ms)
+            if start_offset is None:
+                code = ErrorCode.OFFSET_NOT_AVAILABLE
+        if code is ErrorCode.NONE:
+            assert start_offset is not None, "there is an error without an offset"
+            try:
+                self.reset(start_offset, batches_of(result.state_batches))
+            except ValueError as error:
+                logger.error("share partition %r: its stored state is invalid: %s", self, error)
+                code = ErrorCode.UNKNOWN_SERVER_ERROR
+        if code is not ErrorCode.NONE:
+            if code is not ErrorCode.OFFSET_NOT_AVAILABLE:
+                logger.warning("share partition %r cannot be loaded: %s", self, ErrorCode(result.error_code).name)
+            self.error = code
+            self._transition(SharePartitionState.FAILED)
+            self._services.drop(self)
+        else:
+            self._state_epoch = result.state_epoch
+            self._transition(SharePartitionState.ACTIVE)
+        self._services.progressed(self)
+
+    def fence(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
+        """Gives the share partition up: its locks end, and waiting fetches get the error."""
+        if self.state is SharePartitionState.FENCED:
+            return
+        self._transition(SharePartitionState.FENCED)
+        self.error = error
+        self.drop_locks()
+        self._services.progressed(self)
+
+    # ---- fetching
+
+    def readable_end(self, settings: ShareSettings) -> int:
+        """Returns the offset behind the last one that the group may read."""
+        partition = self.partition
+        return partition.last_stable_offset if settings.read_committed else partition.high_watermark
+
+    def has_records(self) -> bool:
+        """Returns True if a fetch would probably acquire records."""
+        settings = self.settings
+        return self.next_fetch_offset() < self.readable_end(settings) and self.can_acquire(settings.max_locks)
+
+    def available_bytes(self, most: int) -> int:
+        """Returns the size of the log batches from the next record on; at least `most` if further ones exist."""
+        settings = self.settings
+        offset, end = self.next_fetch_offset(), self.readable_end(settings)
+        if offset >= end or not self.can_acquire(settings.max_locks):
+            return 0
+        batches = self.partition.read(max(offset, self.partition.log_start_offset), most, end, True)
+        size = sum(map(len, batches))
+        return size if not batches or _next_offset(batches[-1]) >= end else max(size, most)
+
+    def acquire_records(self, params: AcquireParams, max_records: int, max_bytes: int) -> Delivery:
+        """Acquires records for a member, and reads them.
+
+        Args:
+            params: the member, and the form of the ranges.
+            max_records: the number of records; see `ShareRuns.acquire`.
+            max_bytes: the size of the records; one log batch is read also if it is larger.
+
+        Raises:
+            LogError: the log cannot be read; nothing was acquired.
+        """
+        assert self.state is SharePartitionState.ACTIVE, f"share partition {self!r} is {self.state.value}"
+        settings = self.settings
+        log_start = self.partition.log_start_offset
+        if self.start_offset < log_start:
+            self.move_log_start(log_start)
+        offset, end = self.next_fetch_offset(), self.readable_end(settings)
+        if offset >= end or max_records <= 0 or not self.can_acquire(settings.max_locks):
+            return NOTHING
+        batches, aborted = self._read(offset, end, max_records, max_bytes, settings.read_committed)
+        services = self._services
+        acquired = self.acquire(
+            params.member_id,
+            batches,
+            offset,
+            services.wheel,
+            services.now.now_ms + settings.lock_ms,
+            max_records=max_records,
+            batch_size=params.batch_size,
+            record_limit=params.record_limit,
+            max_locks=settings.max_locks,
+            max_deliveries=settings.max_deliveries,
+            aborted=aborted,
+        )
+        if not acquired.ranges:
+            return NOTHING
+        services.counters.delivered(acquired.ranges)
+        batches = batches[acquired.first_batch : acquired.stop_batch]
+        return Delivery(batches[0] if len(batches) == 1 else b"".join(batches), acquired.ranges, acquired.count)
+
+    def _read(
+        self, offset: int, end: int, max_records: int, max_bytes: int, read_committed: bool
+    ) -> tuple[list[bytes], list[tuple[int, int]]]:
+        """Reads log batches until they have enough records to acquire; returns also the ranges of aborted batches."""
+        partition = self.partition
+        batches = partition.read(offset, min(max_bytes, READ_BYTES), end, True)
+        size = sum(map(len, batches))
+        while batches and size < max_bytes:
+            behind = _next_offset(batches[-1])
+            if behind >= end or self.acquirable(offset, behind - 1) >= max_records:
+                break
+            more = partition.read(behind, min(max_bytes - size, READ_BYTES), end, False)
+            if not more:
+                break
+            batches += more
+            size += sum(map(len, more))
+        if read_committed and batches and partition.producers.aborted:
+            return batches, aborted_ranges(partition, batches, offset, _next_offset(batches[-1]))
+        return batches, []
+
+    # ---- acknowledging and releasing
+
+    def acknowledge_records(
+        self, member_id: str, batches: Sequence[AcknowledgementBatch], done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Acknowledges records.
+
+        Args:
+            member_id: the member that has acquired them.
+            batches: the acknowledgements, which are `acknowledgements.valid`.
+            done: called with the result, once the new state is durable.
+        """
+        if self.state is not SharePartitionState.ACTIVE:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER if self.error is ErrorCode.NONE else self.error)
+            return
+        settings, services = self.settings, self._services
+        change = self.acknowledge(
+            member_id,
+            batches,
+            services.wheel,
+            services.now.now_ms + settings.lock_ms,
+            max_deliveries=settings.max_deliveries,
+            allow_renew=settings.allow_renew,
+        )
+        if isinstance(change, int):
+            done(ErrorCode(change))
+            return
+        services.counters.acknowledged(batches)
+        self._write_change(change, done)
+
+    def release_records(self, member_id: str) -> None:
+        """Releases all records that a member has acquired: its session has ended."""
+        if self.state is SharePartitionState.ACTIVE:
+            self._write_change(self.release(member_id, self.settings.max_deliveries), _ignore)
+
+    def lock_expired(self, lock: Lock) -> None:
+        """Releases the records of an expired lock. This stays so even if it cannot be written."""
+        if self.state is not SharePartitionState.ACTIVE:
+            return
+        writes = self.expire(lock, self.settings.max_deliveries)
+        for batches in writes:
+            self._services.counters.expired(batches)
+            self._write(batches, self._expiry_written)
+        if writes:
+            self._services.progressed(self)
+
+    def _expiry_written(self, code: int) -> None:
+        if code in _FENCED:
+            self._services.drop(self)
+        elif self.state is SharePartitionState.ACTIVE and self.settle():
+            self._services.progressed(self)
+
+    def _write_change(self, change: Change, done: Callable[[ErrorCode], None]) -> None:
+        """Writes a change, and applies it or takes it back."""
+        if not change.state_batches:
+            done(ErrorCode.NONE)
+            return
+
+        def written(code: int) -> None:
+            moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
+            if code in _FENCED:
+                self._services.drop(self)
+            done(client_error(code))
+            if moved or available:
+                self._services.progressed(self)
+
+        self._write(change.state_batches, written)
+
+    def _write(self, batches: list[tuple[int, int, int, int]], done: Callable[[int], None]) -> None:
+        partition = self.partition
+        data = WritePartition(
+            partition=partition.index,
+            state_epoch=self._state_epoch,
+            leader_epoch=partition.leader_epoch,
+            start_offset=self.start_offset,
+            delivery_complete_count=self.complete_count,
+            state_batches=[
+                StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+                for first, last, state, count in batches
+            ],
+        )
+        request = WriteShareGroupStateRequest(
+            group_id=self.group_id, topics=[WriteStateData(topic_id=partition.topic_id, partitions=[data])]
+        )
+
+        def arrived(response: Any) -> None:
+            done(response.results[0].partitions[0].error_code)
+
+        when_complete(self._services.persister.write(request), arrived)
+
+
+def _ignore(code: ErrorCode) -> None:
+    """Ignores the result of a release that nothing waits for."""
+
+
+def _next_offset(batch: bytes) -> int:
+    """Returns the offset behind a log batch."""
+    return int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1

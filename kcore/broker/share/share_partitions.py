@@ -1,0 +1,182 @@
+"""All share partitions of a node, its share sessions, and the events that end them (KIP-932)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kcore.broker.share.counters import ShareCounters
+from kcore.broker.share.sessions import SessionKey, ShareSession, ShareSessions, TopicIdPartition
+from kcore.broker.share.settings import read_settings
+from kcore.broker.share.share_partition import SharePartition
+from kcore.broker.share.states import SharePartitionState
+from kcore.runtime.topics import MetadataListener
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import Partitions
+    from kcore.broker.share.settings import GroupSettings, ShareSettings
+    from kcore.clock import Now
+    from kcore.config.node import Config
+    from kcore.runtime.topics import TopicInfo
+    from kcore.share.persister import Persister
+    from kcore_ext.runtime.purgatory import Purgatory
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+SHARE_VERSION = "share.version"
+
+
+class SharePartitions(MetadataListener):
+    """The share partitions that this node leads, by group.
+
+    A share partition is loaded by its first fetch. It leaves the table when its group becomes empty, its topic is
+    deleted, its load fails or a write is fenced.
+
+    Args:
+        partitions: the node's partitions.
+        persister: the durable state of share partitions.
+        settings: the settings of groups.
+        purgatory: holds parked fetches.
+        now: the time of the round.
+        config: the node's settings.
+
+    Attributes:
+        partitions: the first argument.
+        persister: the second argument.
+        purgatory: holds parked fetches, under their partitions and share partitions.
+        now: the time of the round.
+        sessions: the share sessions; a server ends those of a connection with the connection.
+        counters: totals for metrics.
+    """
+
+    __slots__ = (
+        "_by_group",
+        "_settings",
+        "_settings_cache",
+        "counters",
+        "now",
+        "partitions",
+        "persister",
+        "purgatory",
+        "sessions",
+    )
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        persister: Persister,
+        settings: GroupSettings,
+        purgatory: Purgatory,
+        now: Now,
+        config: Config,
+    ) -> None:
+        self.partitions = partitions
+        self.persister = persister
+        self.purgatory = purgatory
+        self.now = now
+        self.sessions = ShareSessions(
+            config.group_share_max_share_sessions, config.kcore_max_fetch_session_partitions, self._release
+        )
+        self.counters = ShareCounters()
+        self._settings = settings
+        self._settings_cache: dict[str, ShareSettings] = {}
+        self._by_group: dict[str, dict[TopicIdPartition, SharePartition]] = {}
+
+    def __iter__(self) -> Iterator[SharePartition]:
+        for group in list(self._by_group.values()):
+            yield from list(group.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._by_group.values()))
+
+    @property
+    def wheel(self) -> TimerWheel:
+        """The node's timers."""
+        return self.purgatory.wheel
+
+    # ---- share partitions
+
+    def get(self, group_id: str, key: TopicIdPartition) -> SharePartition | None:
+        """Returns a share partition in any state; None if no fetch has loaded it."""
+        group = self._by_group.get(group_id)
+        return None if group is None else group.get(key)
+
+    def loaded(self, group_id: str, partition: Partition) -> SharePartition:
+        """Returns a share partition, and starts to load it if that has not been done."""
+        group = self._by_group.get(group_id)
+        if group is None:
+            group = self._by_group[group_id] = {}
+        key = TopicIdPartition(partition.topic_id, partition.index)
+        share_partition = group.get(key)
+        if share_partition is None:
+            share_partition = group[key] = SharePartition(group_id, partition, self)
+            share_partition.load()
+        return share_partition
+
+    def drop(self, share_partition: SharePartition) -> None:
+        """Removes a share partition from the table and fences it, unless its load has failed."""
+        group = self._by_group.get(share_partition.group_id)
+        partition = share_partition.partition
+        key = TopicIdPartition(partition.topic_id, partition.index)
+        if group is not None and group.get(key) is share_partition:
+            del group[key]
+            if not group:
+                del self._by_group[share_partition.group_id]
+                self._settings_cache.pop(share_partition.group_id, None)
+        if share_partition.state is not SharePartitionState.FAILED:
+            share_partition.fence()
+
+    def progressed(self, share_partition: SharePartition) -> None:
+        """Retries the fetches that wait for a share partition."""
+        self.purgatory.check_and_complete(share_partition)
+
+    def settings_of(self, group_id: str) -> ShareSettings:
+        """Returns the present settings of a group."""
+        settings = self._settings_cache.get(group_id)
+        if settings is None:
+            settings = read_settings(self._settings, group_id)
+            if group_id in self._by_group:
+                self._settings_cache[group_id] = settings
+        return settings
+
+    # ---- events of the group coordinator
+
+    def member_left(self, group_id: str, member_id: str, last: bool) -> None:
+        """Schedules the end of the session of a member that has left its group, or whose heartbeats stopped.
+
+        A group without members also gives up its share partitions, since its offsets may be altered then.
+        """
+        self.wheel.add(self.now.now_ms, partial(self._left, group_id, member_id, last))
+
+    def _left(self, group_id: str, member_id: str, last: bool) -> None:
+        self.sessions.close(SessionKey(group_id, member_id))
+        if last:
+            for share_partition in list(self._by_group.get(group_id, {}).values()):
+                self.drop(share_partition)
+
+    def _release(self, session: ShareSession) -> None:
+        for key in session.partitions:
+            share_partition = self.get(session.key.group_id, key)
+            if share_partition is not None:
+                share_partition.release_records(session.key.member_id)
+
+    # ---- events of the metadata
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """Gives up the share partitions of a deleted topic."""
+        for share_partition in self:
+            if share_partition.partition.topic_id == topic.topic_id:
+                self.drop(share_partition)
+
+    def on_config_changed(self, resource_type: int, name: str) -> None:
+        """Reads the settings of groups again."""
+        self._settings_cache.clear()
+
+    def on_feature_changed(self, name: str, level: int) -> None:
+        """Ends all sessions and share partitions when share groups are switched off."""
+        if name == SHARE_VERSION and not level:
+            self.sessions.clear()
+            for share_partition in self:
+                self.drop(share_partition)

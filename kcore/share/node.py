@@ -1,0 +1,103 @@
+"""The share coordinator of one node, wired to the node's log and timers (KIP-932)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kcore.runtime.loader import ShardLog
+from kcore.runtime.shard import Shard
+from kcore.runtime.topics import TopicImage
+from kcore.share.coordinator import ShareCoordinator
+from kcore.share.local import LocalPersister
+from kcore.share.shard import TOPIC_NAME, ShareServices, ShareShard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.clock import Now
+    from kcore.config.node import Config
+    from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.slices import Slices
+    from kcore.share.persister import Persister
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+
+class StateLog(ShardLog, Protocol):
+    """The log of a share shard, whose beginning can be deleted."""
+
+    @property
+    def high_watermark(self) -> int:
+        """The committed end of the log."""
+        ...
+
+    def delete_before(self, offset: int) -> int:
+        """Stages the deletion of the records below an offset."""
+        ...
+
+
+class FeatureImage(TopicImage, Protocol):
+    """The topics of the cluster, and its features."""
+
+    def feature_level(self, name: str) -> int:
+        """Returns the finalized level of a feature; 0 is off."""
+        ...
+
+
+class ShardServices(NamedTuple):
+    """The components of a node that all its shards use.
+
+    Attributes:
+        pipeline: commits decisions.
+        wheel: the timers.
+        slices: runs long work.
+        now: the time of the round.
+    """
+
+    pipeline: CommitPipeline
+    wheel: TimerWheel
+    slices: Slices
+    now: Now
+
+
+def start_share_coordinator(
+    config: Config,
+    topics: FeatureImage,
+    log_of: Callable[[str, int], StateLog | None],
+    make_topic: Callable[[str], object],
+    services: ShardServices,
+) -> tuple[ShareCoordinator, Persister]:
+    """Makes the share coordinator of a node and its persister.
+
+    The caller makes a `ShareStateTopic` listen to the metadata, which loads the shards once their topic exists.
+
+    Args:
+        config: the node's settings.
+        topics: the cluster's topics and features.
+        log_of: returns the log of a partition: topic, partition.
+        make_topic: starts creating an internal topic.
+        services: the components that all shards of the node use.
+    """
+
+    def prune(index: int, before_offset: int) -> None:
+        log = log_of(TOPIC_NAME, index)
+        if log is not None:
+            log.delete_before(min(before_offset, log.high_watermark))
+
+    share = ShareServices(config, topics, lambda: topics.feature_level("share.version") > 0, prune)
+
+    def make(index: int) -> Shard[ShareShard]:
+        log = log_of(TOPIC_NAME, index)
+        assert log is not None, f"{TOPIC_NAME} was made with partition {index}"
+        return Shard(
+            TOPIC_NAME,
+            index,
+            log,
+            lambda context: ShareShard(context, share),
+            pipeline=services.pipeline,
+            wheel=services.wheel,
+            slices=services.slices,
+            now=services.now,
+        )
+
+    coordinator = ShareCoordinator(make, services.pipeline)
+    return coordinator, LocalPersister(coordinator, topics, make_topic, services.wheel, services.now)

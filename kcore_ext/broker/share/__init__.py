@@ -1,0 +1,1 @@
+"""Compiled delivery state of share partitions (KIP-932)."""

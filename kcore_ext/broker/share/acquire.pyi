@@ -1,0 +1,65 @@
+from collections.abc import Iterable
+from typing import final
+
+from kcore_ext.broker.share.runs import RunList
+from kcore_ext.runtime.timer_wheel import TimerWheel
+
+@final
+class Acquired:
+    """The result of an acquisition."""
+
+    @property
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """The acquired ranges, ascending: first offset, last offset, delivery count."""
+
+    @property
+    def count(self) -> int:
+        """The number of acquired offsets."""
+
+    @property
+    def first_batch(self) -> int:
+        """The index of the log batch that contains the first acquired record."""
+
+    @property
+    def stop_batch(self) -> int:
+        """The index behind the log batch that contains the last acquired record."""
+
+class AcquiringRuns(RunList):
+    """Runs whose records can be acquired.
+
+    The time and the limits are arguments, since they may change at any time:
+
+    - `wheel`, `deadline_ms`: the timers, and the monotonic time at which a new lock expires.
+    - `max_deliveries`: the number of deliveries after which a released record is archived.
+    """
+
+    def acquire(
+        self,
+        member: str,
+        batches: list[bytes],
+        fetch_offset: int,
+        wheel: TimerWheel,
+        deadline_ms: int,
+        *,
+        max_records: int,
+        batch_size: int,
+        record_limit: bool,
+        max_locks: int,
+        max_deliveries: int,
+        aborted: Iterable[tuple[int, int]] = (),
+    ) -> Acquired:
+        """Acquires records of log batches for a member.
+
+        Args:
+            member: the member.
+            batches: log batches without a break, from the one on that contains `fetch_offset` or follows it.
+            fetch_offset: the result of `next_fetch_offset`.
+            wheel: see the class.
+            deadline_ms: see the class.
+            max_records: the number of records to acquire. Without `record_limit`, the last log batch is taken whole.
+            batch_size: the size of the ranges into which records that were never delivered are split.
+            record_limit: `max_records` is exact (KIP-1206).
+            max_locks: the number of offsets that may be tracked.
+            max_deliveries: see the class.
+            aborted: first and last offsets of batches of aborted transactions, which are archived instead.
+        """

@@ -1,0 +1,58 @@
+from collections.abc import Sequence
+from typing import Any, final
+
+from kcore_ext.broker.share.acquire import AcquiringRuns
+from kcore_ext.broker.share.runs import Lock, StateBatch
+from kcore_ext.runtime.timer_wheel import TimerWheel
+
+@final
+class Change:
+    """Acknowledged or released records whose new state is being written."""
+
+    @property
+    def state_batches(self) -> list[StateBatch]:
+        """The new state, ascending within each acknowledgement; empty if there is nothing to write."""
+
+class ShareRuns(AcquiringRuns):
+    """The delivery state of a share partition's offsets. The arguments are those of `AcquiringRuns.acquire`."""
+
+    def acknowledge(
+        self,
+        member: str,
+        batches: Sequence[Any],
+        wheel: TimerWheel,
+        deadline_ms: int,
+        *,
+        max_deliveries: int,
+        allow_renew: bool,
+    ) -> Change | int:
+        """Begins to acknowledge records. Either all batches are valid, or nothing changes, except for renewed locks.
+
+        Args:
+            member: the member.
+            batches: the acknowledgement batches of a request, whose types are valid.
+            wheel: see the class.
+            deadline_ms: the time at which renewed locks expire.
+            max_deliveries: see the class.
+            allow_renew: the group allows renewals (KIP-1222).
+
+        Returns:
+            The change, to be written and then passed to `finish`; or the code of the first error.
+        """
+
+    def release(self, member: str, max_deliveries: int) -> Change:
+        """Begins to release all records that a member has acquired. Returns the change, as `acknowledge` does."""
+
+    def finish(self, change: Change, written: bool, max_deliveries: int) -> tuple[bool, bool]:
+        """Ends a change: applies it if it was written, else takes it back.
+
+        Returns:
+            Two flags: the start moved, records became available.
+        """
+
+    def expire(self, lock: Lock, max_deliveries: int) -> list[list[StateBatch]]:
+        """Releases the records of an expired lock. Returns their new state, as a list of writes.
+
+        As in Kafka, each range has a write of its own. If requests have divided the range in which records were first
+        acquired, each record has one. From 100 writes on, one has the rest.
+        """

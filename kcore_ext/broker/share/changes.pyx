@@ -1,0 +1,218 @@
+"""The delivery state of a share partition: acknowledging, releasing and expiry (KIP-932).
+
+A change is written before it counts. Until then its offsets are neither acquired nor acknowledged, and a failed write
+takes it back.
+"""
+
+cimport cython
+from libc.stdint cimport int64_t
+
+from kcore_ext.broker.share.acquire cimport AcquiringRuns
+from kcore_ext.broker.share.runs cimport (
+    ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, NO_DATA, UNFETCHED, Lock, Run, add_state_batch
+)
+from kcore_ext.runtime.timer_wheel cimport TimerWheel
+
+cdef enum AcknowledgeType:
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+cdef enum:
+    MAX_WRITES = 100        # of an expired lock, before the last one, which has all further state
+    INVALID_REQUEST = 42
+    INVALID_RECORD_STATE = 121
+
+
+@cython.final
+cdef class Change:
+    """See changes.pyi."""
+
+    def __init__(self):
+        raise TypeError("an acknowledgement or a release makes changes")
+
+
+cdef class ShareRuns(AcquiringRuns):
+    """See changes.pyi."""
+
+    def acknowledge(
+        self,
+        str member not None,
+        batches,
+        TimerWheel wheel not None,
+        int64_t deadline_ms,
+        *,
+        int64_t max_deliveries,
+        bint allow_renew,
+    ):
+        cdef Change change = Change.__new__(Change)
+        cdef Lock renewed = Lock.__new__(Lock)
+        cdef int64_t first, last, low, high
+        cdef int error = 0, kind
+        cdef Py_ssize_t at, count
+        change.runs = []
+        change.state_batches = []
+        renewed.owner = self
+        renewed.member = member
+        renewed.first = renewed.last = -1
+        for batch in batches:
+            first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types
+            if last < self.start_offset:
+                continue
+            if not self.runs:
+                error = INVALID_RECORD_STATE
+            elif first >= self.end_offset or last >= self.end_offset:
+                error = INVALID_REQUEST
+            elif len(kinds) == 1:
+                error = self.acknowledge_range(
+                    change, member, max(first, self.start_offset), last, kinds[0], max_deliveries, renewed, allow_renew,
+                    False,
+                )
+            else:
+                low = max(first, self.start_offset)
+                count = len(kinds)
+                at = low - first
+                while at < count and not error:
+                    kind = kinds[at]
+                    low = first + at
+                    while at < count and kinds[at] == kind:
+                        at += 1
+                    high = first + at - 1
+                    error = self.acknowledge_range(
+                        change, member, low, high, kind, max_deliveries, renewed, allow_renew, True
+                    )
+            if error:
+                break
+        if renewed.held:
+            renewed.timer = wheel.arm(deadline_ms, renewed)
+        if error:
+            self.undo(change, max_deliveries)
+            return error
+        return change
+
+    cdef int acknowledge_range(
+        self, Change change, str member, int64_t first, int64_t last, int kind, int64_t max_deliveries, Lock renewed,
+        bint allow_renew, bint divided
+    ) except -2:
+        """Begins the change of a range; returns 0, or the error code of the first offset that cannot change."""
+        cdef Py_ssize_t at = self.find(first)
+        cdef Run run
+        while at < len(self.runs):
+            run = <Run>self.runs[at]
+            if run.first > last:
+                break
+            if run.state == NO_DATA or run.state == UNFETCHED:
+                at += 1
+                continue
+            if run.state != ACQUIRED or run.lock.member != member or (kind == RENEW and not allow_renew):
+                return INVALID_RECORD_STATE
+            if run.first < first or run.last > last:
+                at = self.cut(at, max(run.first, first), min(run.last, last))
+                run = <Run>self.runs[at]
+            at += 1
+            if kind == RENEW:
+                self.unlock(run)
+                run.lock = renewed
+                renewed.held += run.last - run.first + 1
+                if renewed.first < 0 or run.first < renewed.first:
+                    renewed.first = run.first
+                renewed.last = max(renewed.last, run.last)
+                continue
+            run.changing = True
+            run.divided = run.divided or divided
+            change.runs.append(run)
+            if kind == ACCEPT:
+                run.state = ACKNOWLEDGED
+            elif kind == RELEASE and run.count < max_deliveries:
+                run.state = AVAILABLE
+            else:
+                run.state = ARCHIVED
+            self.complete_count += self.counted(run)
+            add_state_batch(change.state_batches, run)
+        return 0
+
+    def release(self, str member not None, int64_t max_deliveries):
+        cdef Change change = Change.__new__(Change)
+        cdef Run run
+        change.runs = []
+        change.state_batches = []
+        for run in self.runs:
+            if run.state == ACQUIRED and run.lock.member == member:
+                run.changing = True
+                run.state = AVAILABLE if run.count < max_deliveries else ARCHIVED
+                change.runs.append(run)
+                self.complete_count += self.counted(run)
+                add_state_batch(change.state_batches, run)
+        return change
+
+    def finish(self, Change change not None, bint written, int64_t max_deliveries):
+        cdef Run run
+        cdef bint available = False, moved = False
+        cdef int64_t first = -1, last = -1
+        if not written:
+            return False, self.undo(change, max_deliveries) > 0
+        for run in change.runs:
+            run.changing = False
+            self.unlock(run)
+            if run.state == AVAILABLE and run.last >= self.start_offset:
+                available = True
+                self.candidate = min(self.candidate, max(run.first, self.start_offset))
+            if first < 0 or run.first < first:
+                first = run.first
+            last = max(last, run.last)
+        change.runs = []
+        moved = self.advance()
+        if self.runs and last >= self.start_offset:
+            self.coalesce(max(first, self.start_offset), last)
+        return moved, available
+
+    cdef int undo(self, Change change, int64_t max_deliveries) except -1:
+        """Takes a change back. Offsets whose lock has expired meanwhile are released; returns the number of runs."""
+        cdef Run run
+        cdef int released = 0
+        cdef int64_t first = -1, last = -1
+        for run in change.runs:
+            run.changing = False
+            if run.lock is None:
+                continue    # the log's start moved past it
+            self.complete_count -= self.counted(run)
+            run.state = ACQUIRED
+            if run.lock.expired:
+                self.make_available(run, max_deliveries)
+                released += 1
+            if first < 0 or run.first < first:
+                first = run.first
+            last = max(last, run.last)
+        change.runs = []
+        if self.runs and last >= self.start_offset:
+            self.coalesce(max(first, self.start_offset), last)
+        return released
+
+    def expire(self, Lock lock not None, int64_t max_deliveries):
+        cdef list writes = []
+        cdef list rest = []
+        cdef Run run
+        cdef Py_ssize_t at
+        cdef int64_t offset
+        lock.expired = True
+        for at in range(self.find(lock.first), len(self.runs)):
+            run = <Run>self.runs[at]
+            if run.first > lock.last:
+                break
+            if run.lock is not lock or run.changing:
+                continue
+            self.make_available(run, max_deliveries)
+            if len(writes) + (run.last - run.first + 1 if run.divided else 1) > MAX_WRITES:
+                add_state_batch(rest, run)
+            elif run.divided:
+                for offset in range(run.first, run.last + 1):
+                    writes.append([(offset, offset, run.state, run.count)])
+            else:
+                writes.append([(run.first, run.last, run.state, run.count)])
+        if rest:
+            writes.append(rest)
+        if writes:
+            self.coalesce(max(lock.first, self.start_offset), lock.last)
+        return writes

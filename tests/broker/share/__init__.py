@@ -1,0 +1,1 @@
+"""Tests of share partitions, share sessions, ShareFetch and ShareAcknowledge."""

@@ -1,0 +1,434 @@
+"""ShareFetch and ShareAcknowledge in a whole engine with virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcore.protocol.messages.share_fetch import ShareFetchResponse
+from kcore.runtime import Pending
+from kcore_ext.batch import BatchBuilder
+from tests.broker.share.world import World, acquired, offsets
+
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+
+
+def park(world: World, member: str, epoch: int, partitions: Any = (), **more: Any) -> Pending:
+    """A fetch that waits."""
+    pending = world.start(world.fetch_request(member, epoch, partitions, **{"max_wait_ms": 5000, **more}), 2)
+    world.settle()
+    assert isinstance(pending, Pending)
+    assert not pending.done
+    return pending
+
+
+def answered(pending: Pending) -> ShareFetchResponse:
+    assert pending.done
+    assert isinstance(pending.response, ShareFetchResponse)
+    return pending.response
+
+
+# ---- waiting
+
+
+def test_a_fetch_waits_for_records() -> None:
+    world = World()
+    pending = park(world, "m", 0, [0])
+    world.produce(2)
+    assert acquired(answered(pending)) == [(0, 1, 1)]
+    assert len(world.engine.purgatory) == 0
+
+
+def test_a_fetch_that_finds_nothing_ends_with_its_time() -> None:
+    world = World()
+    pending = park(world, "m", 0, [0])
+    world.advance(4999)
+    assert not pending.done
+    world.advance(1)
+    assert acquired(answered(pending)) == []
+    assert len(answered(pending).responses[0].partitions) == 1, "a first response has every partition"
+
+
+def test_waiting_fetches_share_what_comes() -> None:
+    """New records go to the first waiting member; what it releases goes to the second one at once."""
+    world = World()
+    first, second = park(world, "m", 0, [0]), park(world, "n", 0, [0])
+    world.produce(3)
+    assert acquired(answered(first)) == [(0, 2, 1)]
+    assert not second.done
+    assert world.acknowledge("m", 1, (0, 0, ACCEPT), (1, 1, RELEASE)) == 0
+    assert acquired(answered(second)) == [(1, 1, 2)]
+
+
+def test_a_fetch_waits_for_min_bytes() -> None:
+    world = World()
+    pending = park(world, "m", 0, [0], min_bytes=150)
+    world.produce(1)
+    assert not pending.done
+    world.produce(1)
+    world.produce(1)
+    assert acquired(answered(pending)) == [(0, 2, 1)]
+
+
+def test_a_closed_connection_acquires_nothing() -> None:
+    """A parked fetch of a connection that closes is forgotten."""
+    world = World()
+    pending = park(world, "m", 0, [0])
+    pending.abandon()
+    world.engine.connection_closed(1)
+    world.produce(1)
+    assert not pending.done
+    assert world.share_partition().snapshot() == []
+    assert world.engine.partitions.get("t", 0).watched == 0  # type: ignore[union-attr]
+
+
+def test_acknowledgements_of_a_fetch_come_first() -> None:
+    """A request may acquire the records that it releases; the response waits until the release is durable."""
+    world = World()
+    world.produce(3)
+    assert world.acquire("m", 0, [0]) == [(0, 2, 1)]
+    response = world.fetch("m", 1, {0: [(0, 1, ACCEPT), (2, 2, RELEASE)]})
+    assert acquired(response) == [(2, 2, 2)]
+    assert response.responses[0].partitions[0].acknowledge_error_code == 0
+
+
+# ---- locks
+
+
+def test_an_expired_lock_gives_records_to_another_member() -> None:
+    world = World()
+    world.produce(2)
+    assert world.acquire("m", 0, [0]) == [(0, 1, 1)]
+    waiting = park(world, "n", 0, [0], max_wait_ms=60_000)
+    world.advance(29_999)
+    assert not waiting.done
+    world.advance(1)
+    assert acquired(answered(waiting)) == [(0, 1, 2)]
+    assert world.acknowledge("m", 1, (0, 1, ACCEPT)) == 121
+    assert world.acknowledge("n", 1, (0, 1, ACCEPT)) == 0
+    assert world.share_partition().start_offset == 2
+
+
+def test_a_renewed_lock_lasts_longer() -> None:
+    world = World()
+    world.produce(2)
+    world.acquire("m", 0, [0])
+    world.advance(20_000)
+    assert world.acknowledge("m", 1, (1, 1, RENEW), renew=True) == 0
+    world.advance(10_000)
+    assert world.acquire("n", 0, [0]) == [(0, 0, 2)]
+    assert world.acknowledge("m", 2, (1, 1, ACCEPT)) == 0
+    world.advance(60_000)
+    assert world.acquire("n", 1) == [(0, 0, 3)]
+
+
+def test_renewal_can_be_disabled() -> None:
+    world = World(group={"share_renew_acknowledge_enable": "false"})
+    world.produce(1)
+    world.acquire("m", 0, [0])
+    assert world.acknowledge("m", 1, (0, 0, RENEW), renew=True) == 121
+
+
+def test_a_record_that_no_member_can_process_is_archived() -> None:
+    """The delivery count limit is 5; after it the start moves on, and nothing is left to fetch."""
+    world = World()
+    world.produce(1)
+    for count in range(1, 6):
+        assert world.acquire("m", count - 1, [0] if count == 1 else []) == [(0, 0, count)]
+        world.advance(30_000)
+    assert world.acquire("m", 5) == []
+    assert world.share_partition().start_offset == 1
+    assert world.engine.share_partitions.counters.archived_by_expiry == 1
+
+
+def test_acknowledged_records_leave_no_timer() -> None:
+    world = World()
+    before = len(world.engine.wheel)
+    world.produce(4)
+    world.acquire("m", 0, [0])
+    assert len(world.engine.wheel) == before + 1
+    assert world.acknowledge("m", 1, (0, 3, ACCEPT)) == 0
+    assert len(world.engine.wheel) == before
+
+
+# ---- sessions
+
+
+def test_a_session_ends_with_its_connection() -> None:
+    world = World()
+    world.produce(2)
+    assert world.acquire("m", 0, [0]) == [(0, 1, 1)]
+    world.engine.connection_closed(1)
+    world.settle()
+    assert (len(world.engine.share_partitions.sessions), world.engine.share_partitions.sessions.partitions) == (0, 0)
+    assert world.fetch("m", 1).error_code == 122
+
+
+def test_a_member_of_another_connection_gets_what_a_lost_one_had() -> None:
+    world = World()
+    world.produce(2)
+    assert world.acquire("m", 0, [0]) == [(0, 1, 1)]
+    world.connection_id = 2
+    waiting = park(world, "n", 0, [0])
+    world.engine.connection_closed(1)
+    world.settle()
+    assert acquired(answered(waiting)) == [(0, 1, 2)]
+
+
+def test_too_many_sessions_wait_and_are_refused() -> None:
+    world = World({"group.share.max.share.sessions": 1})
+    world.fetch("m", 0, [0])
+    pending = park(world, "n", 0, [0], max_wait_ms=100)
+    world.advance(100)
+    assert answered(pending).error_code == 133
+    world.fetch("m", -1)
+    assert world.fetch("n", 0, [0]).error_code == 0
+
+
+def test_partitions_are_forgotten_and_rotated() -> None:
+    """The first partition of a response changes with each epoch; a forgotten partition is not served."""
+    world = World(partitions=3)
+    first = []
+    world.fetch("m", 0, [0, 1, 2])
+    for epoch in range(1, 7):
+        for index in range(3):
+            world.produce(1, partition=index)
+        response = world.fetch("m", epoch, forgotten=[1] if epoch == 4 else [], max_records=1)
+        first.append(response.responses[0].partitions[0].partition_index)
+    assert first == [1, 2, 0, 0, 2, 0]
+
+
+def test_switched_off_share_groups_are_an_unsupported_version() -> None:
+    world = World()
+    world.produce(1)
+    world.acquire("m", 0, [0])
+    world.engine.topics.image.features["share.version"] = 0
+    assert world.fetch("m", 1).error_code == 35
+    assert world.call(world.acknowledge_request("m", 1, {0: [(0, 0, ACCEPT)]}), 2).error_code == 35
+
+
+# ---- state and failures
+
+
+def test_a_restart_keeps_acknowledgements_and_delivery_counts() -> None:
+    world = World()
+    world.produce(6)
+    assert world.acquire("m", 0, [0]) == [(0, 5, 1)]
+    assert world.acknowledge("m", 1, (1, 2, ACCEPT), (4, 4, RELEASE), (5, 5, REJECT)) == 0
+    world.restart()
+    waiting = world.start(world.fetch_request("m", 0, [0], max_wait_ms=100), 2)
+    assert acquired(world.received(waiting, 2)) == [(0, 0, 1), (3, 3, 1), (4, 4, 2)]
+    assert world.share_partition().complete_count == 3
+
+
+def test_nothing_is_delivered_before_the_state_is_loaded() -> None:
+    """The first fetch of a new leader epoch writes the epoch, and does not wait for that with max.wait 0."""
+    world = World()
+    world.produce(4)
+    world.acquire("m", 0, [0])
+    assert world.acknowledge("m", 1, (0, 1, ACCEPT)) == 0
+    world.restart()
+    partition = world.engine.partitions.get("t", 0)
+    assert partition is not None
+    partition.leader_epoch += 1
+    response = world.start(world.fetch_request("m", 0, [0]), 2)
+    assert isinstance(response, ShareFetchResponse)
+    assert acquired(response) == []
+    world.settle()
+    assert world.acquire("m", 1) == [(2, 3, 1)]
+
+
+def test_a_failed_commit_takes_an_acknowledgement_back() -> None:
+    """The write is repeated until the persister gives up; then the member may acknowledge again."""
+    world = World()
+    world.produce(2)
+    world.acquire("m", 0, [0])
+    world.log.failures_left = 1
+    pending = world.start(world.acknowledge_request("m", 1, {0: [(0, 1, ACCEPT)]}), 2)
+    world.settle()
+    assert not pending.done, "the persister retries"
+    world.advance(100)
+    assert pending.response.responses[0].partitions[0].error_code == 0
+    assert world.share_partition().start_offset == 2
+
+
+def test_a_write_that_fails_for_good_takes_an_acknowledgement_back() -> None:
+    world = World()
+    world.produce(2)
+    world.acquire("m", 0, [0])
+    world.log.failures_left = 10**6
+    pending = world.start(world.acknowledge_request("m", 1, {0: [(0, 1, ACCEPT)]}), 2)
+    world.settle()
+    world.advance(12_000)
+    assert pending.response.responses[0].partitions[0].error_code == 15
+    assert [run[2:] for run in world.share_partition().snapshot()] == [(1, 1, False, "m")]
+    world.log.failures_left = 0
+    world.advance(12_000)
+    assert world.acknowledge("m", 2, (0, 1, ACCEPT)) == 0
+    assert world.share_partition().start_offset == 2
+
+
+def test_an_acknowledgement_that_fails_after_its_lock_expired_releases_the_record() -> None:
+    world = World(group={"share_record_lock_duration_ms": "15000"})
+    world.produce(1)
+    world.acquire("m", 0, [0])
+    world.advance(9_000)
+    world.log.failures_left = 10**6
+    pending = world.start(world.acknowledge_request("m", 1, {0: [(0, 0, ACCEPT)]}), 2)
+    world.settle()
+    world.advance(12_000)
+    assert pending.response.responses[0].partitions[0].error_code == 15
+    assert [run[2:] for run in world.share_partition().snapshot()] == [(0, 1, False, None)]
+    world.log.failures_left = 0
+    assert world.acquire("m", 2) == [(0, 0, 2)]
+
+
+def test_a_new_leader_epoch_fences_the_share_partition() -> None:
+    """A write with an old leader epoch fails; the next fetch loads the state again."""
+    world = World()
+    world.produce(2)
+    world.acquire("m", 0, [0])
+    stale = world.share_partition()
+    partition = world.engine.partitions.get("t", 0)
+    assert partition is not None
+    (state,) = [state for shard in world.engine.share.shards or () for state in shard.machine.states.values()]
+    state.highest_leader_epoch = partition.leader_epoch + 1
+    assert world.acknowledge("m", 1, (0, 1, ACCEPT)) == 6
+    state.highest_leader_epoch = partition.leader_epoch
+    assert world.share_partition() is None
+    assert world.acquire("m", 2) == [(0, 1, 1)]
+    assert world.share_partition() is not stale
+
+
+def test_uninitialized_state_is_an_error_of_the_partition() -> None:
+    world = World(partitions=2)
+    world.create_topic("u")
+    request = world.fetch_request("m", 0, [0])
+    request.topics[0].topic_id = world.topic_id("u")
+    response = world.call(request, 2)
+    assert response.responses[0].partitions[0].error_code == -1
+    assert len(world.engine.share_partitions) == 0
+
+
+def test_a_deleted_log_start_moves_the_share_partition() -> None:
+    """Available records below the log's start are gone; acknowledgements of others below it are ignored."""
+    world = World()
+    world.produce(3, 3, 3)
+    assert world.acquire("m", 0, [0], max_records=3) == [(0, 2, 1)]
+    world.delete_records(6)
+    assert world.acquire("n", 0, [0]) == [(6, 8, 1)]
+    assert world.acknowledge("m", 1, (0, 2, ACCEPT)) == 0
+    assert world.acknowledge("n", 1, (6, 8, ACCEPT)) == 0
+    assert world.share_partition().start_offset == 9
+
+
+def test_records_are_the_log_batches_of_the_acquired_ones() -> None:
+    world = World()
+    world.produce(2, 2, 2, 2)
+    response = world.fetch("m", 0, [0], max_records=3, share_acquire_mode=1)
+    assert (acquired(response), offsets(response)) == ([(0, 2, 1)], [0, 1, 2, 3])
+    assert world.acknowledge("m", 1, (0, 2, ACCEPT)) == 0
+    response = world.fetch("m", 2, max_records=2, share_acquire_mode=1)
+    assert (acquired(response), offsets(response)) == ([(3, 3, 1), (4, 4, 1)], [2, 3, 4, 5])
+
+
+def test_the_window_of_tracked_offsets_is_bounded() -> None:
+    """One record at the head holds the window; released ones in it can be acquired nevertheless."""
+    world = World(group={"share_partition_max_record_locks": "100"})
+    world.produce(*[10] * 30)
+    assert world.acquire("m", 0, [0], max_records=1000) == [(0, 99, 1)]
+    assert world.acknowledge("m", 1, (1, 50, ACCEPT), (51, 60, RELEASE), (61, 99, ACCEPT)) == 0
+    assert world.acquire("n", 0, [0], max_records=1000) == [(51, 60, 2)]
+    assert world.acquire("n", 1, max_records=1000) == []
+    assert world.acknowledge("m", 2, (0, 0, ACCEPT)) == 0
+    assert world.acquire("n", 2, max_records=1000) == [(100, 159, 1)], "51 offsets, and the rest of a log batch"
+
+
+@pytest.mark.parametrize(("reset", "first"), [("earliest", 0), ("by_duration:PT1H", 2), ("latest", 4)])
+def test_the_reset_policy_gives_the_start(reset: str, first: int) -> None:
+    world = World(group={"share_auto_offset_reset": reset}, start_offset=-1)
+    now = world.clock.wall_ms()
+    world.produce(2, wall_ms=now - 3 * 3_600_000)
+    world.produce(2)
+    got = world.acquire("m", 0, [0])
+    world.produce(1)
+    got += world.acquire("m", 1)
+    assert got == ([(first, 3, 1), (4, 4, 1)] if first < 4 else [(4, 4, 1)])
+
+
+def test_by_duration_waits_for_a_record_that_is_young_enough() -> None:
+    world = World(group={"share_auto_offset_reset": "by_duration:PT1H"}, start_offset=-1)
+    world.produce(2, wall_ms=world.clock.wall_ms() - 3 * 3_600_000)
+    pending = park(world, "m", 0, [0], max_wait_ms=100)
+    world.advance(100)
+    assert answered(pending).responses[0].partitions[0].error_code == 78
+    world.produce(1)
+    assert world.acquire("m", 1) == [(2, 2, 1)]
+
+
+# ---- transactions and compaction
+
+
+def transaction(world: World, commit: bool | None, size: int) -> None:
+    """Appends a transaction: a log batch and its marker."""
+    partition = world.engine.partitions.get("t", 0)
+    assert partition is not None
+    builder = BatchBuilder(
+        1 << 16,
+        base_timestamp_ms=world.clock.wall_ms(),
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    for _ in range(size):
+        assert builder.append(world.clock.wall_ms(), None, b"v")
+    partition.append(builder.build(), partition.leader_epoch)
+    world.settle()
+    if commit is not None:
+        partition.append_marker(7, 0, 0, commit, world.clock.wall_ms())
+    world.settle()
+
+
+def test_read_committed_leaves_out_aborted_records() -> None:
+    """Aborted records count as complete; markers are delivered like records."""
+    world = World(group={"share_isolation_level": "read_committed"})
+    world.produce(1)
+    transaction(world, False, 2)
+    transaction(world, True, 2)
+    world.produce(1)
+    assert world.acquire("m", 0, [0]) == [(0, 0, 1), (3, 7, 1)]
+    assert world.acknowledge("m", 1, (0, 0, ACCEPT), (3, 6, ACCEPT)) == 0
+    assert world.share_partition().start_offset == 7
+
+
+def test_read_committed_waits_for_the_end_of_a_transaction() -> None:
+    world = World(group={"share_isolation_level": "read_committed"})
+    world.produce(1)
+    transaction(world, None, 2)
+    world.produce(1)
+    assert world.acquire("m", 0, [0]) == [(0, 0, 1)]
+    waiting = park(world, "n", 0, [0])
+    partition = world.engine.partitions.get("t", 0)
+    assert partition is not None
+    partition.append_marker(7, 0, 0, False, world.clock.wall_ms())
+    world.settle()
+    assert acquired(answered(waiting)) == [(3, 4, 1)]
+
+
+def test_read_uncommitted_delivers_all_records() -> None:
+    world = World()
+    transaction(world, False, 2)
+    assert world.acquire("m", 0, [0]) == [(0, 2, 1)]
+
+
+def test_a_long_backlog_is_read_in_parts() -> None:
+    """A fetch of few records of a long log reads a small part of it, and several parts for many records."""
+    world = World()
+    world.produce(*[100] * 50)
+    response = world.fetch("m", 0, [0], max_records=10, share_acquire_mode=1)
+    assert (acquired(response), len(offsets(response))) == ([(0, 9, 1)], 100)
+    response = world.fetch("n", 0, [0], max_records=1900, batch_size=5000, max_bytes=1 << 24)
+    assert acquired(response) == [(10, 99, 1), (100, 1999, 1)]
+    assert offsets(response) == list(range(2000))

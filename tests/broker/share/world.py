@@ -1,0 +1,275 @@
+"""A whole node to test share groups with: real engine, log in memory, virtual time; and requests in few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kcore.clock import ManualClock
+from kcore.config.node import Config
+from kcore.engine import Engine
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeStateData,
+)
+from kcore.protocol.messages.initialize_share_group_state import PartitionData as InitialState
+from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kcore.protocol.messages.share_acknowledge import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
+from kcore.protocol.messages.share_fetch import AcknowledgementBatch as FetchAcknowledgement
+from kcore.protocol.messages.share_fetch import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
+from kcore.protocol.records import decode_key, decode_value
+from kcore.runtime import Pending, RequestContext
+from kcore_ext.batch import BatchBuilder, iter_records, split_batches
+from tests.transaction.world import FailingLog
+
+WALL_MS = 1_700_000_000_000
+GROUP_RESOURCE = 32
+Ack = tuple[int, ...]
+"""First offset, last offset, types."""
+
+
+class World:
+    """A node with one topic, `t`, and the share group `g`, whose state is initialized at offset 0.
+
+    Args:
+        settings: by Kafka's names.
+        partitions: the number of partitions of `t`.
+        group: settings of the group.
+        start_offset: the start offset of the group's share partitions.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        partitions: int = 1,
+        group: Mapping[str, str] | None = None,
+        start_offset: int = 0,
+    ) -> None:
+        base = {"offsets.topic.num.partitions": 1, "share.coordinator.state.topic.num.partitions": 2}
+        self.settings = {name: str(value) for name, value in {**base, **(settings or {})}.items()}
+        self.clock = ManualClock(wall_ms=WALL_MS)
+        self.log = FailingLog()
+        self.connection_id = 1
+        self.boot()
+        self.create_topic("t", partitions)
+        self.call(FindCoordinatorRequest(key_type=2, coordinator_keys=[f"g:{'A' * 22}:0"]), 6)
+        self.engine.turn()
+        if group:
+            self.configure(**group)
+        self.initialize(range(partitions), start_offset)
+
+    def boot(self) -> None:
+        self.engine = Engine(self.log, Config.of(self.settings), self.clock)
+        self.engine.cluster.advertise("PLAINTEXT", "localhost", 9092)
+
+    def restart(self) -> None:
+        """The process dies, and starts again: what was not committed is gone."""
+        self.log.rollback()
+        self.boot()
+        self.engine.turn()
+        self.settle()
+
+    def settle(self) -> None:
+        """Commits until nothing is left to commit or to load."""
+        self.engine.slices.finish()
+        while self.engine.pipeline.dirty:
+            self.engine.commit()
+            self.engine.slices.finish()
+
+    def advance(self, ms: int) -> None:
+        self.engine.advance(ms)
+
+    # ---- requests
+
+    def start(self, request: Any, version: int) -> Any:
+        """Decides a request; the response, or a `Pending`. Nothing is committed."""
+        request = type(request).decode(request.encode(version), version)
+        self.engine.now.update()
+        return self.engine.submit(RequestContext(version, "test", connection_id=self.connection_id), request)
+
+    def call(self, request: Any, version: int) -> Any:
+        """Decides a request, commits, and returns its response as a client reads it."""
+        return self.received(self.start(request, version), version)
+
+    def received(self, response: Any, version: int) -> Any:
+        """Commits, and returns a response as a client reads it."""
+        self.settle()
+        if isinstance(response, Pending):
+            assert response.done, "the request is parked"
+            response = response.response
+        return type(response).decode(response.encode(version), version)
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+        assert not self.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7).topics[0].error_code
+
+    def topic_id(self, name: str = "t") -> bytes:
+        topic = self.engine.topics.by_name(name)
+        assert topic is not None
+        return topic.topic_id
+
+    def configure(self, **settings: str) -> None:
+        """Alters settings of the group; underscores stand for dots."""
+        configs = [
+            AlterableConfig(name=name.replace("_", "."), config_operation=0, value=value)
+            for name, value in settings.items()
+        ]
+        resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name="g", configs=configs)
+        response = self.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert not response.responses[0].error_code, response
+
+    def initialize(self, partitions: Iterable[int], start_offset: int = 0, state_epoch: int = 1) -> None:
+        states = [
+            InitialState(partition=index, state_epoch=state_epoch, start_offset=start_offset) for index in partitions
+        ]
+        request = InitializeShareGroupStateRequest(
+            group_id="g", topics=[InitializeStateData(topic_id=self.topic_id(), partitions=states)]
+        )
+        response = self.call(request, 0)
+        assert {result.error_code for result in response.results[0].partitions} == {0}, response
+
+    def produce(self, *sizes: int, partition: int = 0, wall_ms: int | None = None) -> None:
+        """Appends one log batch of each size."""
+        for size in sizes:
+            builder = BatchBuilder(1 << 20, base_timestamp_ms=wall_ms or self.clock.wall_ms())
+            for _ in range(size):
+                assert builder.append(wall_ms or self.clock.wall_ms(), None, b"v")
+            data = PartitionProduceData(index=partition, records=builder.build())
+            request = ProduceRequest(
+                acks=-1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=[data])]
+            )
+            response = self.call(request, 9)
+            assert not response.responses[0].partition_responses[0].error_code, response
+
+    def delete_records(self, offset: int) -> None:
+        partition = DeleteRecordsPartition(partition_index=0, offset=offset)
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[partition])], timeout_ms=1000)
+        assert not self.call(request, 2).topics[0].partitions[0].error_code
+
+    # ---- share consumers
+
+    def fetch_request(
+        self,
+        member: str,
+        epoch: int,
+        partitions: Mapping[int, Sequence[Ack]] | Iterable[int] = (),
+        *,
+        forgotten: Sequence[int] = (),
+        **more: Any,
+    ) -> ShareFetchRequest:
+        acks = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions, ())
+        entries = [
+            FetchPartition(
+                partition_index=index,
+                acknowledgement_batches=[
+                    FetchAcknowledgement(first_offset=ack[0], last_offset=ack[1], acknowledge_types=ack[2:])
+                    for ack in each
+                ],
+            )
+            for index, each in acks.items()
+        ]
+        fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 100, "batch_size": 100, **more}
+        return ShareFetchRequest(
+            group_id="g",
+            member_id=member,
+            share_session_epoch=epoch,
+            topics=[FetchTopic(topic_id=self.topic_id(), partitions=entries)] if entries else [],
+            forgotten_topics_data=[ForgottenTopic(topic_id=self.topic_id(), partitions=forgotten)] if forgotten else [],
+            **fields,
+        )
+
+    def fetch(self, member: str, epoch: int, partitions: Any = (), **more: Any) -> Any:
+        """ShareFetch; the response."""
+        return self.call(self.fetch_request(member, epoch, partitions, **more), 2)
+
+    def acquire(self, member: str, epoch: int, partitions: Any = (), **more: Any) -> list[tuple[int, int, int]]:
+        """ShareFetch; the acquired ranges of all partitions."""
+        return acquired(self.fetch(member, epoch, partitions, **more))
+
+    def acknowledge_request(
+        self, member: str, epoch: int, acks: Mapping[int, Sequence[Ack]], *, renew: bool = False
+    ) -> ShareAcknowledgeRequest:
+        entries = [
+            AcknowledgePartition(
+                partition_index=index,
+                acknowledgement_batches=[
+                    AcknowledgementBatch(first_offset=ack[0], last_offset=ack[1], acknowledge_types=ack[2:])
+                    for ack in each
+                ],
+            )
+            for index, each in acks.items()
+        ]
+        return ShareAcknowledgeRequest(
+            group_id="g",
+            member_id=member,
+            share_session_epoch=epoch,
+            is_renew_ack=renew,
+            topics=[AcknowledgeTopic(topic_id=self.topic_id(), partitions=entries)] if entries else [],
+        )
+
+    def acknowledge(self, member: str, epoch: int, *acks: Ack, renew: bool = False) -> int:
+        """ShareAcknowledge for partition 0; the error code of the partition."""
+        response = self.call(self.acknowledge_request(member, epoch, {0: acks}, renew=renew), 2)
+        assert not response.error_code, response
+        return int(response.responses[0].partitions[0].error_code)
+
+    # ---- what is to be seen
+
+    def records(self) -> list[Any]:
+        """The keys and values of all records of `__share_group_state`."""
+        found = []
+        for index in range(2):
+            partition = self.engine.partitions.get("__share_group_state", index)
+            assert partition is not None
+            for _, batch in partition.log.batches():
+                for record in iter_records(batch):
+                    key = decode_key("__share_group_state", record.key or b"")
+                    found.append((key, decode_value(key, record.value)))
+        return found
+
+    def share_partition(self, index: int = 0) -> Any:
+        from kcore.broker.share.sessions import TopicIdPartition
+
+        return self.engine.share_partitions.get("g", TopicIdPartition(self.topic_id(), index))
+
+
+def acquired(response: Any) -> list[tuple[int, int, int]]:
+    """The acquired ranges of a response: first offset, last offset, delivery count."""
+    assert not response.error_code, response
+    return [
+        (each.first_offset, each.last_offset, each.delivery_count)
+        for topic in response.responses
+        for partition in topic.partitions
+        for each in partition.acquired_records
+    ]
+
+
+def offsets(response: Any) -> list[int]:
+    """The offsets of the records in a response."""
+    return [
+        record.offset
+        for topic in response.responses
+        for partition in topic.partitions
+        for start, size in split_batches(partition.records).batches
+        for record in iter_records(bytes(partition.records[start : start + size]))
+    ]
+
+
+__all__ = ["WALL_MS", "World", "acquired", "offsets"]

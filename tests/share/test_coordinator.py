@@ -1,0 +1,231 @@
+"""The share coordinator in a whole engine: its records, snapshots, pruning and recovery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteStateData
+from kcore.protocol.messages.delete_share_group_state import PartitionData as DeletePartition
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.messages.read_share_group_state import PartitionData as ReadPartition
+from kcore.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
+from kcore.protocol.messages.write_share_group_state import PartitionData as WritePartition
+from kcore.protocol.messages.write_share_group_state import (
+    StateBatch,
+    WriteShareGroupStateRequest,
+    WriteStateData,
+)
+from kcore.runtime import Pending
+from kcore.share.persister import share_key, when_complete
+from tests.broker.share.world import World
+
+
+def write(world: World, *batches: tuple[int, int, int, int], start_offset: int = -1, partition: int = 0) -> int:
+    """WriteShareGroupState; the error code."""
+    data = WritePartition(
+        partition=partition,
+        state_epoch=1,
+        leader_epoch=-1,
+        start_offset=start_offset,
+        delivery_complete_count=0,
+        state_batches=[
+            StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            for first, last, state, count in batches
+        ],
+    )
+    request = WriteShareGroupStateRequest(
+        group_id="g", topics=[WriteStateData(topic_id=world.topic_id(), partitions=[data])]
+    )
+    return int(world.call(request, 1).results[0].partitions[0].error_code)
+
+
+def read(world: World, leader_epoch: int = -1) -> tuple[int, int, list[tuple[int, int, int, int]]]:
+    """ReadShareGroupState; error code, start offset and batches."""
+    data = ReadPartition(partition=0, leader_epoch=leader_epoch)
+    request = ReadShareGroupStateRequest(
+        group_id="g", topics=[ReadStateData(topic_id=world.topic_id(), partitions=[data])]
+    )
+    result = world.call(request, 0).results[0].partitions[0]
+    batches = [
+        (batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+        for batch in result.state_batches
+    ]
+    return result.error_code, result.start_offset, batches
+
+
+def states(world: World) -> dict[Any, tuple[Any, ...]]:
+    """The state of every share partition, without the count of updates, which pruning makes smaller."""
+    return {
+        key: tuple(getattr(state, name) for name in type(state).__slots__ if name != "updates")
+        for shard in world.engine.share.shards or ()
+        for key, state in shard.machine.states.items()
+    }
+
+
+def kinds(world: World) -> list[tuple[str, int]]:
+    """The type and the snapshot epoch of each record; a tombstone has -1."""
+    return [
+        (type(key).__name__.removesuffix("Key"), -1 if value is None else value.snapshot_epoch)
+        for key, value in world.records()
+    ]
+
+
+def test_a_snapshot_follows_the_allowed_number_of_updates() -> None:
+    world = World({"share.coordinator.snapshot.update.records.per.snapshot": 3})
+    for offset in range(8):
+        assert write(world, (offset, offset, 2, 1), start_offset=0) == 0
+    assert kinds(world) == [
+        ("ShareSnapshot", 0),
+        *[("ShareUpdate", 0)] * 3,
+        ("ShareSnapshot", 1),
+        *[("ShareUpdate", 1)] * 3,
+        ("ShareSnapshot", 2),
+    ]
+    assert read(world) == (0, 0, [(0, 7, 2, 1)])
+    snapshot = world.records()[-1][1]
+    assert [(batch.first_offset, batch.last_offset) for batch in snapshot.state_batches] == [(0, 7)]
+
+
+def test_no_updates_at_all() -> None:
+    world = World({"share.coordinator.snapshot.update.records.per.snapshot": 0})
+    assert [write(world, (offset, offset, 2, 1)) for offset in range(2)] == [0, 0]
+    assert kinds(world) == [("ShareSnapshot", 0), ("ShareSnapshot", 1), ("ShareSnapshot", 2)]
+
+
+def test_a_restart_rebuilds_the_same_state() -> None:
+    world = World({"share.coordinator.snapshot.update.records.per.snapshot": 2}, partitions=3)
+    for offset in range(7):
+        write(world, (offset, offset + 3, 2 * (offset % 3), 1), start_offset=offset // 2, partition=offset % 3)
+    read(world, leader_epoch=5)
+    world.initialize([1], start_offset=4, state_epoch=2)
+    before = states(world)
+    assert len(before) == 3
+    world.restart()
+    assert states(world) == before
+
+
+def test_idle_share_partitions_get_a_cold_snapshot_and_the_log_is_pruned() -> None:
+    """After five minutes; a second run writes nothing, because every share partition has a cold snapshot."""
+    world = World()
+    for offset in range(4):
+        write(world, (offset, offset, 2, 1), start_offset=0)
+    before = states(world)
+    world.advance(300_000)
+    assert kinds(world)[-1] == ("ShareSnapshot", 1)
+    snapshot = world.records()[-1][1]
+    assert snapshot.write_timestamp - snapshot.create_timestamp == 300_000
+    world.advance(300_000)
+    assert kinds(world) == [("ShareSnapshot", 1)], "the run pruned what the cold snapshot has made superfluous"
+    world.advance(600_000)
+    assert kinds(world) == [("ShareSnapshot", 1)]
+    ((key, state),) = states(world).items()
+    world.restart()
+    assert states(world) == {key: state}
+    assert read(world) == (0, 0, [(0, 3, 2, 1)])
+    assert list(before) == [key]
+
+
+def test_a_deleted_topic_takes_its_state_with_it() -> None:
+    world = World(partitions=2)
+    topic_id = world.topic_id()
+    world.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
+    world.settle()
+    assert states(world) == {}
+    tombstones = [(key.topic_id, key.partition) for key, value in world.records() if value is None]
+    assert sorted(tombstones) == [(topic_id, 0), (topic_id, 1)]
+
+
+def test_a_topic_that_was_deleted_before_a_crash() -> None:
+    """The deletion of the topic is durable, that of the state is not: the next load deletes the state."""
+    world = World()
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000)
+    world.start(request, 6)
+    assert world.engine.commit()
+    assert len(states(world)) == 1
+    world.restart()
+    assert states(world) == {}
+
+
+def test_deleted_state_is_gone_and_may_be_deleted_again() -> None:
+    world = World()
+    request = DeleteShareGroupStateRequest(
+        group_id="g", topics=[DeleteStateData(topic_id=world.topic_id(), partitions=[DeletePartition(partition=0)])]
+    )
+    for _ in range(2):
+        assert world.call(request, 0).results[0].partitions[0].error_code == 0
+    assert kinds(world) == [("ShareSnapshot", 0), ("ShareSnapshot", -1)]
+    assert read(world)[0] == 42
+
+
+def test_many_partitions_of_a_request_are_one_response() -> None:
+    """More than are decided at once: they are decided in slices."""
+    world = World(partitions=120)
+    assert len(states(world)) == 120
+    data = [WritePartition(partition=index, state_epoch=1, leader_epoch=-1, start_offset=index) for index in range(130)]
+    request = WriteShareGroupStateRequest(
+        group_id="g", topics=[WriteStateData(topic_id=world.topic_id(), partitions=data)]
+    )
+    response = world.call(request, 1)
+    assert [result.partition for result in response.results[0].partitions] == list(range(130))
+    assert [result.error_code for result in response.results[0].partitions] == [0] * 120 + [42] * 10
+
+
+# ---- the persister of the node
+
+
+def test_the_persister_creates_the_topic_and_repeats_what_a_loading_shard_refuses() -> None:
+    world = World()
+    persister = world.engine.share_persister
+    shards = world.engine.share.shards
+    assert shards is not None
+    key = share_key("g", world.topic_id(), 0)
+    world.log.failures_left = 1
+    data = WritePartition(partition=0, state_epoch=1, leader_epoch=-1, start_offset=3)
+    request = WriteShareGroupStateRequest(
+        group_id="g", topics=[WriteStateData(topic_id=world.topic_id(), partitions=[data])]
+    )
+    results: list[Any] = []
+    when_complete(persister.write(request), results.append)
+    assert not world.engine.commit(), "the test wants this commit to fail"
+    assert not results
+    world.settle()
+    world.advance(50)
+    assert [result.results[0].partitions[0].error_code for result in results] == [0]
+    (state,) = [state for one, state in shards.of(key).machine.states.items() if one.partition == 0]
+    assert state.start_offset == 3
+
+
+def test_the_persister_repeats_only_the_partitions_that_failed() -> None:
+    """Their shard gives up, the other one has answered."""
+    world = World(partitions=8)
+    shards = world.engine.share.shards
+    assert shards is not None
+    failed = shards.get(0)
+    assert failed is not None
+    world.engine.commit()
+    failed.start_over(MemoryError())
+    data = [WritePartition(partition=index, state_epoch=1, leader_epoch=-1, start_offset=1) for index in range(8)]
+    request = WriteShareGroupStateRequest(
+        group_id="g", topics=[WriteStateData(topic_id=world.topic_id(), partitions=data)]
+    )
+    results: list[Any] = []
+    when_complete(world.engine.share_persister.write(request), results.append)
+    world.settle()
+    world.advance(100)
+    assert [result.error_code for result in results[0].results[0].partitions] == [0] * 8
+    updates = [key.partition for key, value in world.records() if type(key).__name__ == "ShareUpdateKey"]
+    assert sorted(updates) == list(range(8)), "each partition is written once"
+
+
+def test_the_persister_gives_up_after_its_retries() -> None:
+    world = World()
+    world.log.failures_left = 10**6
+    data = WritePartition(partition=0, state_epoch=1, leader_epoch=-1, start_offset=3)
+    request = WriteShareGroupStateRequest(
+        group_id="g", topics=[WriteStateData(topic_id=world.topic_id(), partitions=[data])]
+    )
+    pending = world.engine.share_persister.write(request)
+    assert isinstance(pending, Pending)
+    world.settle()
+    world.advance(12_000)
+    assert pending.response.results[0].partitions[0].error_code in {14, 16}
