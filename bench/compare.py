@@ -81,6 +81,7 @@ CASES = (
     _per_cpu_second("ApiVersions v3", f"-mode api-versions {CLOSED}"),
     _per_cpu_second("Heartbeat v4", f"-mode heartbeat-classic {CLOSED} -groups 100 -members 5"),
     _per_cpu_second("ConsumerGroupHeartbeat v1", f"-mode heartbeat-consumer {CLOSED} -groups 20 -members 5"),
+    _per_cpu_second("StreamsGroupHeartbeat v0", f"-mode heartbeat-streams {CLOSED} -groups 20 -members 5"),
     _per_cpu_second("OffsetCommit v9, 1 partition", f"-mode offset-commit {CLOSED} -groups 100 -partitions 1"),
     _per_cpu_second("OffsetCommit v9, 10 partitions", f"-mode offset-commit {CLOSED} -groups 100 -partitions 10"),
     _per_cpu_second("OffsetFetch v9, 10 partitions", f"-mode offset-fetch {CLOSED} -groups 100 -partitions 10"),

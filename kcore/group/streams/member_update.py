@@ -126,7 +126,7 @@ class MemberChange:
             if changed or group.topology is None or configured is None:
                 configured = configure(self.topology, group.shard.topics)
                 group.set_configured(configured)
-            group.topics_changed = False
+            group.topics_changed = changed  # until the new hash is durable: this decision may still be refused
         self.configured = configured
         validated_epoch = NOT_VALIDATED
         if configured.is_ready:

@@ -61,7 +61,7 @@ KINDS: Final[dict[str, Kind]] = {
     "topology-epoch-went-back": Kind(ERROR, "a topology epoch is lower than before", "the group was removed"),
     "two-owners": Kind(ERROR, "two members of a group own one partition, or one active task at once"),
     "task-twice-in-process": Kind(
-        ERROR, "a process of a streams group has one task twice, in whatever role; members of a process share its state"
+        ERROR, "a process of a streams group has one task twice, in any role; members of a process share its state"
     ),
     "topology-without-group": Kind(ERROR, "the topology of a streams group remains although the group was removed"),
     # ---- committed offsets

@@ -100,6 +100,17 @@ def test_a_grown_source_topic_adds_tasks() -> None:
     assert (member.active, member.epoch) == ({"0": [0, 1, 2]}, 3)
 
 
+def test_a_refused_heartbeat_does_not_hide_a_changed_topic() -> None:
+    """The first heartbeat after the change is refused for its report; the next one still sees the change."""
+    world = World({"in": 1})
+    (member,) = joined(world, "m1")
+    world.make_topic("in", 3)
+    refused = member.send(active_tasks=task_list({"9": [0]}), standby_tasks=[], warmup_tasks=[])
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    member.beat()
+    assert (member.active, member.epoch) == ({"0": [0, 1, 2]}, 3)
+
+
 # ---- epochs and settings
 
 
