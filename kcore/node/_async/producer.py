@@ -380,7 +380,12 @@ class AsyncProducer:
                 assert batch.sequence is not None, "a batch that is sent has a sequence"
                 producer_id, epoch, base = batch.sequence
                 encoded[place] = build_batch(
-                    batch.rows, self._compression, producer_id=producer_id, producer_epoch=epoch, base_sequence=base
+                    batch.rows,
+                    self._compression,
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    base_sequence=base,
+                    size_bytes=batch.size,
                 )
             request = produce_request(encoded, ACKS_ALL, REQUEST_TIMEOUT_MS)
             response = await self._calls.transport.send(
