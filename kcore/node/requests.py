@@ -31,7 +31,7 @@ from kcore.protocol.messages.offset_fetch import (
 )
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore.protocol.topic_partition import TopicPartition
-from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batches, validate_crc
+from kcore_ext.batch import BatchBuilder, CorruptBatchError, iter_records, parse_header, split_batches, validate_crc
 
 RECORD_OVERHEAD_BYTES = 64
 """An upper bound of a record's size besides key, value and headers."""
@@ -269,8 +269,10 @@ def read_batches(partition: TopicPartition, row: Any, position: int, committed: 
     following, epoch = position, -1
     for start, size in split_batches(data).batches:
         batch = data[start : start + size]
-        if not validate_crc(batch):
-            raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {following} is damaged", [partition])
+        try:
+            validate_crc(batch)
+        except CorruptBatchError as error:
+            raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"after offset {following}: {error}", [partition]) from error
         header = parse_header(batch)
         while aborted and aborted[-1][0] <= header.base_offset:
             open_aborted.add(aborted.pop()[1])
