@@ -12,26 +12,33 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import kcore
 from kcore.cli import target
 from kcore.client.cluster import Cluster
-from kcore.client.member import GroupMember
 from kcore.errors import ConfigError, KcoreError
 from kcore.inspect.groups import EARLIEST, LATEST, list_offset
 from kcore.printable import clean
 from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore.protocol.topic_partition import TopicPartition
 from kcore_ext.batch import Record, iter_records, parse_header, split_batches
 
+if TYPE_CHECKING:
+    from kcore.client.consumer_coordinator.interface import Assigned
+    from kcore.node._sync.consumer import Consumer
+    from kcore.node._sync.node import Node
+
 FETCH_BYTES = 1 << 20
+TIMEOUT_S = 90.0
 WAIT_MS = 500  # time for which a server waits for new records
 NAMES_VERSION = 12  # Fetch 13 addresses topics by id (KIP-516)
 MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE}
 COMMITTED_ONLY = 1  # isolation level: aborted records are not read
 
-TopicPartition = tuple[str, int]
+Place = tuple[str, int]
 """A topic and a partition."""
 
 
@@ -92,13 +99,12 @@ def _consume(options: argparse.Namespace) -> int:
     if options.group is not None and options.partition:
         raise ConfigError("--partition and --group exclude each other: the group assigns the partitions")
     start = parse_start(options.start or "earliest")
-    with Cluster(options.bootstrap, timeout_s=90.0, security=target.security(options)) as cluster:
+    if options.group is not None:
+        return _consume_as_member(options, start)
+    with Cluster(options.bootstrap, timeout_s=TIMEOUT_S, security=target.security(options)) as cluster:
         reader = Reader(cluster, start)
-        if options.group is None:
-            reader.take(_all_partitions(cluster, options.topic, options.partition), {})
-            records = _standalone(reader, options.follow)
-        else:
-            records = _as_member(reader, GroupMember(cluster, options.group, options.topic), options.follow)
+        reader.take(_all_partitions(cluster, options.topic, options.partition), {})
+        records = _standalone(reader, options.follow)
         left = options.max
         show = _shown_as(options.format)
         try:
@@ -134,7 +140,7 @@ def parse_start(text: str) -> tuple[str, int]:
     return "time", max(0, int(when.timestamp() * 1000))
 
 
-def _all_partitions(cluster: Cluster, topics: list[str], wanted: list[int]) -> list[TopicPartition]:
+def _all_partitions(cluster: Cluster, topics: list[str], wanted: list[int]) -> list[Place]:
     found = cluster.partitions(topics)
     for topic in topics:
         missing = sorted(set(wanted) - set(found[topic]))
@@ -156,34 +162,34 @@ class Reader:
     """
 
     def __init__(self, cluster: Cluster, start: tuple[str, int]) -> None:
-        self.positions: dict[TopicPartition, int] = {}
+        self.positions: dict[Place, int] = {}
         self._cluster = cluster
         self._start = start
         self._turn = 0
 
-    def take(self, partitions: list[TopicPartition], committed: dict[TopicPartition, int]) -> None:
+    def take(self, places: list[Place], committed: dict[Place, int]) -> None:
         """Sets the partitions to read: from their committed offsets, else from the start position."""
-        self._cluster.partitions(sorted({topic for topic, _ in partitions}))
-        self.positions = {place: committed[place] if place in committed else self._first(place) for place in partitions}
+        self._cluster.partitions(sorted({topic for topic, _ in places}))
+        self.positions = {place: committed[place] if place in committed else self._first(place) for place in places}
 
-    def _first(self, place: TopicPartition) -> int:
+    def _first(self, place: Place) -> int:
         kind, value = self._start
         if kind == "offset":
             return value
         offset = list_offset(self._cluster.leader(*place), *place, value)
         return offset if offset >= 0 else self.end(place)  # no record is that late
 
-    def end(self, place: TopicPartition) -> int:
+    def end(self, place: Place) -> int:
         """Returns the current end of a partition."""
         return list_offset(self._cluster.leader(*place), *place, LATEST)
 
-    def fetch(self, partitions: list[TopicPartition], wait_ms: int) -> tuple[TopicPartition, list[Record], int] | None:
+    def fetch(self, places: list[Place], wait_ms: int) -> tuple[Place, list[Record], int] | None:
         """Fetches records of one of the partitions, in turn, and its next offset; None if there are none now."""
-        if not partitions:
+        if not places:
             time.sleep(wait_ms / 1000)
             return None
         self._turn += 1
-        place = partitions[self._turn % len(partitions)]
+        place = places[self._turn % len(places)]
         topic, partition = place
         position = self.positions[place]
         part = FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
@@ -195,25 +201,25 @@ class Reader:
             session_epoch=-1,
             topics=[FetchTopic(topic=topic, partitions=[part])],
         )
-        response = self._cluster.leader(topic, partition).send(request, NAMES_VERSION).responses[0].partitions[0]
-        if response.error_code in MOVED:
+        answer = self._cluster.leader(topic, partition).send(request, NAMES_VERSION).responses[0].partitions[0]
+        if answer.error_code in MOVED:
             time.sleep(WAIT_MS / 1000)
             self._cluster.partitions([topic])
             return None
-        if response.error_code:
-            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(response.error_code)}")
-        records, following = read_records(response, position)
+        if answer.error_code:
+            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(answer.error_code)}")
+        records, following = read_records(answer, position)
         return (place, records, following) if following > position else None
 
 
-def read_records(response: Any, position: int) -> tuple[list[Record], int]:
+def read_records(answer: Any, position: int) -> tuple[list[Record], int]:
     """Returns the records of a fetched partition from a position on, without aborted ones (KIP-98).
 
     Returns:
         The records, and the offset after the last batch.
     """
-    data = response.records or b""
-    aborted = sorted((entry.first_offset, entry.producer_id) for entry in response.aborted_transactions or ())
+    data = answer.records or b""
+    aborted = sorted((entry.first_offset, entry.producer_id) for entry in answer.aborted_transactions or ())
     open_aborted: set[int] = set()
     records: list[Record] = []
     for start, size in split_batches(data).batches:
@@ -229,21 +235,21 @@ def read_records(response: Any, position: int) -> tuple[list[Record], int]:
     return records, position
 
 
-Records = list[tuple[TopicPartition, Record]]
+Records = list[tuple[Place, Record]]
 
 
 def _standalone(reader: Reader, follow: bool) -> Generator[Records, None, None]:
     """Yields records up to the initial end of every partition; endlessly with `follow`."""
     ends = {place: reader.end(place) for place in reader.positions}
     while True:
-        partitions = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
-        if not partitions:
+        places = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
+        if not places:
             return
-        yield from _one_fetch(reader, partitions, WAIT_MS if follow else 0)
+        yield from _one_fetch(reader, places, WAIT_MS if follow else 0)
 
 
-def _one_fetch(reader: Reader, partitions: list[TopicPartition], wait_ms: int) -> Generator[Records, None, None]:
-    found = reader.fetch(partitions, wait_ms // max(1, len(partitions)))
+def _one_fetch(reader: Reader, places: list[Place], wait_ms: int) -> Generator[Records, None, None]:
+    found = reader.fetch(places, wait_ms // max(1, len(places)))
     if found is not None:
         place, records, following = found
         if records:
@@ -252,41 +258,83 @@ def _one_fetch(reader: Reader, partitions: list[TopicPartition], wait_ms: int) -
             reader.positions[place] = following  # after control batches and compacted records
 
 
-def _as_member(reader: Reader, member: GroupMember, follow: bool) -> Generator[Records, None, None]:
-    """Yields records as a member of a group; commits them when the next ones are requested, and at the end."""
-    committed: dict[TopicPartition, int] = {}
-    try:
-        while True:
-            member.join()
-            committed = member.committed()
-            reader.take(member.owned, committed)
-            ends = {place: reader.end(place) for place in reader.positions}
-            in_group = True
-            while in_group:
-                partitions = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
-                if not partitions and not follow:
-                    return
-                yield from _one_fetch(reader, partitions, WAIT_MS)
-                in_group = _commit(member, reader, committed) and member.beat()
-    finally:
-        try:
-            _commit(member, reader, committed)
-        finally:
-            member.leave()
+class Membership:
+    """The position at which a member begins to read its partitions, and the end at which it stops.
+
+    Args:
+        node: the cluster.
+        group_id: the group.
+        start: the start position, as returned by `parse_start`.
+
+    Attributes:
+        joined: True once the group has assigned partitions.
+        ends: partition -> its end at the time of the assignment.
+    """
+
+    def __init__(self, node: Node, group_id: str, start: tuple[str, int]) -> None:
+        self._node = node
+        self._group = node.group(group_id)
+        self._start = start
+        self.consumer: Consumer | None = None
+        self.joined = False
+        self.ends: dict[TopicPartition, int] = {}
+
+    def assigned(self, event: Assigned) -> None:
+        """Sets the positions of new partitions without a committed offset, and looks up their ends."""
+        assert self.consumer is not None, "set before the consumer joins"
+        committed = self._group.committed(event.partitions) if event.partitions else {}
+        for partition in event.partitions:
+            topic = self._node.topics[partition.topic]
+            self.ends[partition] = topic.end_offsets()[partition.partition]
+            if partition not in committed:
+                self.consumer.seek(partition, self._first(partition))
+        self.joined = True
+
+    def _first(self, partition: TopicPartition) -> int:
+        kind, value = self._start
+        if kind == "offset":
+            return value
+        topic = self._node.topics[partition.topic]
+        if value == EARLIEST:
+            return topic.start_offsets()[partition.partition]
+        found = None if value == LATEST else topic.offsets_at(value / 1000)[partition.partition]
+        return self.ends[partition] if found is None else found  # no record is that late
+
+    def at_end(self) -> bool:
+        """Returns True once all records that existed at the assignment were returned."""
+        assert self.consumer is not None, "set before the consumer joins"
+        if not self.joined:
+            return False
+        positions = {place: self.consumer.position(place) for place in self.consumer.assignment}
+        return all(
+            position is not None and position >= self.ends.get(place, 0) for place, position in positions.items()
+        )
 
 
-def _commit(member: GroupMember, reader: Reader, committed: dict[TopicPartition, int]) -> bool:
-    """Commits the positions that changed since the last commit."""
-    moved = {place: offset for place, offset in reader.positions.items() if committed.get(place) != offset}
-    if not moved:
-        return True
-    if not member.commit(moved):
-        return False
-    committed.update(moved)
-    return True
+def _consume_as_member(options: argparse.Namespace, start: tuple[str, int]) -> int:
+    """Prints records as a member of a group, and commits those that were printed."""
+    show = _shown_as(options.format)
+    left = options.max
+    with kcore.connect(options.bootstrap, timeout=TIMEOUT_S, security=target.security(options)) as node:
+        membership = Membership(node, options.group, start)
+        consumer = membership.consumer = node.group(options.group).consume(
+            options.topic, protocol="classic", assignors=["range"], auto_commit=None, on_assigned=membership.assigned
+        )
+        with consumer:
+            while left is None or left > 0:
+                if not options.follow and membership.at_end():
+                    break
+                records = consumer.poll(WAIT_MS / 1000, left)
+                for record in records:
+                    print(show(record.topic_partition, record))
+                if records:
+                    sys.stdout.flush()
+                    consumer.commit()
+                left = None if left is None else left - len(records)
+    return 0
 
 
-def _shown_as(form: str) -> Callable[[TopicPartition, Record], str]:
+def _shown_as(form: str) -> Callable[[Place, Any], str]:
     """Chooses the output format: control characters are escaped only on a terminal."""
     if form == "json":
         return as_json
@@ -295,12 +343,12 @@ def _shown_as(form: str) -> Callable[[TopicPartition, Record], str]:
     return lambda _, record: as_text(record)
 
 
-def as_text(record: Record) -> str:
+def as_text(record: Any) -> str:
     """Formats a record's value as one line; escapes bytes that are not UTF-8."""
     return "" if record.value is None else record.value.decode(errors="backslashreplace")
 
 
-def as_json(place: TopicPartition, record: Record) -> str:
+def as_json(place: Place, record: Any) -> str:
     """Formats a record as a JSON object."""
     fields: dict[str, Any] = {
         "topic": place[0],

@@ -139,9 +139,7 @@ class Positions:
 
     def mark_consumed(self, records: Iterable[Any]) -> None:
         """Records that the user's code has processed records."""
-        last: dict[tuple[str, int], int] = {}
-        for record in records:
-            last[record[0], record[1]] = record[2]
+        last = {record[:2]: record[2] for record in records}
         for place, offset in last.items():
             state = self.by_partition.get(TopicPartition(*place))
             if state is not None and (state.consumed is None or offset + 1 > state.consumed):

@@ -12,7 +12,7 @@ from kcore.client.aio.broker import Broker
 from kcore.client.partitioner import partition_of
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node import versions
-from kcore.node._async.backend import Event, guard, spawn
+from kcore.node._async.backend import Event, guard, sleep, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node.requests import build_batch, produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition
@@ -24,6 +24,8 @@ ACKS_ALL = -1
 REQUEST_BYTES = 1 << 20
 REQUEST_TIMEOUT_MS = 30_000
 MAX_SEQUENCE = 0x7FFFFFFF
+NEW_TOPIC_S = 10.0
+BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 BUMPED = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 """Errors after which an idempotent producer begins a new sequence."""
 
@@ -111,6 +113,8 @@ class AsyncProducer:
         buffer_bytes: the size of all batches at which `append` waits.
         compression: the codec.
         timeout_s: the time limit of a record, from its batch's creation on.
+        acks: -1 for all in-sync replicas; 1 for the leader alone, without protection against repeated records.
+        create_topics: True to let the server create missing topics, if it is configured to.
     """
 
     def __init__(
@@ -121,6 +125,8 @@ class AsyncProducer:
         buffer_bytes: int,
         compression: CompressionType,
         timeout_s: float,
+        acks: int = ACKS_ALL,
+        create_topics: bool = False,
     ) -> None:
         self._calls = calls
         self._linger_s = linger_s
@@ -128,6 +134,8 @@ class AsyncProducer:
         self._buffer_bytes = buffer_bytes
         self._compression = compression
         self._timeout_s = timeout_s
+        self._acks = acks
+        self._create_topics = create_topics
         self._guard = guard()
         self._wakeup = Event()
         self._room = Event()
@@ -185,7 +193,7 @@ class AsyncProducer:
         if self._closed:
             raise KcoreError("the producer is closed")
         if topic not in self._counts:
-            await self._look_up(topic)
+            await self.look_up(topic)
         if self._size >= self._buffer_bytes:
             await self._wait_for_room()
         size = record_size(name, data, headers)
@@ -213,11 +221,21 @@ class AsyncProducer:
             self._wakeup.set()
         return delivery
 
-    async def _look_up(self, topic: str) -> None:
-        (row,) = (await self._calls.transport.metadata([topic])).topics
-        if row.error_code:
-            raise KafkaError.of(row.error_code, f"topic {topic!r}")
-        self._counts[topic] = len(row.partitions)
+    async def look_up(self, topic: str) -> None:
+        """Looks a topic up, which the first `append` does otherwise.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist, and is not created.
+        """
+        until_s = time.monotonic() + (NEW_TOPIC_S if self._create_topics else 0.0)
+        while True:
+            (row,) = (await self._calls.transport.metadata([topic], self._create_topics)).topics
+            if not row.error_code and row.partitions:
+                self._counts[topic] = len(row.partitions)
+                return
+            if row.error_code not in BEING_CREATED or time.monotonic() >= until_s:
+                raise KafkaError.of(row.error_code, f"topic {topic!r}")
+            await sleep(0.1)
 
     async def _wait_for_room(self) -> None:
         until_s = time.monotonic() + self._timeout_s
@@ -288,7 +306,7 @@ class AsyncProducer:
     async def _send_loop(self) -> None:
         while not self._closed:
             try:
-                if self._id[0] < 0 and self._size:
+                if self._id[0] < 0 and self._size and self._acks == ACKS_ALL:
                     await self._initialize()
                 pause_s = await self._send_ready()
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
@@ -380,9 +398,14 @@ class AsyncProducer:
                 assert batch.sequence is not None, "a batch that is sent has a sequence"
                 producer_id, epoch, base = batch.sequence
                 encoded[place] = build_batch(
-                    batch.rows, self._compression, producer_id=producer_id, producer_epoch=epoch, base_sequence=base
+                    batch.rows,
+                    self._compression,
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    base_sequence=base,
+                    size_bytes=batch.size,
                 )
-            request = produce_request(encoded, ACKS_ALL, REQUEST_TIMEOUT_MS)
+            request = produce_request(encoded, self._acks, REQUEST_TIMEOUT_MS)
             response = await self._calls.transport.send(
                 request, at_most=versions.PRODUCE, broker=broker, channel=self._channel
             )
@@ -406,7 +429,9 @@ class AsyncProducer:
             self._wakeup.set()
 
     def _assign_sequence(self, queue: Queue, batch: Batch) -> None:
-        if batch.sequence is None:
+        if self._acks != ACKS_ALL:
+            batch.sequence = (-1, -1, -1)
+        elif batch.sequence is None:
             if queue.sequence[:2] != self._id:
                 queue.sequence = (*self._id, 0)
             producer_id, epoch, base = queue.sequence

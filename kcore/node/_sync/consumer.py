@@ -111,14 +111,21 @@ class Consumer:
                     return  # closed
                 with self._guard:
                     self._batch.extend(records)
-                while self._batch:
-                    record = self._batch.popleft()
-                    self._taken = [record]
+                while (record := self._next()) is not None:
                     yield record
                     self._processed()
         finally:
             if owns:
                 self.close()
+
+    def _next(self) -> Record | None:
+        """Takes the next record of the running loop; a lost partition's records are gone from it."""
+        with self._guard:
+            if not self._batch:
+                return None
+            record = self._batch.popleft()
+            self._taken = [record]
+            return record
 
     def _start(self) -> None:
         if not self._started:
