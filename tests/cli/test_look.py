@@ -46,7 +46,7 @@ def test_an_unknown_state_is_invalid_usage(run: Run, place: Place) -> None:
     assert (ran.status, ran.out) == (2, "")
     assert ran.err.splitlines()[-1] == (
         "kcore groups list: error: argument --state: 'Foo' is not a group state; valid: Assigning, "
-        "CompletingRebalance, Dead, Empty, PreparingRebalance, Reconciling, Stable"
+        "CompletingRebalance, Dead, Empty, NotReady, PreparingRebalance, Reconciling, Stable"
     )
 
 
