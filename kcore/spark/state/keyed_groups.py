@@ -1,7 +1,7 @@
-"""Replays streams groups (KIP-1071): each record replaces the previous one of its key.
+"""Streams groups (KIP-1071) in the form of their records: the newest value of each key, by group.
 
-The state is the newest value of each key, by group. Derived properties, such as Kafka's group state, are computed on
-demand.
+The tables of streams groups have the fields of these records. Derived properties, such as Kafka's group state, are
+computed on demand.
 """
 
 from __future__ import annotations

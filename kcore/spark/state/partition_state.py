@@ -11,14 +11,10 @@ from kcore.protocol.records import (
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,
     TRANSACTION_STATE,
-    UnknownRecord,
-    decode_key,
-    decode_value,
 )
 from kcore.share.shard import ShareShard
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.state.completeness import Completeness
-from kcore.spark.state.keyed_groups import PARTS, KeyedGroups
 from kcore.spark.state.machines import group_machine, share_machine, transaction_machine
 from kcore.spark.state.producers import Producers, marker_of
 from kcore.transaction.shard import TransactionShard
@@ -45,7 +41,6 @@ class PartitionState:
 
     Attributes:
         groups: classic, consumer and share groups, and offsets, in the engine's machine.
-        keyed: streams groups.
         transactions: transactional ids, in the engine's machine.
         share: share partitions, in the engine's machine.
         producers: the producers that wrote to the partition.
@@ -63,7 +58,6 @@ class PartitionState:
         self.topic = topic
         self.partition = partition
         self.groups: GroupShard = group_machine()
-        self.keyed = KeyedGroups()
         self.transactions: TransactionShard = transaction_machine()
         self.share: ShareShard = share_machine()
         self.producers = Producers()
@@ -144,13 +138,9 @@ class PartitionState:
         typed: tuple[Any, Any] | None = self._decode_offset(key, value)
         if typed is None:
             typed = self.groups.decode(key, value)
-        if typed is not None:
-            self.groups.replay(row.offset, producer_id, *typed)
-            return True
-        decoded = decode_key(CONSUMER_OFFSETS, key)
-        if isinstance(decoded, UnknownRecord) or type(decoded) not in PARTS:
+        if typed is None:
             return False
-        self.keyed.replay(decoded, decode_value(decoded, value))
+        self.groups.replay(row.offset, producer_id, *typed)
         return True
 
     def _apply_transaction(self, row: EventRow) -> bool:

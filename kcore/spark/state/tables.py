@@ -44,7 +44,7 @@ def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True
     """
     partition = state.partition
     if state.topic == CONSUMER_OFFSETS:
-        rows: Iterable[TableRow] = group_shard_rows(state.groups, state.keyed, offsets=offsets)
+        rows: Iterable[TableRow] = group_shard_rows(state.groups, offsets=offsets)
     elif state.topic == TRANSACTION_STATE:
         rows = transaction_rows(state.transactions)
     else:
@@ -59,21 +59,15 @@ def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True
 # ---- __consumer_offsets
 
 
-def group_shard_rows(
-    shard: GroupShard, keyed: KeyedGroups | None = None, *, offsets: bool = True
-) -> Iterator[TableRow]:
+def group_shard_rows(shard: GroupShard, *, offsets: bool = True) -> Iterator[TableRow]:
     """Yields the groups, members and offsets of a group shard, the engine's own or a rebuilt one.
 
     Args:
-        shard: classic, consumer and share groups, and all offsets.
-        keyed: streams groups, if the shard does not hold them itself.
+        shard: groups of all kinds, and all offsets.
         offsets: True to include the table `offsets`.
     """
-    others = {} if keyed is None else keyed.groups
     store = shard.offsets
     for group_id, group in shard.groups.items():
-        if group_id in others:
-            continue  # exists only because of its offsets
         if isinstance(group, ConsumerGroup):
             yield from _consumer_rows(group, store.count(group_id))
         elif isinstance(group, StreamsGroup):
@@ -85,8 +79,6 @@ def group_shard_rows(
             if simple and not store.count(group_id) and not store.group_has_pending(group_id):
                 continue  # empty: Kafka's next sweep deletes it
             yield from _classic_rows(group, store.count(group_id), simple)
-    for group_id, other in others.items():
-        yield from _keyed_rows(group_id, other, store.count(group_id))
     if offsets:
         yield from _offset_rows(store)
 
