@@ -22,7 +22,7 @@ def test_a_virtual_topic_grows_and_refuses_data() -> None:
         assert declare_virtual_topic(engine, "shards", 4) == 4
         assert declare_virtual_topic(engine, "shards", 6) == 6
         assert declare_virtual_topic(engine, "shards", 3) == 6
-        topic = engine.topics.by_name("shards")
+        topic = engine.engine.topics.by_name("shards")
         assert topic is not None
         assert topic.partitions == 6
         response = engine.send(produce("shards", batch([b"data"])), 9)
