@@ -152,7 +152,7 @@ def test_unknown_groups_have_no_offsets() -> None:
 
 
 def test_partitions_that_do_not_exist_have_no_offset() -> None:
-    """The share coordinator is not asked for them, and a repeated partition is described once."""
+    """The share coordinator gets no request for them, and a repeated partition is described once."""
     world = World({"t": 1})
     world.alter({"t": {0: 3}})
     (topic,) = world.offsets({"t": [5, 0, -1, 0]}).topics
