@@ -81,6 +81,7 @@ CASES = (
     _per_cpu_second("ApiVersions v3", f"-mode api-versions {CLOSED}"),
     _per_cpu_second("Heartbeat v4", f"-mode heartbeat-classic {CLOSED} -groups 100 -members 5"),
     _per_cpu_second("ConsumerGroupHeartbeat v1", f"-mode heartbeat-consumer {CLOSED} -groups 20 -members 5"),
+    _per_cpu_second("StreamsGroupHeartbeat v0", f"-mode heartbeat-streams {CLOSED} -groups 20 -members 5"),
     _per_cpu_second("OffsetCommit v9, 1 partition", f"-mode offset-commit {CLOSED} -groups 100 -partitions 1"),
     _per_cpu_second("OffsetCommit v9, 10 partitions", f"-mode offset-commit {CLOSED} -groups 100 -partitions 10"),
     _per_cpu_second("OffsetFetch v9, 10 partitions", f"-mode offset-fetch {CLOSED} -groups 100 -partitions 10"),
@@ -197,11 +198,11 @@ def tcp_table(measured: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
         heads += [peer, f"{servers[0]} is better by"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for case in CASES:
-        answers = measured.get(case.arguments)
-        if answers is None:
+        results = measured.get(case.arguments)
+        if results is None:
             continue
         for figure in case.figures:
-            medians = {server: median_of(answers.get(server, ()), figure) for server in servers}
+            medians = {server: median_of(results.get(server, ()), figure) for server in servers}
             ours = medians[servers[0]]
             cells = [figure.name, _figure(ours)]
             for peer in peers:
@@ -314,9 +315,9 @@ class Started(NamedTuple):
 def start(load: Path, server: Server, work: Path) -> Started:
     """Starts a server on a free port with its own folder."""
     port = free_port()
-    places = {"port": port, "controller": free_port(), "data": f"{tempfile.mkdtemp(dir=work)}/data"}
+    values = {"port": port, "controller": free_port(), "data": f"{tempfile.mkdtemp(dir=work)}/data"}
     for step in server.prepare:
-        subprocess.run(["sh", "-c", step.format(**places)], check=True)
+        subprocess.run(["sh", "-c", step.format(**values)], check=True)
     address = f"127.0.0.1:{port}"
     begin = [
         str(load),
@@ -327,10 +328,10 @@ def start(load: Path, server: Server, work: Path) -> Started:
         "-seconds",
         "0.5",
         "-exec",
-        server.command.format(**places),
+        server.command.format(**values),
     ]
-    answer = json.loads(subprocess.run(begin, check=True, capture_output=True, text=True).stdout)
-    return Started(address, answer["pid"])
+    response = json.loads(subprocess.run(begin, check=True, capture_output=True, text=True).stdout)
+    return Started(address, response["pid"])
 
 
 def measure(load: Path, name: str, started: Started, case: Case, seconds: float) -> dict[str, Any]:
@@ -429,8 +430,8 @@ def run_tcp(cases: Sequence[Case], seconds: float, repeat: int) -> tuple[dict[st
                     for server in all_servers:
                         line = field.turn(server, case, seconds, first=round_ == 0)
                         measured.setdefault(case.arguments, {}).setdefault(server.name, []).append(line)
-                        told = line.get(case.figures[0].key, line.get("failed"))
-                        print(f"{case.figures[0].name}, {server.name}: {told}", file=sys.stderr)
+                        value = line.get(case.figures[0].key, line.get("failed"))
+                        print(f"{case.figures[0].name}, {server.name}: {value}", file=sys.stderr)
         finally:
             field.close()
         return measured, tcp_table(measured, [server.name for server in all_servers])

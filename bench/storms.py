@@ -102,11 +102,11 @@ class ConsumerStorm:
             seat.send(request_of(index), CONSUMER_HEARTBEAT)
         self.last = [seat.receive() for seat in self.seats]
         self.turns += 1
-        for index, answer in enumerate(self.last):
-            assert not answer.error_code, answer
-            if answer.assignment is not None:
-                told = answer.assignment.topic_partitions
-                self.owned[index] = [TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in told]
+        for index, response in enumerate(self.last):
+            assert not response.error_code, response
+            if response.assignment is not None:
+                assigned = response.assignment.topic_partitions
+                self.owned[index] = [TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in assigned]
 
     def _joining(self, index: int) -> ConsumerGroupHeartbeatRequest:
         return ConsumerGroupHeartbeatRequest(
@@ -118,12 +118,12 @@ class ConsumerStorm:
         )
 
     def _beating(self, index: int) -> ConsumerGroupHeartbeatRequest:
-        answer = self.last[index]
+        response = self.last[index]
         return ConsumerGroupHeartbeatRequest(
             group_id=self.group,
             member_id=f"{self.group}-{index}",
-            member_epoch=answer.member_epoch,
-            topic_partitions=self.owned[index] if answer.assignment is not None else None,
+            member_epoch=response.member_epoch,
+            topic_partitions=self.owned[index] if response.assignment is not None else None,
         )
 
     def run(self) -> None:
@@ -136,7 +136,7 @@ class ConsumerStorm:
     @property
     def at_rest(self) -> bool:
         counts = [sum(len(topic.partitions) for topic in owned) for owned in self.owned]
-        one_epoch = len({answer.member_epoch for answer in self.last}) == 1
+        one_epoch = len({response.member_epoch for response in self.last}) == 1
         return one_epoch and sum(counts) == self.partitions and max(counts) - min(counts) <= 1
 
     def leave(self) -> None:
@@ -173,7 +173,7 @@ class ClassicStorm:
             while waiting or not self.at_rest:
                 for key, _ in selector.select():
                     waiting.discard(key.data)
-                    if self._answered(key.data, self.seats[key.data].receive()):
+                    if self._continue(key.data, self.seats[key.data].receive()):
                         waiting.add(key.data)
 
     def _send(self, index: int, request: Any, version: int) -> None:
@@ -191,23 +191,23 @@ class ClassicStorm:
             protocols=[JoinGroupRequestProtocol(name="range", metadata=metadata)],
         )
 
-    def _answered(self, index: int, answer: Any) -> bool:
+    def _continue(self, index: int, response: Any) -> bool:
         """Continues with a member after a response; returns True if it waits for another response."""
-        code = answer.error_code
-        if hasattr(answer, "members"):  # JoinGroup
-            self.members[index] = answer.member_id
+        code = response.error_code
+        if hasattr(response, "members"):  # JoinGroup
+            self.members[index] = response.member_id
             if code == MEMBER_ID_REQUIRED:
                 self._send(index, self._joining(index), JOIN)
                 return True
-            assert not code, answer
-            self.generations[index] = answer.generation_id
-            self._send(index, self._syncing(index, answer), SYNC)
+            assert not code, response
+            self.generations[index] = response.generation_id
+            self._send(index, self._syncing(index, response), SYNC)
             return True
         if code == REBALANCE_IN_PROGRESS:
             self.synced[index] = -1
             self._send(index, self._joining(index), JOIN)
             return True
-        assert not code, answer
+        assert not code, response
         self.synced[index] = self.generations[index]
         if self.at_rest:
             return False

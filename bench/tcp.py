@@ -9,13 +9,13 @@ from kcore_ext.codec.frames import encode_request
 
 
 class Pipeline:
-    """One connection with many requests in flight.
+    """One connection with many outstanding requests.
 
     Args:
         port: the server's port on this machine.
         request: the request, which is sent repeatedly.
         version: its API version.
-        depth: the number of requests in flight.
+        depth: the number of outstanding requests.
     """
 
     def __init__(self, port: int, request: Message, version: int, depth: int) -> None:
@@ -24,8 +24,8 @@ class Pipeline:
         frame = encode_request(request, version, 7, "bench")
         self._out = frame * depth
         self._socket.sendall(frame)
-        self._answer = self._one()
-        self._in_bytes = len(self._answer) * depth
+        self._response = self._one()
+        self._in_bytes = len(self._response) * depth
 
     def _one(self) -> bytes:
         head = self._exactly(4)
@@ -41,9 +41,9 @@ class Pipeline:
         return bytes(parts)
 
     @property
-    def answer(self) -> bytes:
+    def response(self) -> bytes:
         """The first response, without its length."""
-        return self._answer[4:]
+        return self._response[4:]
 
     def round(self) -> None:
         """Sends `depth` requests and receives `depth` responses (all of one length)."""

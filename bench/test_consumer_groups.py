@@ -62,17 +62,17 @@ class Crowd:
         ]
         self.epochs = [0] * size
         self.owned: list[Any] = [()] * size
-        self.told: list[bool] = [False] * size
+        self.got_assignment: list[bool] = [False] * size
 
     def _turn(self, requests: list[ConsumerGroupHeartbeatRequest]) -> None:
-        answers = [serve(self.api, CONTEXT, request) for request in requests]
+        responses = [serve(self.api, CONTEXT, request) for request in requests]
         self.heartbeats += len(requests)
         self.context.pipeline.commit()
-        for index, answer in enumerate(answers):
-            response = answer.response if isinstance(answer, Pending) else answer
+        for index, result in enumerate(responses):
+            response = result.response if isinstance(result, Pending) else result
             assert not response.error_code, response
             self.epochs[index] = response.member_epoch
-            self.told[index] = response.assignment is not None
+            self.got_assignment[index] = response.assignment is not None
             if response.assignment is not None:
                 self.owned[index] = response.assignment.topic_partitions
         self.context.advance(ROUND_MS)
@@ -86,10 +86,12 @@ class Crowd:
                 member_id=join.member_id,
                 member_epoch=epoch,
                 topic_partitions=[TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in owned]
-                if told
+                if got_assignment
                 else None,
             )
-            for join, epoch, owned, told in zip(self.joins, self.epochs, self.owned, self.told, strict=True)
+            for join, epoch, owned, got_assignment in zip(
+                self.joins, self.epochs, self.owned, self.got_assignment, strict=True
+            )
         ]
 
     def run_until_joined(self) -> None:

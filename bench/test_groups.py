@@ -62,14 +62,14 @@ class Storm:
         """Runs the whole cold join: two joins and a sync per member; returns the responses to the syncs."""
         context, join, sync = self.context, self.join, self.sync
         for asking, joining in zip(self.first, self.second, strict=True):
-            answer = join.handle(CONTEXT, asking)
-            if isinstance(answer, Pending):  # the first one waits for the group's creation
+            result = join.handle(CONTEXT, asking)
+            if isinstance(result, Pending):  # the first one waits for the group's creation
                 context.commit()
-                answer = answer.response
-            joining.member_id = answer.member_id
+                result = result.response
+            joining.member_id = result.member_id
         joins = [join.handle(CONTEXT, request) for request in self.second]
         context.advance(2 * DELAY_MS)
-        responses = [answer.response for answer in joins]
+        responses = [result.response for result in joins]
         leader = next(response for response in responses if response.members)
         given = [
             SyncGroupRequestAssignment(
@@ -92,7 +92,7 @@ class Storm:
             )
             syncs.append(sync.handle(CONTEXT, request))
         context.commit()
-        return [answer.response for answer in syncs]
+        return [result.response for result in syncs]
 
     @property
     def group(self) -> ClassicGroup:
@@ -113,8 +113,8 @@ def test_cold_join(benchmark: BenchmarkFixture, members: int) -> None:
         gc.collect()
         return (storm,), {}
 
-    answers = benchmark.pedantic(Storm.run, setup=setup, rounds=5)
-    assert len({answer.assignment for answer in answers}) == members
+    responses = benchmark.pedantic(Storm.run, setup=setup, rounds=5)
+    assert len({response.assignment for response in responses}) == members
     assert len(storms[-1].group.members) == members
     benchmark.extra_info["us_a_member"] = benchmark.stats.stats.min / members * 1e6
 
@@ -137,8 +137,8 @@ def test_heartbeat(benchmark: BenchmarkFixture, which: str) -> None:
 
     def heartbeats() -> Any:
         for request in requests:
-            answer = serve(context, request)
-        return answer
+            response = serve(context, request)
+        return response
 
     def baseline() -> Any:
         groups, deadlines = {GROUP: storm.group.members}, dict.fromkeys(storm.group.members, 0)
@@ -147,8 +147,8 @@ def test_heartbeat(benchmark: BenchmarkFixture, which: str) -> None:
             deadlines[member.member_id] = 45_000
         return storm.group.heartbeat_reply
 
-    answer = benchmark(baseline if which == "baseline" else heartbeats)
-    assert answer.error_code == 0
+    response = benchmark(baseline if which == "baseline" else heartbeats)
+    assert response.error_code == 0
     assert (api.fast_path.served > served) is (which == "fast path")
     benchmark.extra_info["operations"] = len(requests)
 

@@ -62,10 +62,10 @@ class Node:
     def call_all(self, requests: list[Any], version: int) -> list[Any]:
         """Decides requests in one round; returns their responses."""
         context = RequestContext(version)
-        answers = [self.engine.submit(context, request) for request in requests]
+        responses = [self.engine.submit(context, request) for request in requests]
         self.engine.turn()
         self.engine.commit()
-        return [answer.response if isinstance(answer, Pending) else answer for answer in answers]
+        return [response.response if isinstance(response, Pending) else response for response in responses]
 
     def some(self, make: Callable[[int], Any]) -> list[Any]:
         return [make(self.random.randrange(self.size)) for _ in range(REQUESTS)]
@@ -137,9 +137,9 @@ def test_heartbeat_by_groups(benchmark: BenchmarkFixture, size: int) -> None:
     for first in range(0, size, REQUESTS):
         some = range(first, first + REQUESTS)
         joined = node.call_all([join(number) for number in some], 3)
-        members += [answer.member_id for answer in joined]
+        members += [response.member_id for response in joined]
         syncs = [SyncGroupRequest(group_id=f"g{number}", generation_id=1, member_id=members[number]) for number in some]
-        assert {answer.error_code for answer in node.call_all(syncs, 3)} == {0}
+        assert {response.error_code for response in node.call_all(syncs, 3)} == {0}
 
     def beat(number: int) -> HeartbeatRequest:
         return HeartbeatRequest(group_id=f"g{number}", generation_id=1, member_id=members[number])

@@ -39,15 +39,15 @@ def settle(context: GroupContext, api: ConsumerGroupHeartbeatApi, group_id: str)
         for member_id in ids
     ]
     for _ in range(MAX_TURNS):
-        answers = [serve(api, CONTEXT, beat) for beat in beats]
+        responses = [serve(api, CONTEXT, beat) for beat in beats]
         context.pipeline.commit()
         beats = []
-        for member_id, answer in zip(ids, answers, strict=True):
-            response = answer.response if isinstance(answer, Pending) else answer
+        for member_id, result in zip(ids, responses, strict=True):
+            response = result.response if isinstance(result, Pending) else result
             assert not response.error_code, response
-            told = response.assignment
-            owned = told and [
-                TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in told.topic_partitions
+            assignment = response.assignment
+            owned = assignment and [
+                TopicPartitions(topic_id=t.topic_id, partitions=t.partitions) for t in assignment.topic_partitions
             ]
             beats.append(
                 ConsumerGroupHeartbeatRequest(

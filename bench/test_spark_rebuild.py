@@ -312,9 +312,9 @@ def test_pandas_replays(benchmark: Benchmark, events: Path) -> None:
         state: dict[tuple[str, str, int], Any] = {}
         for path in sorted((events / f"topic={CONSUMER_OFFSETS}").glob("*/*.parquet")):
             frame = pd.read_parquet(path, columns=["key", "value"])
-            for data, said in zip(frame["key"], frame["value"], strict=True):
+            for data, value in zip(frame["key"], frame["value"], strict=True):
                 key: Any = decode_key(CONSUMER_OFFSETS, data)
-                state[key.group, key.topic, key.partition] = None if said is None else decode_value(key, said)
+                state[key.group, key.topic, key.partition] = None if value is None else decode_value(key, value)
         return len(state)
 
     found = benchmark.pedantic(run, rounds=1, warmup_rounds=0)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""One TCP connection with 64 requests in flight, against a real `kcore serve` with fsync.
+"""One TCP connection with 64 outstanding requests, against a real `kcore serve` with fsync.
 
 A figure is for 64 requests and includes the client, which only copies bytes. The baseline is ApiVersions, whose
 response
@@ -93,13 +93,13 @@ def run(benchmark: BenchmarkFixture, server: ServerProcess, request: Message, ve
 
 def test_api_versions(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
     request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
-    assert run(benchmark, server, request, 3).answer
+    assert run(benchmark, server, request, 3).response
 
 
 def test_heartbeat(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
     member_id, generation = joined(server, "beats")
     request = HeartbeatRequest(group_id="beats", generation_id=generation, member_id=member_id)
-    assert run(benchmark, server, request, 4).answer[-3:] == b"\0\0\0", "NONE"
+    assert run(benchmark, server, request, 4).response[-3:] == b"\0\0\0", "NONE"
 
 
 def test_consumer_heartbeat(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
@@ -114,20 +114,20 @@ def test_consumer_heartbeat(benchmark: BenchmarkFixture, server: ServerProcess) 
         )
         epoch = client.send(request, 1).member_epoch
         plain = ConsumerGroupHeartbeatRequest(group_id="new-beats", member_id="m", member_epoch=epoch)
-        answer = client.send(plain, 1)
-        assert (answer.error_code, answer.assignment) == (0, None)
-    assert run(benchmark, server, plain, 1).answer
+        response = client.send(plain, 1)
+        assert (response.error_code, response.assignment) == (0, None)
+    assert run(benchmark, server, plain, 1).response
 
 
 @pytest.mark.parametrize("partitions", [1, PARTITIONS])
 def test_commit(benchmark: BenchmarkFixture, server: ServerProcess, partitions: int) -> None:
-    assert run(benchmark, server, commit_of(partitions), 9).answer
+    assert run(benchmark, server, commit_of(partitions), 9).response
 
 
 def test_fetch_offsets(benchmark: BenchmarkFixture, server: ServerProcess) -> None:
     topic = OffsetFetchRequestTopics(name="t", partition_indexes=list(range(PARTITIONS)))
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=[topic])])
-    assert run(benchmark, server, request, 9).answer
+    assert run(benchmark, server, request, 9).response
 
 
 class Storms:

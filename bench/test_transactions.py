@@ -71,16 +71,18 @@ class Node:
         """Decides one request of each producer, then commits; returns the responses."""
         engine = self.engine
         engine.now.update()
-        answers = [engine.submit(CONTEXTS[version], request) for request, version in requests]
+        responses = [engine.submit(CONTEXTS[version], request) for request, version in requests]
         engine.commit()
-        return [answer.response if isinstance(answer, Pending) else answer for answer in answers]
+        return [response.response if isinstance(response, Pending) else response for response in responses]
 
     def init(self, ids: list[str]) -> list[tuple[str, int, int]]:
-        answers = self.round(
+        responses = self.round(
             [(InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=900_000), 4) for tid in ids]
         )
-        assert not any(answer.error_code for answer in answers)
-        return [(tid, answer.producer_id, answer.producer_epoch) for tid, answer in zip(ids, answers, strict=True)]
+        assert not any(response.error_code for response in responses)
+        return [
+            (tid, response.producer_id, response.producer_epoch) for tid, response in zip(ids, responses, strict=True)
+        ]
 
     def produce(self, who: tuple[str, int, int], sequence: int, transactional: bool = True) -> ProduceRequest:
         """Makes a Produce request with a batch to each partition."""
@@ -198,7 +200,7 @@ def test_transactions(
     def run(rounds: list[list[tuple[Any, int]]]) -> None:
         for requests in rounds:
             last = node.round(requests)
-        assert not any(answer.error_code for answer in last)
+        assert not any(response.error_code for response in last)
 
     measure(benchmark, run, prepare, turns * producers)
     node.engine.close()

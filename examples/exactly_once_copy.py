@@ -207,10 +207,10 @@ def read_committed(bootstrap: str, topic: str) -> Iterator[tuple[int, bytes]]:
 def all_committed(consumer: Consumer, records: int) -> bool:
     """Returns True if the group has committed all records of the source."""
     try:
-        places = consumer.committed([TopicPartition(SOURCE, index) for index in range(PARTITIONS)], 10)
+        partitions = consumer.committed([TopicPartition(SOURCE, index) for index in range(PARTITIONS)], 10)
     except KafkaException:
         return False
-    return sum(max(place.offset, 0) for place in places) == records
+    return sum(max(place.offset, 0) for place in partitions) == records
 
 
 def demonstrate(records: int, rounds: int, seed: int, data: Path, say: Callable[[str], None] = print) -> None:

@@ -51,7 +51,7 @@ class Worker:
             self.member_id = joined.member_id if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED else ""
             joined = self._join()
         self.member_id, self.generation = joined.member_id, joined.generation_id
-        answer = self.engine.send(
+        response = self.engine.send(
             SyncGroupRequest(
                 group_id=GROUP,
                 generation_id=self.generation,
@@ -61,7 +61,7 @@ class Worker:
                 assignments=self._deal(joined) if joined.leader == self.member_id else [],
             )
         )
-        return None if answer.error_code else json.loads(answer.assignment)
+        return None if response.error_code else json.loads(response.assignment)
 
     def _join(self) -> JoinGroupResponse:
         return self.engine.send(

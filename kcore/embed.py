@@ -101,7 +101,7 @@ class SyncEngine(_Caller):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
-        self._driver = ThreadDriver(engine)
+        self._driver: Any = ThreadDriver(engine)  # or kcore.node.listening.LoopThreadDriver, once the node listens
         self._driver.run()
 
     def send(
@@ -125,7 +125,7 @@ class SyncEngine(_Caller):
             timeout_s: the maximum time for which a join, sync or long poll may be parked, in real time; None: no limit.
 
         Raises:
-            TimeoutError: the request is still parked after `timeout_s`. The operation goes on.
+            TimeoutError: the request is still parked after `timeout_s`. The operation continues.
             EngineClosedError: the engine was closed before or during the call.
             EngineInterruptedError: an exception, such as a KeyboardInterrupt, interrupted an earlier call within a
                 change. Close the engine and open it again; every acknowledged write is in its log.

@@ -96,7 +96,7 @@ class Engine:
         clock: the source of time.
         new_uuid: creates random uuids (member ids, topic ids), sixteen bytes each.
         wait: True to load coordinators and partitions before this returns. Otherwise they are loaded in `slices`, and
-            answer COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER until then. Topics and settings are
+            return COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER until then. Topics and settings are
             always loaded before this returns.
 
     Attributes:
@@ -134,6 +134,7 @@ class Engine:
         self.config = config
         self.clock = clock
         self._new_uuid = new_uuid
+        self._process_id = os.getpid()
         self.now = Now(clock)
         self._wait = wait
         self._when_loaded: list[Callable[[], None]] = []
@@ -157,7 +158,7 @@ class Engine:
             log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
         )
         self.topics.listen(self.partitions)
-        self.authorizer = make_authorizer(config, self.topics)
+        self.authorizer = make_authorizer(config, self.topics, self.now)
         self.control.shard.load()
         self._finish("metadata")
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
@@ -569,8 +570,11 @@ class Engine:
     def close(self) -> None:
         """Commits the open round and closes the log. Parked requests get no response: their callers end too.
 
-        If memory may not match the log (`CommitPipeline.settling`), the engine is abandoned instead.
+        If memory may not match the log (`CommitPipeline.settling`), the engine is abandoned instead. In a forked child
+        this does nothing, because the log belongs to the parent.
         """
+        if os.getpid() != self._process_id:
+            return
         if self.pipeline.settling:
             self.abandon()
             return
@@ -584,8 +588,10 @@ class Engine:
     def abandon(self) -> None:
         """Closes the log and releases the data folder without a commit. No acknowledged write is lost.
 
-        It may be called again after an exception, and after `close`.
+        It may be called again after an exception, and after `close`. In a forked child it does nothing.
         """
+        if os.getpid() != self._process_id:
+            return
         self.pipeline.abandon()
         self.log.close()
 

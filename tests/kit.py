@@ -101,9 +101,9 @@ def read_all(target: Target, topic: str, partition: int = 0) -> list[tuple[int, 
     found: list[tuple[int, bytes | None]] = []
     while True:
         offset = found[-1][0] + 1 if found else 0
-        (answer,) = target.send(fetch(topic, offset, partition), FETCH_VERSION).responses[0].partitions
-        assert answer.error_code == 0, answer
-        data = answer.records or b""
+        (response,) = target.send(fetch(topic, offset, partition), FETCH_VERSION).responses[0].partitions
+        assert response.error_code == 0, response
+        data = response.records or b""
         split = split_batches(data)
         assert split.error is None, split
         if not split.batches:
@@ -138,11 +138,11 @@ def commit(
 def committed(target: Target, group: str) -> dict[tuple[str, int], int]:
     """Returns every committed offset of a group."""
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    (answer,) = target.send(request, OFFSETS_VERSION).groups
-    assert answer.error_code == 0, answer
+    (response,) = target.send(request, OFFSETS_VERSION).groups
+    assert response.error_code == 0, response
     return {
         (topic.name, part.partition_index): part.committed_offset
-        for topic in answer.topics
+        for topic in response.topics
         for part in topic.partitions
     }
 

@@ -89,8 +89,8 @@ def test_without_a_path_no_state_survives() -> None:
 async def test_an_engine_on_a_loop_keeps_its_state(tmp_path: Path) -> None:
     async with kcore.open_async(tmp_path / "data", config=SMALL) as engine:
         assert (await engine.send(create("t"))).topics[0].error_code == 0
-        answers = await asyncio.gather(*(engine.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(50)))
-        assert all(answer.topics[0].partitions[0].error_code == 0 for answer in answers)
+        responses = await asyncio.gather(*(engine.send(commit(f"g{n}", {("t", 0): n}), 9) for n in range(50)))
+        assert all(response.topics[0].partitions[0].error_code == 0 for response in responses)
         assert engine.engine.pipeline.rounds < 20, "what a turn of the loop brings shares a commit"
     with kcore.open(tmp_path / "data", config=SMALL) as again:
         assert [committed(again, f"g{n}") for n in range(50)] == [{("t", 0): n} for n in range(50)]
@@ -185,8 +185,8 @@ async def test_a_node_is_usable_at_once_and_without_a_with_block() -> None:
 
 def test_metadata_requests_of_embedded_clients_create_no_topics_unless_allowed() -> None:
     with kcore.open(config={**SMALL, "auto.create.topics.enable": "false"}) as engine:
-        answer = engine.send(MetadataRequest(topics=[Asked(name="t")]))
-        assert answer.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response = engine.send(MetadataRequest(topics=[Asked(name="t")]))
+        assert response.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # ---- folders that cannot be opened
@@ -259,9 +259,9 @@ def test_settings_are_checked_at_the_open() -> None:
 # ---- virtual time
 
 
-def pending(answer: Any) -> Pending:
-    assert isinstance(answer, Pending)
-    return answer
+def pending(response: Any) -> Pending:
+    assert isinstance(response, Pending)
+    return response
 
 
 def test_two_members_join_send_heartbeats_and_expire_in_virtual_time() -> None:
@@ -337,8 +337,8 @@ def test_requests_of_threads_complete_each_other() -> None:
                 member = new_member(engine, "g")
                 joined = engine.send(join("g", member), timeout_s=30)
                 caches_responses = {one.member_id: one.member_id.encode() for one in joined.members}
-                answer = engine.send(sync("g", member, joined.generation_id, caches_responses), timeout_s=30)
-                assigned[member] = (answer.error_code, answer.assignment)
+                response = engine.send(sync("g", member, joined.generation_id, caches_responses), timeout_s=30)
+                assigned[member] = (response.error_code, response.assignment)
             except BaseException as error:
                 failures.append(error)
 
@@ -387,9 +387,9 @@ def test_a_leaving_member_completes_a_parked_join() -> None:
     with kcore.open(config=SMALL) as engine:
         first, _ = stable_alone(engine, "g", session_ms=60_000)
         second = new_member(engine, "g", session_ms=60_000)
-        answers: list[Any] = []
+        responses: list[Any] = []
         thread = threading.Thread(
-            target=lambda: answers.append(engine.send(join("g", second, session_ms=60_000), timeout_s=30))
+            target=lambda: responses.append(engine.send(join("g", second, session_ms=60_000), timeout_s=30))
         )
         thread.start()
         wait_until(
@@ -398,4 +398,4 @@ def test_a_leaving_member_completes_a_parked_join() -> None:
         )
         engine.send(leave("g", first))
         thread.join(30)
-        assert [(joined.error_code, joined.generation_id, joined.leader) for joined in answers] == [(0, 2, second)]
+        assert [(joined.error_code, joined.generation_id, joined.leader) for joined in responses] == [(0, 2, second)]

@@ -15,6 +15,13 @@ EXAMPLES = ROOT / "examples"
 
 SAID = {
     "embed_sync": ["workers is at 42 of lines-0"],
+    "sharded_service": [
+        "64 shards are shared by 10 workers, 6 to 7 each",
+        "worker-3 freezes: its shards move to other workers",
+        "worker-3 wakes up: the store refuses its late writes",
+        "worker-3 is back in the group and owns shards in a newer epoch",
+        "every shard was written",
+    ],
     "embed_async": ["offset 0: first", "offset 1: second"],
     "manual_clock": [
         "generation 1: alice leads, both are in",
@@ -24,6 +31,13 @@ SAID = {
         "after  66 s alice hears REBALANCE_IN_PROGRESS",
         "bob hears UNKNOWN_MEMBER_ID",
     ],
+    "work_queue": [
+        "11 jobs are done",
+        "the killed worker's job: done in delivery 2",
+        "the slow job: done in delivery 1, its lock was renewed 5 times",
+        "the failing job: archived after 3 deliveries",
+        "left in the queue: 0",
+    ],
     "work_distribution": [
         "ann: job-0 job-3 job-6 job-9",
         "ben: job-1 job-4 job-7",
@@ -31,6 +45,17 @@ SAID = {
         "cat leaves",
         "ann: job-0 job-2 job-4 job-6 job-8",
         "ben: job-1 job-3 job-5 job-7 job-9",
+    ],
+    "stream_tasks": [
+        "ann starts; copies need a second worker",
+        "  ann runs 0=10 1=10 2=10 3=10; copies: none",
+        "ben restores two tasks; each has copies of the other's",
+        "  ann runs 0=10 1=10; copies: 2=10 3=10",
+        "  ben runs 2=10 3=10; copies: 0=10 1=10, restored [2, 3]",
+        "ben leaves; ann has the counts",
+        "  ann runs 0=15 1=15 2=17 3=17; copies: none",
+        "cat joins, and ann is silent for a session; cat has the counts of her tasks",
+        "  cat runs 0=15 1=15 2=17 3=17; copies: none, restored [2, 3]",
     ],
 }
 
@@ -54,6 +79,10 @@ def test_an_example_prints_the_expected_output(name: str) -> None:
     assert run(str(EXAMPLES / f"{name}.py")) == SAID[name]
 
 
+def test_the_work_queue_of_processes_prints_the_same() -> None:
+    assert run(str(EXAMPLES / "work_queue.py"), "--tcp") == SAID["work_queue"]
+
+
 def test_the_sync_example_reads_its_folder_again(tmp_path: Path) -> None:
     for _ in range(2):
         assert run(str(EXAMPLES / "embed_sync.py"), str(tmp_path / "data")) == SAID["embed_sync"]
@@ -69,8 +98,16 @@ def test_every_example_is_tested() -> None:
 
 
 def test_the_code_of_the_readme_runs(tmp_path: Path) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+    def output(block: str) -> str:
+        done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout
+
     for _ in range(2):  # the second run uses the folder of the first
-        found = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert found.stdout.startswith("OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name='jobs'")
-        assert "error_code" not in found.stdout, "codes other than 0 would be shown"
+        committed = "OffsetAndMetadata(offset=42, metadata='', leader_epoch=None)"
+        assert output(first) == f"{{TopicPartition(topic='jobs', partition=0): {committed}}}\n"
+        assigned, record, revoked = output(f"import kcore\n{second}").splitlines()[-3:]
+        assert assigned.startswith("Assigned(partitions=(TopicPartition(topic='jobs', partition=0)")
+        assert record.endswith("b'a key' b'a record'")
+        assert revoked.startswith("Revoked(partitions=(TopicPartition(topic='jobs', partition=0)")

@@ -42,8 +42,8 @@ in any of them. They are allocated first, so that a response never seems to repe
 def use_up_scripted_ids(bootstrap: str) -> None:
     with Connection.to(bootstrap) as connection:
         for _ in SCRIPTED_PRODUCER_IDS:
-            answer = connection.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4)
-            assert answer.error_code == 0
+            response = connection.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 4)
+            assert response.error_code == 0
 
 
 RETRIES = 2

@@ -97,7 +97,7 @@ class Shared:
         return bytes(self._map[4096 : 4096 + int.from_bytes(self._map[8:16], "big")])
 
     @property
-    def said(self) -> str:
+    def error(self) -> str:
         """The error of the current input, "" without one."""
         return bytes(self._map[20 : 20 + int.from_bytes(self._map[16:20], "big")]).decode(errors="replace")
 
@@ -134,18 +134,24 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
         time.sleep(0.005)
     if os.WIFSIGNALED(status):
         return shared, f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return shared, shared.said or None
+    if shared.error or not status:
+        return shared, shared.error or None
+    return shared, f"exit status {os.waitstatus_to_exitcode(status)}"
 
 
-def fuzz(name: str, seed: int, count: int | None, until_s: float | None) -> tuple[int, bytes, str | None]:
-    """Runs mutated inputs. Returns their number, and the last one with its error or None."""
+def fuzz(name: str, seed: int, count: int | None, seconds: float | None) -> tuple[int, bytes, str | None]:
+    """Runs mutated inputs, at least one. Returns their number, and the last one with its error or None.
+
+    The time begins when the target is ready: some take longer for that, on a build with sanitizers, than for inputs.
+    """
 
     def work(shared: Shared) -> None:
         target = TARGETS[name]()
         rng = random.Random(f"{name} {seed}")
         kept = [target.make(rng) for _ in range(KEPT)]
         number = 0
-        while (count is None or number < count) and (until_s is None or time.monotonic() < until_s):
+        until_s = None if seconds is None else time.monotonic() + seconds
+        while (count is None or number < count) and (not number or until_s is None or time.monotonic() < until_s):
             place = rng.randrange(KEPT)
             if rng.random() < 0.3:
                 kept[place] = target.make(rng)
@@ -238,8 +244,8 @@ def main() -> int:
     print(f"seed {options.seed}", flush=True)
     found = 0
     for name in names:
-        until_s = None if seconds is None else time.monotonic() + seconds / len(names)
-        number, data, wrong = fuzz(name, options.seed, options.count, until_s)
+        share = None if seconds is None else seconds / len(names)
+        number, data, wrong = fuzz(name, options.seed, options.count, share)
         print(f"{name}: {number} inputs", flush=True)
         if wrong is not None:
             found += 1

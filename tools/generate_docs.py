@@ -9,17 +9,21 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from kcore.broker.share.states import TRANSITIONS as SHARE_PARTITION
 from kcore.cli import VERBS, parser_for
+from kcore.client.consumer_coordinator.states import CLASSIC, CONSUMER, ClassicState, ConsumerState
 from kcore.config.node import Config
 from kcore.engine import Engine
 from kcore.group.classic.states import STATES
 from kcore.group.consumer.states import RECONCILIATION
 from kcore.group.share.states import PHASES
 from kcore.group.share.states import TRANSITIONS as SHARE_TRANSITIONS
+from kcore.group.streams import states as streams_states
 from kcore.protocol.api_keys import ApiKey, response_class
 from kcore.runtime.shard import TRANSITIONS
 from kcore.server.observe import METRICS
@@ -102,22 +106,41 @@ def states() -> str:
     lines += [
         "## Members of consumer groups",
         "",
-        "What a heartbeat does with a member's assignment (KIP-848): by where the member is, whether its epoch is the",
-        "target's, whether it still holds what it must give up, and whether it reads something else now.",
+        "The step of a heartbeat with its member's assignment (KIP-848), by the member's state, its epoch, the",
+        "partitions that it must still revoke, and changes of its subscription.",
         "",
         "| state | at its target | holds | changed | step |",
         "|---|---|---|---|---|",
     ]
     for situation, step in RECONCILIATION.items():
-        told = ["yes" if fact else "no" for fact in situation[1:]]
-        lines.append(f"| {situation.state.name} | {' | '.join(told)} | {step.value} |")
+        columns = ["yes" if holds else "no" for holds in situation[1:]]
+        lines.append(f"| {situation.state.name} | {' | '.join(columns)} | {step.value} |")
+    moves = [(state.name, follower.name) for state, found in streams_states.MOVES.items() for follower in found]
+    lines += ["", *_diagram("Members of streams groups", "STABLE", moves)]
+    lines += [
+        "The step of a heartbeat (KIP-1071): by the member's state, whether its epoch is the target's, and whether it",
+        "still holds tasks that it must revoke.",
+        "",
+        "| state | at its target | holds | step |",
+        "|---|---|---|---|",
+    ]
+    for case, task_step in streams_states.RECONCILIATION.items():
+        inputs = ["yes" if value else "no" for value in case[1:]]
+        lines.append(f"| {case.state.name} | {' | '.join(inputs)} | {task_step.value} |")
     share = [(state.value, target.value) for state, targets in SHARE_TRANSITIONS.items() for target in targets]
     phases = [(phase.value, target.value) for phase, targets in PHASES.items() for target in targets]
     lines += ["", *_diagram("Share groups", "Empty", share), *_diagram("State of a share partition", "absent", phases)]
     delivery = [(state.value, target.value) for state, targets in SHARE_PARTITION.items() for target in targets]
     lines += ["", *_diagram("Share partitions on their leader", "Empty", sorted(delivery))]
     lines += [*_diagram("Transactions", NAMES[EMPTY], transactions), *_diagram("Shards", "initial", shards)]
+    lines += _members("Members of classic groups: the client side", CLASSIC, ClassicState.UNJOINED)
+    lines += _members("Members of consumer groups: the client side", CONSUMER, ConsumerState.UNSUBSCRIBED)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _members(title: str, table: Mapping[Any, Iterable[Any]], first: Enum) -> list[str]:
+    """Renders the state diagram of a member in a client."""
+    return _diagram(title, first.value, [(state.value, target.value) for state, row in table.items() for target in row])
 
 
 def _diagram(title: str, first: str, moves: Iterable[tuple[str, str]]) -> list[str]:

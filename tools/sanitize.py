@@ -66,7 +66,8 @@ def sanitized_environment() -> dict[str, str]:
         "PYTHONMALLOC": "malloc",  # the interpreter's own pools would hide where an object ends
         "PYTHONPATH": str(TREE),
         "ASAN_OPTIONS": f"{memory}:log_path={REPORTS / 'address'}",
-        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={REPORTS / 'undefined'}",
+        # Beside the other library, this one writes its reports to standard error, so a report must end the process.
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1:abort_on_error=1",
     }
 
 
@@ -121,7 +122,8 @@ def main() -> int:
     REPORTS.mkdir(parents=True)
     copy_sources()
     build()
-    tests = ["-m", "pytest", "-q", "-o", f"timeout={TEST_TIMEOUT_S}", *options.tests]
+    # Standard error is not captured, because a report there is the last line of a process.
+    tests = ["-m", "pytest", "-q", "--capture=sys", "-o", f"timeout={TEST_TIMEOUT_S}", *options.tests]
     sound = run(tests)
     if options.seconds > 0:
         sound = run(["-m", "tools.fuzz", "--seconds", str(options.seconds), "--keep", str(PLACE / "found")]) and sound

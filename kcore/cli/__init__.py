@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from kcore.errors import KcoreError
+from kcore.errors import KafkaError, KcoreError
 from kcore.printable import clean
 
 # verb -> (module below kcore.cli, description); a verb's module is imported when the verb is used
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = int(module.run(options) or 0)
         sys.stdout.flush()
-    except KcoreError as error:
+    except (KcoreError, KafkaError) as error:
         print(f"kcore: {clean(error)}", file=sys.stderr)
         return 1
     except BrokenPipeError:

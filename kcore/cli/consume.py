@@ -12,20 +12,27 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import kcore
 from kcore.cli import target
 from kcore.client.cluster import Cluster
-from kcore.client.member import GroupMember
 from kcore.errors import ConfigError, KcoreError
 from kcore.inspect.groups import EARLIEST, LATEST, list_offset
 from kcore.printable import clean
 from kcore.protocol.compression import decompress
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore.protocol.topic_partition import TopicPartition
 from kcore_ext.batch import Record, iter_records, parse_header, split_batches
 
+if TYPE_CHECKING:
+    from kcore.client.consumer_coordinator.interface import Assigned
+    from kcore.node._sync.consumer import Consumer
+    from kcore.node._sync.node import Node
+
 FETCH_BYTES = 1 << 20
+TIMEOUT_S = 90.0
 WAIT_MS = 500  # time for which a server waits for new records
 NAMES_VERSION = 12  # Fetch 13 addresses topics by id (KIP-516)
 MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE}
@@ -92,13 +99,12 @@ def _consume(options: argparse.Namespace) -> int:
     if options.group is not None and options.partition:
         raise ConfigError("--partition and --group exclude each other: the group assigns the partitions")
     start = parse_start(options.start or "earliest")
-    with Cluster(options.bootstrap, timeout_s=90.0, security=target.security(options)) as cluster:
+    if options.group is not None:
+        return _consume_as_member(options, start)
+    with Cluster(options.bootstrap, timeout_s=TIMEOUT_S, security=target.security(options)) as cluster:
         reader = Reader(cluster, start)
-        if options.group is None:
-            reader.take(_all_partitions(cluster, options.topic, options.partition), {})
-            records = _standalone(reader, options.follow)
-        else:
-            records = _as_member(reader, GroupMember(cluster, options.group, options.topic), options.follow)
+        reader.take(_all_partitions(cluster, options.topic, options.partition), {})
+        records = _standalone(reader, options.follow)
         left = options.max
         show = _shown_as(options.format)
         try:
@@ -252,41 +258,83 @@ def _one_fetch(reader: Reader, places: list[Place], wait_ms: int) -> Generator[R
             reader.positions[place] = following  # after control batches and compacted records
 
 
-def _as_member(reader: Reader, member: GroupMember, follow: bool) -> Generator[Records, None, None]:
-    """Yields records as a member of a group; commits them when the next ones are requested, and at the end."""
-    committed: dict[Place, int] = {}
-    try:
-        while True:
-            member.join()
-            committed = member.committed()
-            reader.take(member.owned, committed)
-            ends = {place: reader.end(place) for place in reader.positions}
-            in_group = True
-            while in_group:
-                places = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
-                if not places and not follow:
-                    return
-                yield from _one_fetch(reader, places, WAIT_MS)
-                in_group = _commit(member, reader, committed) and member.beat()
-    finally:
-        try:
-            _commit(member, reader, committed)
-        finally:
-            member.leave()
+class Membership:
+    """The position at which a member begins to read its partitions, and the end at which it stops.
+
+    Args:
+        node: the cluster.
+        group_id: the group.
+        start: the start position, as returned by `parse_start`.
+
+    Attributes:
+        joined: True once the group has assigned partitions.
+        ends: partition -> its end at the time of the assignment.
+    """
+
+    def __init__(self, node: Node, group_id: str, start: tuple[str, int]) -> None:
+        self._node = node
+        self._group = node.group(group_id)
+        self._start = start
+        self.consumer: Consumer | None = None
+        self.joined = False
+        self.ends: dict[TopicPartition, int] = {}
+
+    def assigned(self, event: Assigned) -> None:
+        """Sets the positions of new partitions without a committed offset, and looks up their ends."""
+        assert self.consumer is not None, "set before the consumer joins"
+        committed = self._group.committed(event.partitions) if event.partitions else {}
+        for partition in event.partitions:
+            topic = self._node.topics[partition.topic]
+            self.ends[partition] = topic.end_offsets()[partition.partition]
+            if partition not in committed:
+                self.consumer.seek(partition, self._first(partition))
+        self.joined = True
+
+    def _first(self, partition: TopicPartition) -> int:
+        kind, value = self._start
+        if kind == "offset":
+            return value
+        topic = self._node.topics[partition.topic]
+        if value == EARLIEST:
+            return topic.start_offsets()[partition.partition]
+        found = None if value == LATEST else topic.offsets_at(value / 1000)[partition.partition]
+        return self.ends[partition] if found is None else found  # no record is that late
+
+    def at_end(self) -> bool:
+        """Returns True once all records that existed at the assignment were returned."""
+        assert self.consumer is not None, "set before the consumer joins"
+        if not self.joined:
+            return False
+        positions = {place: self.consumer.position(place) for place in self.consumer.assignment}
+        return all(
+            position is not None and position >= self.ends.get(place, 0) for place, position in positions.items()
+        )
 
 
-def _commit(member: GroupMember, reader: Reader, committed: dict[Place, int]) -> bool:
-    """Commits the positions that changed since the last commit."""
-    moved = {place: offset for place, offset in reader.positions.items() if committed.get(place) != offset}
-    if not moved:
-        return True
-    if not member.commit(moved):
-        return False
-    committed.update(moved)
-    return True
+def _consume_as_member(options: argparse.Namespace, start: tuple[str, int]) -> int:
+    """Prints records as a member of a group, and commits those that were printed."""
+    show = _shown_as(options.format)
+    left = options.max
+    with kcore.connect(options.bootstrap, timeout=TIMEOUT_S, security=target.security(options)) as node:
+        membership = Membership(node, options.group, start)
+        consumer = membership.consumer = node.group(options.group).consume(
+            options.topic, protocol="classic", assignors=["range"], auto_commit=None, on_assigned=membership.assigned
+        )
+        with consumer:
+            while left is None or left > 0:
+                if not options.follow and membership.at_end():
+                    break
+                records = consumer.poll(WAIT_MS / 1000, left)
+                for record in records:
+                    print(show(record.topic_partition, record))
+                if records:
+                    sys.stdout.flush()
+                    consumer.commit()
+                left = None if left is None else left - len(records)
+    return 0
 
 
-def _shown_as(form: str) -> Callable[[Place, Record], str]:
+def _shown_as(form: str) -> Callable[[Place, Any], str]:
     """Chooses the output format: control characters are escaped only on a terminal."""
     if form == "json":
         return as_json
@@ -295,12 +343,12 @@ def _shown_as(form: str) -> Callable[[Place, Record], str]:
     return lambda _, record: as_text(record)
 
 
-def as_text(record: Record) -> str:
+def as_text(record: Any) -> str:
     """Formats a record's value as one line; escapes bytes that are not UTF-8."""
     return "" if record.value is None else record.value.decode(errors="backslashreplace")
 
 
-def as_json(place: Place, record: Record) -> str:
+def as_json(place: Place, record: Any) -> str:
     """Formats a record as a JSON object."""
     fields: dict[str, Any] = {
         "topic": place[0],

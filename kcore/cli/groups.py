@@ -9,14 +9,22 @@ from kcore.cli import output, target
 from kcore.group.classic.states import GroupState as ClassicState
 from kcore.group.consumer.states import GroupState as ConsumerState
 from kcore.group.share.states import GroupState as ShareState
+from kcore.group.streams.states import GroupState as StreamsState
 from kcore.inspect import Target, list_groups, owned_partitions
 from kcore.inspect.consumer_groups import CLASSIC_MEMBER, consumer_groups, parts_of, progress, shown
 from kcore.inspect.share_groups import share_groups
+from kcore.inspect.streams_groups import shown_tasks, streams_groups, task_progress, tasks_of, topic_fault
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 
-STATES: Final[list[str]] = sorted({state.value for kind in (ClassicState, ConsumerState, ShareState) for state in kind})
-"""The states of every kind of group."""
+FILTERS: Final[dict[str, str]] = {
+    **{state.value: state.value for kind in (ClassicState, ConsumerState, ShareState) for state in kind},
+    **{state.kafka_name: state.filter_name for state in StreamsState},
+}
+"""The states of every kind of group, and the text by which a server filters for each."""
+
+STATES: Final[list[str]] = sorted(FILTERS)
+"""The names of these states."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,15 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _state(text: str) -> str:
-    """Parses a state by Kafka's name, in any case: a server reports no groups for an unknown state, rather than an
-    error.
+    """Returns the filter for a state by Kafka's name, in any case: a server reports no groups for an unknown state,
+    rather than an error.
 
     Raises:
         ArgumentTypeError: the state does not exist.
     """
     for name in STATES:
         if name.lower() == text.lower():
-            return name
+            return FILTERS[name]
     raise argparse.ArgumentTypeError(f"{text!r} is not a group state; valid: {', '.join(STATES)}")
 
 
@@ -79,23 +87,27 @@ COLUMNS = (
 def describe(server: Target, group_ids: list[str], form: str) -> int:
     """Prints one row per member, and one for each group without members. Returns 1 if a group does not exist.
 
-    Consumer groups (KIP-848) have epochs, targets and pending steps; share groups (KIP-932) have epochs, classic groups
-    none of these.
+    Consumer groups (KIP-848) and streams groups (KIP-1071) have epochs, targets and pending steps; share groups
+    (KIP-932) have epochs, classic groups none of these.
     """
     rows: list[dict[str, Any]] = []
     modern = consumer_groups(server, group_ids)
     shared = share_groups(server, [group_id for group_id in group_ids if group_id not in modern])
-    classic = [group_id for group_id in group_ids if group_id not in modern and group_id not in shared]
+    others = [group_id for group_id in group_ids if group_id not in modern and group_id not in shared]
+    streams = streams_groups(server, others)
+    classic = [group_id for group_id in others if group_id not in streams]
     response = server.send(DescribeGroupsRequest(groups=classic)) if classic else None
     described = {group.group_id: group for group in response.groups} if response is not None else {}
     missing = False
     for group_id in group_ids:
-        group = modern.get(group_id) or shared.get(group_id) or described[group_id]
+        group = modern.get(group_id) or shared.get(group_id) or streams.get(group_id) or described[group_id]
         if group.error_code:
             missing = True
             rows.append({"group": group_id, "state": code_name(group.error_code)})
             continue
-        if group_id in shared:
+        if group_id in streams:
+            rows += _streams_rows(group, topic_fault(server, group))
+        elif group_id in shared:
             rows += _share_rows(group)
         else:
             rows += _consumer_rows(group) if group_id in modern else _classic_rows(group)
@@ -172,6 +184,33 @@ def _share_rows(group: Any) -> list[dict[str, Any]]:
                 "member_state": "Behind" if is_behind else "Stable",
                 "assignment": shown(parts_of(member.assignment)),
                 "waits_for": "its next heartbeat" if is_behind else None,
+            }
+        )
+    return rows or [of_group]
+
+
+def _streams_rows(group: Any, fault: str | None) -> list[dict[str, Any]]:
+    of_group = {
+        "group": group.group_id,
+        "type": "streams",
+        "state": group.group_state,
+        "epoch": group.group_epoch,
+        "assignment_epoch": group.assignment_epoch,
+    }
+    rows = []
+    for member in group.members:
+        state, waits_for = task_progress(group, member)
+        rows.append(
+            {
+                **of_group,
+                "member": member.member_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "member_epoch": member.member_epoch,
+                "member_state": state,
+                "assignment": shown_tasks(tasks_of(member.assignment)),
+                "target": shown_tasks(tasks_of(member.target_assignment)),
+                "waits_for": fault or waits_for,
             }
         )
     return rows or [of_group]

@@ -22,12 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Describes producers."""
     with target.open_target(options) as server:
-        places = all_partitions(server, options.topic, options.partition)
-        if not places:
+        partitions = all_partitions(server, options.topic, options.partition)
+        if not partitions:
             raise KcoreError(f"no such partition of topic {options.topic!r}")
-        ends = stable_offsets(server, places)
+        ends = stable_offsets(server, partitions)
         rows = []
-        for topic, partition, producer in producers(server, places):
+        for topic, partition, producer in producers(server, partitions):
             start = producer.current_txn_start_offset
             end = ends.get((topic, partition))
             row = (

@@ -89,8 +89,8 @@ def run_loop(main: object) -> int:
 
 def place_of_listeners(config: Config) -> str:
     """Returns the location of the listeners setting, for error messages."""
-    places = {config.source(name) for name in ("listeners", "advertised.listeners")} - {"default"}
-    return ", ".join(sorted(places)) or "default"
+    sources = {config.source(name) for name in ("listeners", "advertised.listeners")} - {"default"}
+    return ", ".join(sorted(sources)) or "default"
 
 
 def recovered(engine: Engine) -> None:

@@ -1,4 +1,4 @@
-"""The target of a verb: a data folder or a running server. Both answer the same typed requests."""
+"""The target of a verb: a data folder or a running server. Both serve the same typed requests."""
 
 from __future__ import annotations
 

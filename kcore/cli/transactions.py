@@ -100,8 +100,8 @@ def run(options: argparse.Namespace) -> int:
 def describe(server: Target, transactional_ids: list[str], form: str) -> int:
     """Prints one row per partition of each transaction, or one per id without any. Returns 1 if an id is unknown."""
     states = describe_transactions(server, transactional_ids)
-    places = {(topic.topic, index) for state in states for topic in state.topics for index in topic.partitions}
-    ends = stable_offsets(server, places)
+    partitions = {(topic.topic, index) for state in states for topic in state.topics for index in topic.partitions}
+    ends = stable_offsets(server, partitions)
     now_ms = int(time.time() * 1000)
     rows: list[tuple[Any, ...]] = []
     for state in states:
@@ -142,9 +142,9 @@ def describe(server: Target, transactional_ids: list[str], form: str) -> int:
 
 def find_hanging(server: Target, options: argparse.Namespace) -> int:
     """Prints hanging transactions. Returns 1 if there are any."""
-    places = all_partitions(server, options.topic, options.partition)
+    partitions = all_partitions(server, options.topic, options.partition)
     since_ms = int((time.time() - options.idle_minutes * 60) * 1000)
-    found = hanging_transactions(server, places, since_ms)
+    found = hanging_transactions(server, partitions, since_ms)
     _print_open(server, found, options.format)
     return 1 if found else 0
 

@@ -133,11 +133,11 @@ def remove(server: Target, user: str, mechanisms: list[ScramMechanism], named: b
 
 def users(server: Target) -> dict[str, list[str]]:
     """Returns user -> names of the mechanisms that have a password."""
-    answer = server.send(DescribeUserScramCredentialsRequest(users=None))
-    _check(answer.error_code, answer.error_message)
+    response = server.send(DescribeUserScramCredentialsRequest(users=None))
+    _check(response.error_code, response.error_message)
     return {
         one.user: [ScramMechanism(info.mechanism).sasl_name for info in one.credential_infos]
-        for one in sorted(answer.results, key=lambda one: one.user)
+        for one in sorted(response.results, key=lambda one: one.user)
     }
 
 

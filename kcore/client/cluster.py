@@ -56,7 +56,7 @@ class Cluster:
             connection.close()
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """Sends a request that any broker can answer."""
+        """Sends a request that any broker can serve."""
         if self._bootstrap.closed:
             self._bootstrap = Connection.to(self._address, **self._options)
         return self._bootstrap.send(request, version)
@@ -77,16 +77,16 @@ class Cluster:
         request = MetadataRequest(
             topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=create
         )
-        answer = self.send(request, NAMES_VERSION)
-        places = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        response = self.send(request, NAMES_VERSION)
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
         found: dict[str, list[int]] = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             if topic.error_code and topic.error_code not in _NOT_YET:
                 raise KcoreError(f"topic {topic.name!r}: {code_name(topic.error_code)}")
             found[topic.name] = sorted(part.partition_index for part in topic.partitions)
             for part in topic.partitions:
-                if part.leader_id in places:
-                    self._leaders[topic.name, part.partition_index] = places[part.leader_id]
+                if part.leader_id in addresses:
+                    self._leaders[topic.name, part.partition_index] = addresses[part.leader_id]
         return found
 
     def leader(self, topic: str, partition: int) -> Connection:
@@ -106,10 +106,10 @@ class Cluster:
         Raises:
             KcoreError: no coordinator is available.
         """
-        answer = self.send(FindCoordinatorRequest(coordinator_keys=[group_id]), KEYS_VERSION).coordinators[0]
-        if answer.error_code:
-            raise KcoreError(f"group {group_id!r}: {code_name(answer.error_code)}")
-        return self._connection((answer.host, answer.port))
+        response = self.send(FindCoordinatorRequest(coordinator_keys=[group_id]), KEYS_VERSION).coordinators[0]
+        if response.error_code:
+            raise KcoreError(f"group {group_id!r}: {code_name(response.error_code)}")
+        return self._connection((response.host, response.port))
 
     def _connection(self, place: tuple[str, int]) -> Connection:
         connection = self._connections.get(place)

@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 HANDSHAKE_VERSION = 1  # tokens are sent in SaslAuthenticate (KIP-152)
 AUTHENTICATE_VERSION = 1
-API_VERSIONS_VERSION = 3  # the first to name the client's software (KIP-511); older servers answer with an error
+API_VERSIONS_VERSION = 3  # the first to name the client's software (KIP-511); older servers return an error
 SOFTWARE_NAME, SOFTWARE_VERSION = "kcore", VERSION
 RECEIVE_BYTES = 1 << 20
 """The largest single read from the socket."""
@@ -53,7 +53,7 @@ class Connection:
     ) -> None:
         self.client_id = client_id
         self._correlation_id = 0
-        self._answered = False
+        self._responded = False
         self._secure = security is not None
         self._versions: dict[int, tuple[int, int]] | None = None
         try:
@@ -84,11 +84,11 @@ class Connection:
         exchange = MECHANISMS[security.mechanism](security.user, security.password)
         token = next(exchange)
         while True:
-            answer = self.send(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
-            if answer.error_code:
-                raise AuthenticationError(answer.error_message or code_name(answer.error_code))
+            response = self.send(SaslAuthenticateRequest(auth_bytes=token), AUTHENTICATE_VERSION)
+            if response.error_code:
+                raise AuthenticationError(response.error_message or code_name(response.error_code))
             try:
-                token = exchange.send(answer.auth_bytes)
+                token = exchange.send(response.auth_bytes)
             except StopIteration:
                 return
 
@@ -142,10 +142,10 @@ class Connection:
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise ConnectionClosedError(f"the connection broke: {error}") from error
             raise
-        self._answered = True
+        self._responded = True
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != self._correlation_id:
-            raise ConnectionClosedError(f"answer {correlation_id} came for request {self._correlation_id}")
+            raise ConnectionClosedError(f"response {correlation_id} arrived for request {self._correlation_id}")
         response: R = response_class(key).decode(frame, version, body_position(key, version, frame))  # type: ignore[assignment]
         return response
 
@@ -171,12 +171,12 @@ class Connection:
         return self._exactly(size)
 
     def _why_closed(self) -> str:
-        said = "the server closed the connection"
-        if self._answered or self._secure:
-            return said
+        closed = "the server closed the connection"
+        if self._responded or self._secure:
+            return closed
         return (
-            f"{said} without an answer; if it wants TLS or a password, say so: security.protocol in the file of "
-            "--command-config, or security=ClientSecurity.of(...)"
+            f"{closed} without a response; if it requires TLS or a password, set security.protocol in the file of "
+            "--command-config, or pass security=ClientSecurity.of(...)"
         )
 
     def _exactly(self, size: int) -> bytes:

@@ -60,9 +60,9 @@ def scram(mechanism: ScramMechanism, user: str, password: str, nonce: str = "") 
     signature = mechanism.hmac(mechanism.hash(client_key), signed)
     proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
     last = _text(mechanism, (yield f"{final},p={base64.b64encode(proof).decode()}".encode()))
-    said = _SERVER_FINAL.fullmatch(last)
+    match = _SERVER_FINAL.fullmatch(last)
     expected = mechanism.hmac(mechanism.hmac(salted, b"Server Key"), signed)
-    if said is None or not hmac.compare_digest(_decoded(mechanism, said["signature"]), expected):
+    if match is None or not hmac.compare_digest(_decoded(mechanism, match["signature"]), expected):
         raise AuthenticationError(f"{mechanism.sasl_name}: the server does not know the password")
 
 

@@ -91,12 +91,12 @@ class ClientSecurity:
 
 
 def _credentials(settings: Mapping[str, str]) -> tuple[str, str]:
-    said = {
+    jaas = {
         found["name"]: _ESCAPED.sub(r"\1", found["quoted"]) if found["bare"] is None else found["bare"]
         for found in _JAAS.finditer(settings.get("sasl.jaas.config", ""))
     }
-    user = settings.get("sasl.username") or said.get("username", "")
-    password = settings.get("sasl.password") or said.get("password", "")
+    user = settings.get("sasl.username") or jaas.get("username", "")
+    password = settings.get("sasl.password") or jaas.get("password", "")
     if not user or not password:
         raise ConfigError("SASL needs sasl.username and sasl.password, or both in sasl.jaas.config")
     return user, password

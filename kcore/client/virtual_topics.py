@@ -26,7 +26,7 @@ TIMEOUT_MS: Final = 30_000
 
 
 class Server(Protocol):
-    """A component that answers requests: an engine in this process, or a connection to a server."""
+    """A component that serves requests: an engine in this process, or a connection to a server."""
 
     def send(self, request: Any, version: int | None = None) -> Any:
         """Returns the response to a request."""
@@ -54,8 +54,8 @@ def declare_virtual_topic(server: Server, name: str, shards: int) -> int:
         return shards
     if made.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
         raise KafkaError(ErrorCode(made.error_code), made.error_message)
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-    (found,) = server.send(asked).topics
+    requested = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    (found,) = server.send(requested).topics
     if found.error_code:
         raise KafkaError(ErrorCode(found.error_code))
     present = len(found.partitions)

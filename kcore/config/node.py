@@ -125,6 +125,10 @@ class Config(SecuritySettings):
     group_streams_initial_rebalance_delay_ms: int = setting(
         3_000, "Time for which an empty streams group waits for more members.", low=0
     )
+    kcore_streams_assignor: str = setting(
+        "sticky",
+        "The assignor of tasks: sticky, or package.module:Class for a class of your own.",
+    )
 
     # ---- offsets
     offsets_topic_num_partitions: int = setting(50, "Partitions of __consumer_offsets; fixed once created.", low=1)
@@ -344,8 +348,8 @@ class Config(SecuritySettings):
     )
     kcore_max_request_bytes: int = setting(
         8_388_608,
-        "Maximum size of a request other than Produce. A client that sends a longer one is disconnected, as soon as "
-        "the length and the API key have arrived.",
+        "Maximum size of a request other than Produce. A client that sends more is disconnected once so many bytes of "
+        "the request have arrived.",
         low=65_536,
     )
     kcore_max_request_elements: int = setting(
@@ -364,7 +368,7 @@ class Config(SecuritySettings):
         kind=LONG,
     )
     kcore_max_response_bytes: int = setting(
-        104_857_600,
+        50_331_648,
         "Maximum size of a response in bytes. A longer one is replaced by POLICY_VIOLATION; if the API has no field "
         "for an error, the connection is closed. A Fetch response may be longer by one record batch.",
         low=65_536,

@@ -17,6 +17,9 @@ HIDDEN = "[hidden]"
 """The text that replaces a password wherever a setting's value is shown."""
 
 
+MAX_SHOWN_BITS = 256
+
+
 class SettingType(Enum):
     """Kafka's types of settings; the value is the number in DescribeConfigs v3+."""
 
@@ -113,7 +116,7 @@ class Setting(NamedTuple):
         return low if self.low is None else int(self.low), high if self.high is None else int(self.high)
 
     def _refuse(self, value: Any, why: str) -> ConfigError:
-        shown = HIDDEN if self.type is SettingType.PASSWORD else repr(value)
+        shown = HIDDEN if self.type is SettingType.PASSWORD else _shown(value)
         return ConfigError(f"{self.name}={shown} {why}; valid: {self.valid}")
 
     def _read(self, text: str) -> Any:
@@ -173,6 +176,13 @@ class Setting(NamedTuple):
                     raise self._refuse(value, f"has {part!r}")
         if self.check is not None and (wrong := self.check(parsed)):
             raise self._refuse(value, wrong)
+
+
+def _shown(value: Any) -> str:
+    """Returns the text of a value for an error; Python refuses to print integers of thousands of digits."""
+    if isinstance(value, int) and value.bit_length() > MAX_SHOWN_BITS:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
 
 
 class Declared:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kcore.drivers.forks import refuse_in_child
 from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Writer
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
@@ -59,6 +60,7 @@ class AsyncDriver:
         self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
         self._slicing = False
         self._closed = False
+        self._refusal = "the engine is closed"
         self._inside = False  # a call is in the engine, or was interrupted there
         self._broken = False
         self._on_broken: Callable[[], None] | None = None
@@ -70,6 +72,12 @@ class AsyncDriver:
         engine.pipeline.when_dirty(self.round_is_open)
         engine.slices.requests.enabled = True
         engine.consumer_groups.background = self.compute_beside
+        refuse_in_child(self)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """See `ForkedDriver`."""
+        self._closed = True
+        self._refusal = reason
 
     def compute_beside(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Runs a long computation, which must not access the engine, on a thread; then calls `done(result)` in a round.
@@ -262,7 +270,7 @@ class AsyncDriver:
         self._offload_policy.wrote(time.perf_counter() - task.began_s)
         if self._times is not None and task.since_s is not None:
             # The count includes responses that were added while the round was being written.
-            self._times.background_ended(len(background_commit.answers), task.since_s)
+            self._times.background_ended(len(background_commit.responses), task.since_s)
 
     def _slice(self) -> None:
         """Runs one slice of long work in a turn of the loop, so that requests are served between slices."""
@@ -323,7 +331,7 @@ class AsyncDriver:
                 error.
         """
         if self._closed:
-            raise EngineClosedError("the engine is closed")
+            raise EngineClosedError(self._refusal)
         future: asyncio.Future[Any] = self.loop.create_future()
         self._enter()
         try:
@@ -354,7 +362,7 @@ class AsyncDriver:
     def advance(self, ms: int) -> None:
         """Moves a manual clock, fires the due timers, and commits their decisions."""
         if self._closed:
-            raise EngineClosedError("the engine is closed")
+            raise EngineClosedError(self._refusal)
         self._enter()
         try:
             self.engine.advance(ms)

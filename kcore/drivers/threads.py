@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from _thread import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
+from kcore.drivers.forks import refuse_in_child
+from kcore.errors import EngineClosedError, EngineInterruptedError, KcoreError, ReentrantCallError
 from kcore.runtime import Pending
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ NOBODY = 0
 CLOSED = -1
 
 BROKEN = -2
+
+FORKED = -3
 
 IDLE_WAIT_S = 3_600.0  # maximum sleep of a waiting thread, even if no timer is armed
 
@@ -49,6 +52,20 @@ class ThreadDriver:
         self._inside = NOBODY
         self._wake_ms = -1  # the deadline at which sleepers wake up; -1: none
         self._sleepers: dict[Pending, threading.Lock] = {}  # a sleeper's lock is released to wake it
+        self._refusal: str | None = None  # in a forked child: the text of its errors
+        refuse_in_child(self)
+
+    def leave_to_parent(self, reason: str) -> None:
+        """See `ForkedDriver`. The thread that forked may be inside the engine; it leaves it, and later calls fail."""
+        self._lock = threading.RLock()
+        self._sleepers = {}
+        self._inside = FORKED
+        self._refusal = reason
+        self.turn = self._refuse  # type: ignore[method-assign]
+        self._decide = self._refuse  # type: ignore[method-assign, assignment]
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise EngineClosedError(self._refusal)
 
     def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
         """Decides a request and returns its response once it is durable.
@@ -60,7 +77,7 @@ class ThreadDriver:
                 None: no limit.
 
         Raises:
-            TimeoutError: it is still parked after `timeout_s`; the operation goes on, and its response is discarded.
+            TimeoutError: it is still parked after `timeout_s`; the operation continues, and its response is discarded.
             EngineClosedError: the engine was closed before or during the wait.
             EngineInterruptedError: an exception interrupted the engine within a change, before or during the wait.
             ReentrantCallError: this thread is inside the engine: it calls from a signal handler or from a watcher.
@@ -97,6 +114,8 @@ class ThreadDriver:
         """Marks the engine as entered by the calling thread, which holds the lock."""
         if self._inside:
             self._wake_all()
+            if self._inside == FORKED:
+                self._refuse()
             raise EngineClosedError("the engine is closed") if self._inside == CLOSED else EngineInterruptedError
         if self.engine.pipeline.settling:
             self._inside = BROKEN
@@ -186,6 +205,8 @@ class ThreadDriver:
         if self._inside:
             if self._inside == CLOSED:
                 raise EngineClosedError("the engine was closed while this request was parked")
+            if self._inside == FORKED:
+                self._refuse()
             raise EngineInterruptedError
         self.turn()
         if pending.done:
@@ -218,10 +239,28 @@ class ThreadDriver:
         if self._inside:
             self._check_before_waiting()
         with self._lock:
+            if self._refusal is not None:
+                self._refuse()
             self._enter()
             self.engine.advance(ms)
             self._inside = NOBODY
             self._wake_all()
+
+    def hand_over(self) -> None:
+        """Commits the open round and ends this driver; another driver runs the engine from now on.
+
+        Raises:
+            KcoreError: a request is parked: its caller sleeps in this driver.
+            ReentrantCallError: this thread is inside the engine.
+        """
+        if self._inside:
+            self._check_before_waiting()
+        with self._lock:
+            if self._sleepers:
+                raise KcoreError("a request is parked: listen before members join and before records are awaited")
+            self._enter()
+            self._commit()
+            self._inside = CLOSED
 
     def close(self) -> None:
         """Commits the open round and closes the engine. Parked callers get an EngineClosedError.
@@ -235,7 +274,7 @@ class ThreadDriver:
         if self._inside:
             self._check_before_waiting()
         with self._lock:
-            if self._inside == CLOSED:
+            if self._inside == CLOSED or self._refusal is not None:
                 return
             if self._inside:
                 self.engine.abandon()

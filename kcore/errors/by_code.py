@@ -138,7 +138,7 @@ class OffsetMetadataTooLargeError(_CodedError):
 class NetworkError(_CodedError):
     """NETWORK_EXCEPTION, code 13, retriable.
 
-    The connection broke before an answer came.
+    The connection broke before the response.
     """
 
     CODE = ErrorCode.NETWORK_EXCEPTION
@@ -597,7 +597,7 @@ class DelegationTokenOwnerMismatchError(_CodedError):
 class DelegationTokenRequestNotAllowedError(_CodedError):
     """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, code 64, not retriable.
 
-    Delegation tokens cannot be asked for over this connection.
+    Delegation tokens cannot be requested over this connection.
     """
 
     CODE = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
@@ -669,7 +669,7 @@ class InvalidFetchSessionEpochError(_CodedError):
 class ListenerNotFoundError(_CodedError):
     """LISTENER_NOT_FOUND, code 72, retriable.
 
-    The leader has no listener of the name that was asked on.
+    The leader has no listener of the name that the request used.
     """
 
     CODE = ErrorCode.LISTENER_NOT_FOUND
@@ -732,7 +732,7 @@ class OffsetNotAvailableError(_CodedError):
 class MemberIdRequiredError(_CodedError):
     """MEMBER_ID_REQUIRED, code 79, not retriable.
 
-    Join again with the member id of this answer.
+    Join again with the member id of this response.
     """
 
     CODE = ErrorCode.MEMBER_ID_REQUIRED

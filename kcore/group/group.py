@@ -133,7 +133,7 @@ class Group(ABC):
 
     @abstractmethod
     def on_loaded(self) -> None:
-        """Starts every member's session anew, in full; called after the shard's log was replayed to its end."""
+        """Restarts every member's session, in full; called after the shard's log was replayed to its end."""
 
     @abstractmethod
     def on_unloaded(self) -> None:

@@ -31,6 +31,7 @@ from kcore_ext.group.offset_commit import replay_block
 if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore.config.node import Config
+    from kcore.group.classic.member import PendingMember
     from kcore.group.group import Group
     from kcore.group.streams.timers import InitialDelay
     from kcore.runtime.machine import ShardContext
@@ -73,6 +74,7 @@ class GroupShard:
         now: the time of the current round.
         completed_rebalances: rebalances of classic groups that ended with an assignment since the load.
         consumer_rebalances: new group epochs of consumer groups since the load.
+        unused_member_ids: assigned member ids of classic groups that no client has used yet, the oldest first.
         deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
         streams_rebalances: new group epochs of streams groups since the load.
         initial_delays: the initial rebalance delays of streams groups, by group id.
@@ -101,6 +103,7 @@ class GroupShard:
         "streams",
         "streams_rebalances",
         "topics",
+        "unused_member_ids",
     )
 
     def __init__(
@@ -125,6 +128,7 @@ class GroupShard:
         self.offset_tables = self.offsets.tables(self.groups)
         self.completed_rebalances = 0
         self.consumer_rebalances = 0
+        self.unused_member_ids: dict[str, PendingMember] = {}
         self.deleted_topics: list[tuple[str, bytes]] = []
         self.share_rebalances = 0
         self.streams_rebalances = 0

@@ -13,7 +13,7 @@ from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescrib
 AWAY_EPOCH = -2
 CLASSIC_MEMBER = 0
 NOT_ONE = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.INVALID_GROUP_ID)
-Part = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class MemberProgress(NamedTuple):
@@ -57,12 +57,12 @@ def progress(group: Any, member: Any) -> MemberProgress:
     return MemberProgress("Stable", None)
 
 
-def parts_of(assignment: Any) -> set[Part]:
+def parts_of(assignment: Any) -> set[TopicPartition]:
     """Returns the partitions of a described assignment."""
     return {(topic.topic_name, index) for topic in assignment.topic_partitions for index in topic.partitions}
 
 
-def shown(parts: Iterable[Part]) -> str | None:
+def shown(parts: Iterable[TopicPartition]) -> str | None:
     """Formats partitions as `topic:0,1 other:2`; None for no partitions."""
     by_topic: dict[str, list[str]] = {}
     for topic, index in sorted(parts):
@@ -70,9 +70,9 @@ def shown(parts: Iterable[Part]) -> str | None:
     return " ".join(f"{topic}:{','.join(indexes)}" for topic, indexes in by_topic.items()) or None
 
 
-def _holders(group: Any, member: Any, lacking: set[Part]) -> str:
+def _holders(group: Any, member: Any, lacking: set[TopicPartition]) -> str:
     """Describes which members own the partitions that a member lacks."""
-    said = []
+    waits = []
     free = set(lacking)
     for other in group.members:
         if other.member_id == member.member_id:
@@ -80,7 +80,7 @@ def _holders(group: Any, member: Any, lacking: set[Part]) -> str:
         held = parts_of(other.assignment) & lacking
         if held:
             free -= held
-            said.append(f"{shown(held)} of {other.member_id}")
+            waits.append(f"{shown(held)} of {other.member_id}")
     if free:
-        said.append(f"its next heartbeat for {shown(free)}")
-    return ", ".join(said)
+        waits.append(f"its next heartbeat for {shown(free)}")
+    return ", ".join(waits)

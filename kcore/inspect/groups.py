@@ -18,7 +18,7 @@ NAMES_VERSION = 9  # OffsetFetch 10 returns topic ids instead of names (KIP-848)
 
 
 class Target(Protocol):
-    """Answers typed requests: an engine in this process, or a connection to a server."""
+    """Serves typed requests: an engine in this process, or a connection to a server."""
 
     def send(self, request: Any, version: int | None = None) -> Any:
         """Returns the response to a request."""
@@ -99,10 +99,10 @@ def list_offset(server: Target, topic: str, partition: int, timestamp: int) -> i
         KcoreError: the server refused.
     """
     request = ListOffsetsRequest(replica_id=-1, topics=[_asked(topic, [partition], timestamp)])
-    answer = server.send(request).topics[0].partitions[0]
-    if answer.error_code:
-        raise KcoreError(f"{topic}-{partition}: {code_name(answer.error_code)}")
-    return int(answer.offset)
+    response = server.send(request).topics[0].partitions[0]
+    if response.error_code:
+        raise KcoreError(f"{topic}-{partition}: {code_name(response.error_code)}")
+    return int(response.offset)
 
 
 def _asked(topic: str, partitions: Iterable[int], timestamp: int) -> ListOffsetsTopic:

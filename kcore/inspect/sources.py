@@ -104,15 +104,15 @@ def _fetched(server: Target, topic: str, partition: int, selection: Selection) -
     if selection.to_offset is not None:
         end = min(end, selection.to_offset)
     while position < end:
-        asked = FetchTopic(
+        requested = FetchTopic(
             topic=topic,
             partitions=[FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)],
         )
-        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, session_epoch=-1, topics=[asked])
-        answer = server.send(request, NAMES_VERSION).responses[0].partitions[0]
-        if answer.error_code:
-            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(answer.error_code)}")
-        records = answer.records or b""
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, session_epoch=-1, topics=[requested])
+        response = server.send(request, NAMES_VERSION).responses[0].partitions[0]
+        if response.error_code:
+            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(response.error_code)}")
+        records = response.records or b""
         found = split_batches(records)
         if not found.batches:
             return

@@ -40,18 +40,18 @@ def find_topics(server: Target, names: Sequence[str] = ()) -> list[Any]:
     """Returns topics with their partitions, sorted by name.
 
     Args:
-        server: answers the requests.
+        server: serves the requests.
         names: the topics; empty: all.
 
     Raises:
         KcoreError: a topic does not exist or cannot be described.
     """
-    asked = [MetadataRequestTopic(name=name) for name in names] if names else None
-    answer = server.send(MetadataRequest(topics=asked, allow_auto_topic_creation=False), NAMES_VERSION)
-    for topic in answer.topics:
+    requested = [MetadataRequestTopic(name=name) for name in names] if names else None
+    response = server.send(MetadataRequest(topics=requested, allow_auto_topic_creation=False), NAMES_VERSION)
+    for topic in response.topics:
         if topic.error_code:
             raise KcoreError(f"topic {topic.name!r}: {code_name(topic.error_code)}")
-    return sorted(answer.topics, key=lambda topic: str(topic.name))
+    return sorted(response.topics, key=lambda topic: str(topic.name))
 
 
 def describe_topics(server: Target, names: Sequence[str] = ()) -> list[TopicPartitionRow]:

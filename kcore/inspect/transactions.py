@@ -81,7 +81,7 @@ def list_transactions(
     """Returns transactional ids with producer id and state, sorted by id; all filters must match.
 
     Args:
-        server: answers the requests.
+        server: serves the requests.
         states: only ids in one of these states.
         producer_ids: only ids of one of these producers.
         duration_ms: only ids whose transaction has been open for longer; -1: all.
@@ -125,9 +125,9 @@ def all_partitions(server: Target, topic: str | None = None, partition: int | No
     )
 
 
-def stable_offsets(server: Target, places: Iterable[TopicPartition]) -> dict[TopicPartition, StableOffset]:
+def stable_offsets(server: Target, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, StableOffset]:
     """Returns the offsets up to which readers see each existing partition."""
-    by_topic = _by_topic(places)
+    by_topic = _by_topic(partitions)
     if not by_topic:
         return {}
     topics = [
@@ -151,7 +151,7 @@ def stable_offsets(server: Target, places: Iterable[TopicPartition]) -> dict[Top
     return {place: StableOffset(offset, high[place]) for place, offset in stable.items() if place in high}
 
 
-def producers(server: Target, places: Iterable[TopicPartition]) -> list[tuple[str, int, Any]]:
+def producers(server: Target, partitions: Iterable[TopicPartition]) -> list[tuple[str, int, Any]]:
     """Returns (topic, partition, producer) for each producer that the partitions know, sorted.
 
     Raises:
@@ -159,7 +159,7 @@ def producers(server: Target, places: Iterable[TopicPartition]) -> list[tuple[st
     """
     found = []
     request = DescribeProducersRequest(
-        topics=[TopicRequest(name=name, partition_indexes=indexes) for name, indexes in _by_topic(places).items()]
+        topics=[TopicRequest(name=name, partition_indexes=indexes) for name, indexes in _by_topic(partitions).items()]
     )
     for topic in server.send(request).topics:
         for part in topic.partitions:
@@ -170,7 +170,7 @@ def producers(server: Target, places: Iterable[TopicPartition]) -> list[tuple[st
     return sorted(found, key=lambda row: (row[0], row[1], row[2].producer_id))
 
 
-def open_transactions(server: Target, places: Iterable[TopicPartition]) -> list[OpenTransaction]:
+def open_transactions(server: Target, partitions: Iterable[TopicPartition]) -> list[OpenTransaction]:
     """Returns every transaction that is open in the partitions' logs."""
     return [
         OpenTransaction(
@@ -182,20 +182,22 @@ def open_transactions(server: Target, places: Iterable[TopicPartition]) -> list[
             producer.current_txn_start_offset,
             producer.last_timestamp,
         )
-        for topic, partition, producer in producers(server, places)
+        for topic, partition, producer in producers(server, partitions)
         if producer.current_txn_start_offset != NO_OFFSET
     ]
 
 
-def hanging_transactions(server: Target, places: Iterable[TopicPartition], idle_since_ms: int) -> list[OpenTransaction]:
+def hanging_transactions(
+    server: Target, partitions: Iterable[TopicPartition], idle_since_ms: int
+) -> list[OpenTransaction]:
     """Returns transactions that are open in a partition, but that no coordinator will ever end there (KIP-664).
 
     Args:
-        server: answers the requests.
-        places: the partitions to search.
+        server: serves the requests.
+        partitions: the partitions to search.
         idle_since_ms: only transactions whose producer has not written since, in ms since the epoch.
     """
-    candidates = [found for found in open_transactions(server, places) if found.last_timestamp_ms <= idle_since_ms]
+    candidates = [found for found in open_transactions(server, partitions) if found.last_timestamp_ms <= idle_since_ms]
     if not candidates:
         return []
     listed = list_transactions(server, producer_ids=sorted({found.producer_id for found in candidates}))
@@ -227,8 +229,8 @@ def abort_transaction(server: Target, found: OpenTransaction) -> None:
         )
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
-    for topic, index in sorted(set(places)):
+    for topic, index in sorted(set(partitions)):
         topics.setdefault(topic, []).append(index)
     return topics

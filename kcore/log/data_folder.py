@@ -193,13 +193,15 @@ class DataFolder:
 
 
 def reserve_lock_file(folder: str) -> None:
-    """Allocates the space of LMDB's lock file. This process must not have LMDB open on the folder.
+    """Allocates the space of LMDB's lock file where the system can. This process must not have LMDB open on the folder.
 
     LMDB writes to the mapped file without allocating it, and a full disk would then kill the process with SIGBUS.
 
     Raises:
         OSError: the disk is full, or the file cannot be created.
     """
+    if not hasattr(os, "posix_fallocate"):
+        return
     path = os.path.join(folder, LMDB_LOCK_NAME)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     size = os.fstat(fd).st_size

@@ -91,7 +91,7 @@ class StagedLogEngine(EngineCore, LogEngine):
     # -- partitions ---------------------------------------------------------------------------------------------
 
     def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
-        """See LogEngine."""
+        """Implements `LogEngine.open`."""
         self._require_open()
         log = self._logs.get(key)
         if log is None:
@@ -120,18 +120,18 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._torn = 0
 
     def get(self, key: PartitionKey) -> PartitionLog | None:
-        """See LogEngine."""
+        """Implements `LogEngine.get`."""
         self._require_open()
         log = self._logs.get(key)
         return None if log is None or log._state == ABSENT else log
 
     def partitions(self) -> list[PartitionKey]:
-        """See LogEngine."""
+        """Implements `LogEngine.partitions`."""
         self._require_open()
         return [log.key for log in sorted(self._logs.values(), key=_BY_NUMBER) if log._state == LIVE]
 
     def drop(self, key: PartitionKey) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.drop`."""
         self._require_open()
         log = self._logs.get(key)
         if log is None:
@@ -151,12 +151,12 @@ class StagedLogEngine(EngineCore, LogEngine):
 
     @property
     def dirty(self) -> bool:
-        """See LogEngine."""
+        """Implements `LogEngine.dirty`."""
         # Also True after an interrupted call: the next commit then fails and discards the staged changes.
         return bool(self._dirty or self._metas or self._drops or self._torn)
 
     def seal(self) -> WriteSet:
-        """See LogEngine."""
+        """Implements `LogEngine.seal`."""
         if self._closed is not None or self._torn or self._in_flight is not None:
             self._refuse_round()
         self._torn = COMMITTING
@@ -178,7 +178,9 @@ class StagedLogEngine(EngineCore, LogEngine):
         raise LogError("the previous write set is neither finished nor failed", FailureReason.MISUSE)
 
     def _take_staged(self) -> WriteSet:
-        """Moves all staged changes into a write set. After an exception each may be in one of the places or in both."""
+        """Moves all staged changes into a write set. After an exception, a change may be in the staged set, the
+        write set, or both.
+        """
         dirty = self._dirty
         if len(dirty) > 1:
             dirty.sort(key=_BY_NUMBER)
@@ -196,13 +198,13 @@ class StagedLogEngine(EngineCore, LogEngine):
         return sealed
 
     def write(self, write_set: WriteSet) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.write`."""
         self._require_open()
         if not write_set.empty:
             self._storage.write(write_set)
 
     def finish(self, write_set: WriteSet) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.finish`."""
         self._torn |= COMMITTING
         try:
             self._show(write_set)
@@ -224,7 +226,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             self._garbage[log._number] = None
 
     def fail(self, write_set: WriteSet, error: BaseException) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.fail`."""
         torn = self._torn
         self._torn = torn | COMMITTING
         self._storage.settle()
@@ -245,7 +247,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._torn = 0
 
     def commit(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.commit`."""
         if self._closed is not None or self._torn or self._in_flight is not None:
             self._refuse_round()
         if not (self._dirty or self._metas or self._drops):
@@ -268,7 +270,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         return self._closed is None and bool(self._torn & COMMITTING)
 
     def recover(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.recover`."""
         self._require_open()
         self._recover()
 
@@ -302,7 +304,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         self._torn = 0
 
     def rollback(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.rollback`."""
         self._require_open()
         if self._torn & COMMITTING:
             self._recover()
@@ -344,7 +346,7 @@ class StagedLogEngine(EngineCore, LogEngine):
     # -- metadata -----------------------------------------------------------------------------------------------
 
     def get_meta(self, name: str) -> bytes | None:
-        """See LogEngine."""
+        """Implements `LogEngine.get_meta`."""
         self._require_open()
         if name in self._metas:
             return self._metas[name]
@@ -354,14 +356,14 @@ class StagedLogEngine(EngineCore, LogEngine):
         return self._storage.get_meta(name)
 
     def put_meta(self, name: str, value: bytes | None) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.put_meta`."""
         self._require_open()
         if not 0 < len(name.encode()) <= MAX_NAME_BYTES:
             raise ValueError(f"a name has 1 to {MAX_NAME_BYTES} bytes: {name!r}")
         self._metas[name] = None if value is None else bytes(value)
 
     def meta_names(self, prefix: str = "") -> list[str]:
-        """See LogEngine."""
+        """Implements `LogEngine.meta_names`."""
         self._require_open()
         names = dict.fromkeys(self._storage.meta_names(prefix))
         for staged in (self._in_flight.metas if self._in_flight is not None else {}, self._metas):
@@ -393,7 +395,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         return ReclaimTask(number, meta.log_start_offset, tuple(keep), forget=False)
 
     def reclaim(self, max_batches: int) -> bool:
-        """See LogEngine."""
+        """Implements `LogEngine.reclaim`."""
         self._require_open()
         with self._reclaim_lock:
             entries = list(self._garbage.items())
@@ -412,7 +414,7 @@ class StagedLogEngine(EngineCore, LogEngine):
             return bool(self._garbage)
 
     def verify(self, deep: bool = False) -> list[Finding]:
-        """See LogEngine."""
+        """Implements `LogEngine.verify`."""
         self._require_open()
         findings: list[Finding] = []
         known: dict[int, PartitionKey] = {}
@@ -429,18 +431,18 @@ class StagedLogEngine(EngineCore, LogEngine):
         return findings
 
     def sync(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.sync`."""
         self._require_open()
         self._storage.sync()
 
     def stats(self) -> EngineStats:
-        """See LogEngine."""
+        """Implements `LogEngine.stats`."""
         self._require_open()
         file_size_bytes, used_bytes = self._storage.sizes()
         return EngineStats(file_size_bytes, used_bytes, self._tails.size_bytes, len(self.partitions()))
 
     def close(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.close`."""
         if self._released:
             return
         if self._closed is None:

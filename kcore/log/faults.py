@@ -38,7 +38,7 @@ class FaultInjectingEngine(LogEngine):
         self._reclaim_failures = 0
 
     def fail_commit(self, nth: int = 1, reason: FailureReason = FailureReason.INJECTED) -> None:
-        """Makes the `nth` commit from now on (1: the next one) fail with `reason`; nothing of it is stored."""
+        """Makes the `nth` commit from now on (1: the next one) fail with `reason`, without storing any of it."""
         self._failures[self.commit_count + nth] = reason
 
     def crash_commit(self, nth: int = 1, after: bool = False) -> None:
@@ -50,7 +50,7 @@ class FaultInjectingEngine(LogEngine):
         self._reclaim_failures = count
 
     def write(self, write_set: WriteSet) -> None:
-        """See LogEngine; raises the failure that was injected for this commit."""
+        """Implements `LogEngine.write`; raises the failure that was injected for this commit."""
         self.commit_count += 1
         reason = self._failures.pop(self.commit_count, None)
         if reason is not None:
@@ -70,11 +70,11 @@ class FaultInjectingEngine(LogEngine):
         return self.inner.uncertain
 
     def recover(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.recover`."""
         self.inner.recover()
 
     def commit(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.commit`."""
         if not self.inner.dirty:
             self.inner.commit()
             return
@@ -89,73 +89,73 @@ class FaultInjectingEngine(LogEngine):
         self.inner.finish(sealed)
 
     def reclaim(self, max_batches: int) -> bool:
-        """See LogEngine."""
+        """Implements `LogEngine.reclaim`."""
         if self._reclaim_failures:
             self._reclaim_failures -= 1
             raise LogError("injected: reclaim", FailureReason.INJECTED)
         return self.inner.reclaim(max_batches)
 
     def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
-        """See LogEngine."""
+        """Implements `LogEngine.open`."""
         return self.inner.open(key, log_start_offset)
 
     def get(self, key: PartitionKey) -> PartitionLog | None:
-        """See LogEngine."""
+        """Implements `LogEngine.get`."""
         return self.inner.get(key)
 
     def partitions(self) -> list[PartitionKey]:
-        """See LogEngine."""
+        """Implements `LogEngine.partitions`."""
         return self.inner.partitions()
 
     def drop(self, key: PartitionKey) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.drop`."""
         self.inner.drop(key)
 
     @property
     def dirty(self) -> bool:
-        """See LogEngine."""
+        """Implements `LogEngine.dirty`."""
         return self.inner.dirty
 
     def seal(self) -> WriteSet:
-        """See LogEngine."""
+        """Implements `LogEngine.seal`."""
         return self.inner.seal()
 
     def finish(self, write_set: WriteSet) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.finish`."""
         self.inner.finish(write_set)
 
     def fail(self, write_set: WriteSet, error: BaseException) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.fail`."""
         self.inner.fail(write_set, error)
 
     def rollback(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.rollback`."""
         self.inner.rollback()
 
     def get_meta(self, name: str) -> bytes | None:
-        """See LogEngine."""
+        """Implements `LogEngine.get_meta`."""
         return self.inner.get_meta(name)
 
     def put_meta(self, name: str, value: bytes | None) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.put_meta`."""
         self.inner.put_meta(name, value)
 
     def meta_names(self, prefix: str = "") -> list[str]:
-        """See LogEngine."""
+        """Implements `LogEngine.meta_names`."""
         return self.inner.meta_names(prefix)
 
     def verify(self, deep: bool = False) -> list[Finding]:
-        """See LogEngine."""
+        """Implements `LogEngine.verify`."""
         return self.inner.verify(deep)
 
     def sync(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.sync`."""
         self.inner.sync()
 
     def stats(self) -> EngineStats:
-        """See LogEngine."""
+        """Implements `LogEngine.stats`."""
         return self.inner.stats()
 
     def close(self) -> None:
-        """See LogEngine."""
+        """Implements `LogEngine.close`."""
         self.inner.close()

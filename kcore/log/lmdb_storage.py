@@ -206,7 +206,7 @@ class LmdbStorage(Storage):
         return last_txn_id
 
     def load(self) -> Loaded:
-        """See Storage; raises DataFolderError if the folder is damaged."""
+        """Implements `Storage.load`; raises DataFolderError if the folder is damaged."""
         loaded, self._loaded = self._loaded, None
         if loaded is not None:  # the first time after the opening, which has loaded them
             return loaded
@@ -232,7 +232,7 @@ class LmdbStorage(Storage):
     # -- writing ------------------------------------------------------------------------------------------------
 
     def write(self, write_set: WriteSet) -> None:
-        """See Storage. The loop repeats only after the map has grown."""
+        """Implements `Storage.write`. The loop repeats only after the map has grown."""
         with self._write_lock:
             if self._unsettled or self._doubt is not None:
                 self._require_settled()
@@ -334,7 +334,7 @@ class LmdbStorage(Storage):
         return doubt
 
     def _aborted(self, error: LogError) -> None:
-        """Settles a transaction that was aborted because of `error`: nothing of it is in the file."""
+        """Settles a transaction that was aborted because of `error`: the file has none of its changes."""
         if isinstance(error, JournalMismatchError):
             self._refuse_writes(str(error))
         self._unsettled = False
@@ -397,7 +397,7 @@ class LmdbStorage(Storage):
                     raise
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
-        """See Storage."""
+        """Implements `Storage.reclaim`."""
         environment, journal = self._environment, self._journal
 
         def work(txn: Any) -> int:
@@ -410,7 +410,7 @@ class LmdbStorage(Storage):
     # -- reading ------------------------------------------------------------------------------------------------
 
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
-        """See Storage."""
+        """Implements `Storage.slice`."""
         environment = self._environment
         waiting = self._journal.waiting()
         found: list[tuple[int, bytes]] = []
@@ -434,7 +434,7 @@ class LmdbStorage(Storage):
         return found
 
     def summaries(self, number: int, offset: int, limit: int, max_batches: int) -> list[BatchSummary]:
-        """See Storage."""
+        """Implements `Storage.summaries`."""
         environment = self._environment
         waiting = self._journal.waiting()
         found: list[BatchSummary] = []
@@ -475,15 +475,15 @@ class LmdbStorage(Storage):
             raise log_error(error, doing) from error
 
     def snapshot_chunk(self, number: int, offset: int, index: int) -> bytes | None:
-        """See Storage."""
+        """Implements `Storage.snapshot_chunk`."""
         return self._get(SNAP_DB, SNAP_KEY.pack(number, offset, index), "reading a snapshot")
 
     def get_meta(self, name: str) -> bytes | None:
-        """See Storage."""
+        """Implements `Storage.get_meta`."""
         return self._get(META_DB, USER_PREFIX + name.encode(), "reading metadata")
 
     def meta_names(self, prefix: str) -> list[str]:
-        """See Storage."""
+        """Implements `Storage.meta_names`."""
         environment = self._environment
         start = USER_PREFIX + prefix.encode()
         names = []
@@ -505,7 +505,7 @@ class LmdbStorage(Storage):
         return sorted(names)
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """See Storage."""
+        """Implements `Storage.stray_entries`."""
         environment = self._environment
         try:
             with environment.gate:
@@ -520,7 +520,7 @@ class LmdbStorage(Storage):
     # -- housekeeping --------------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """See Storage. It uses a descriptor of its own, so that commits need not wait for the flush."""
+        """Implements `Storage.sync`. It uses a descriptor of its own, so that commits need not wait for the flush."""
         try:
             fd = os.open(os.path.join(self.path, DATA_NAME), os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -537,7 +537,7 @@ class LmdbStorage(Storage):
             raise LogError(f"flushing the log: {error}") from error
 
     def sizes(self) -> tuple[int, int]:
-        """See Storage."""
+        """Implements `Storage.sizes`."""
         return self._environment.sizes()
 
     def compact_and_close(self) -> None:
@@ -570,7 +570,7 @@ class LmdbStorage(Storage):
         self._folder.abandon_in_child()
 
     def close(self) -> None:
-        """See Storage. Can be repeated."""
+        """Implements `Storage.close`. Can be repeated."""
         try:
             # If the journal cannot be moved now, or must not be since memory is unreliable, the next opening moves it.
             with contextlib.suppress(Exception):

@@ -57,7 +57,7 @@ class MemoryStorage(Storage):
         self.node_epoch = 0
 
     def load(self) -> tuple[list[StoredPartition], list[int], int]:
-        """See Storage."""
+        """Implements `Storage.load`."""
         if self._unfinished is not None:
             self._apply(self._unfinished)
             self._unfinished = None
@@ -77,7 +77,7 @@ class MemoryStorage(Storage):
         return found, list(self._dropped), self._next_number
 
     def write(self, write_set: WriteSet) -> None:
-        """See Storage. After an exception in the middle the write set is completed, not undone."""
+        """Implements `Storage.write`. After an exception in the middle the write set is completed, not undone."""
         with self._lock:
             if self._unfinished is not None:
                 raise LogError("a write was interrupted: the log must be opened again")
@@ -166,7 +166,7 @@ class MemoryStorage(Storage):
         partition.size_bytes += grown
 
     def slice(self, number: int, offset: int, limit: int, max_bytes: int, max_batches: int) -> list[tuple[int, bytes]]:
-        """See Storage."""
+        """Implements `Storage.slice`."""
         partition = self._partitions.get(number)
         if partition is None:
             return []
@@ -187,27 +187,27 @@ class MemoryStorage(Storage):
         return found
 
     def summaries(self, number: int, offset: int, limit: int, max_batches: int) -> list[BatchSummary]:
-        """See Storage."""
+        """Implements `Storage.summaries`."""
         return [
             BatchSummary(*offsets_and_timestamp(batch), len(batch))
             for _, batch in self.slice(number, offset, limit, 1 << 62, max_batches)
         ]
 
     def snapshot_chunk(self, number: int, offset: int, index: int) -> bytes | None:
-        """See Storage."""
+        """Implements `Storage.snapshot_chunk`."""
         partition = self._partitions.get(number)
         return None if partition is None else partition.chunks.get((offset, index))
 
     def get_meta(self, name: str) -> bytes | None:
-        """See Storage."""
+        """Implements `Storage.get_meta`."""
         return self._metas.get(name)
 
     def meta_names(self, prefix: str) -> list[str]:
-        """See Storage."""
+        """Implements `Storage.meta_names`."""
         return sorted(name for name in list(self._metas) if name.startswith(prefix))
 
     def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
-        """See Storage."""
+        """Implements `Storage.reclaim`."""
         with self._lock:
             return self._reclaim(tasks, max_entries)
 
@@ -252,7 +252,7 @@ class MemoryStorage(Storage):
         return left
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
-        """See Storage."""
+        """Implements `Storage.stray_entries`."""
         return [
             Finding(None, None, "orphan", f"entries of unknown partition number {number}")
             for number in self._partitions
@@ -260,15 +260,15 @@ class MemoryStorage(Storage):
         ]
 
     def sync(self) -> None:
-        """See Storage. It does nothing, since there is no device."""
+        """Implements `Storage.sync`. It does nothing, since there is no device."""
 
     def sizes(self) -> tuple[int, int]:
-        """See Storage."""
+        """Implements `Storage.sizes`."""
         used = sum(partition.size_bytes for partition in list(self._partitions.values()))
         return 0, used
 
     def close(self) -> None:
-        """See Storage. The state stays for the next engine."""
+        """Implements `Storage.close`. The state stays for the next engine."""
 
 
 class MemoryLogEngine(StagedLogEngine):

@@ -98,7 +98,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self.leader_epoch = leader_epoch
 
     def delete_before(self, offset: int) -> None:
-        """See PartitionLog."""
+        """Implements `PartitionLog.delete_before`."""
         if self._state != LIVE:
             self._revive()
         if offset > self.high_watermark:
@@ -116,7 +116,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._meta = moved
 
     def rewrite(self, changes: Mapping[int, bytes | None], cleaned_to: int) -> None:
-        """See PartitionLog."""
+        """Implements `PartitionLog.rewrite`."""
         if self._state != LIVE:
             self._revive()
         if cleaned_to >= self.high_watermark:
@@ -139,7 +139,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._rewrites = rewrites
 
     def put_snapshot_chunk(self, offset: int, index: int, chunk: bytes) -> None:
-        """See PartitionLog."""
+        """Implements `PartitionLog.put_snapshot_chunk`."""
         if self._state != LIVE:
             self._revive()
         if not 0 <= offset <= self.high_watermark:
@@ -153,7 +153,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
             SnapshotWriter.accept(self._snapshot_writer, self.key, offset, index, chunk)
 
     def commit_snapshot(self, offset: int) -> None:
-        """See PartitionLog."""
+        """Implements `PartitionLog.commit_snapshot`."""
         if self._state != LIVE:
             self._revive()
         info = SnapshotWriter.complete(self._snapshot_writer, self.key, offset)
@@ -162,7 +162,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._meta = meta
 
     def drop_old_snapshots(self) -> None:
-        """See PartitionLog."""
+        """Implements `PartitionLog.drop_old_snapshots`."""
         self._require_readable()
         self._engine._add_garbage(self)
 
@@ -246,7 +246,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
 
     @property
     def cleaned_to(self) -> int:
-        """See PartitionLog."""
+        """Implements `PartitionLog.cleaned_to`."""
         meta = self._durable_meta
         return 0 if meta is None else meta.cleaned_to
 
@@ -272,13 +272,13 @@ class StagedPartitionLog(LogCore, PartitionLog):
     def batches(
         self, start: int | None = None, stop: int | None = None, check_crc: bool = True
     ) -> Iterator[tuple[int, bytes]]:
-        """See PartitionLog."""
+        """Implements `PartitionLog.batches`."""
         return chain.from_iterable(self.runs(start, stop, check_crc))
 
     def runs(
         self, start: int | None = None, stop: int | None = None, check_crc: bool = True
     ) -> Iterator[list[tuple[int, bytes]]]:
-        """See PartitionLog."""
+        """Implements `PartitionLog.runs`."""
         self._require_readable()
         limit = self.high_watermark if stop is None else min(stop, self.high_watermark)
         offset = self.log_start_offset if start is None else start
@@ -329,29 +329,29 @@ class StagedPartitionLog(LogCore, PartitionLog):
             self._raise_missing(offset)
 
     def summaries(self, start: int, max_batches: int) -> list[BatchSummary]:
-        """See PartitionLog."""
+        """Implements `PartitionLog.summaries`."""
         self._require_readable()
         return self._engine._storage.summaries(self._number, start, self.high_watermark, max_batches)
 
     @property
     def epoch_entries(self) -> list[EpochEntry]:
-        """See PartitionLog."""
+        """Implements `PartitionLog.epoch_entries`."""
         return list(self._meta.epochs)
 
     @property
     def committed_epochs(self) -> list[EpochEntry]:
-        """See PartitionLog."""
+        """Implements `PartitionLog.committed_epochs`."""
         meta = self._durable_meta
         return [] if meta is None else list(meta.epochs)
 
     @property
     def snapshot(self) -> SnapshotInfo | None:
-        """See PartitionLog."""
+        """Implements `PartitionLog.snapshot`."""
         meta = self._durable_meta
         return None if meta is None else meta.snapshot
 
     def read_snapshot(self) -> Iterator[bytes]:
-        """See PartitionLog."""
+        """Implements `PartitionLog.read_snapshot`."""
         self._require_readable()
         info = self.snapshot
         return iter(()) if info is None else read_chunks(self._engine._storage, self._number, self.key, info)
@@ -363,16 +363,16 @@ class StagedPartitionLog(LogCore, PartitionLog):
         return index
 
     def find_by_timestamp(self, timestamp_ms: int) -> TimestampedBatch | None:
-        """See PartitionLog."""
+        """Implements `PartitionLog.find_by_timestamp`."""
         self._require_readable()
         return self._index().find(timestamp_ms, self.log_start_offset, self.high_watermark)
 
     def max_timestamp_batch(self) -> TimestampedBatch | None:
-        """See PartitionLog."""
+        """Implements `PartitionLog.max_timestamp_batch`."""
         self._require_readable()
         return self._index().find_max(self.log_start_offset, self.high_watermark)
 
     def size_bytes(self) -> int:
-        """See PartitionLog."""
+        """Implements `PartitionLog.size_bytes`."""
         self._require_readable()
         return self._index().size_bytes(self.log_start_offset, self.high_watermark)

@@ -15,8 +15,8 @@ from kcore.node.transport import AsyncEmbeddedTransport, EmbeddedTransport
 if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.drivers.event_loop import AsyncDriver
-    from kcore.drivers.threads import ThreadDriver
     from kcore.group.consumer.events import GroupChanged
+    from kcore.node.listening import AsyncListening, Listening
     from kcore.protocol.schema import Request
     from kcore.runtime import Pending
 
@@ -69,8 +69,32 @@ class EmbeddedNode(Node):
         return self.engine.config
 
     @property
-    def _driver(self) -> ThreadDriver:
+    def _driver(self) -> Any:
         return self._engine._driver
+
+    def listen(self, address: str = "127.0.0.1:0") -> Listening:
+        """Lets Kafka clients of any language connect to this node, without TLS and SASL.
+
+        The engine runs in a thread of its own from now on. Listen before members join.
+
+        Args:
+            address: HOST:PORT; port 0 selects a free one.
+
+        Returns:
+            The open listener: `bootstrap` is its address; `close` ends it, and so does the end of the node.
+
+        Raises:
+            ConfigError: the address is not HOST:PORT.
+            KcoreError: a request is parked already.
+            OSError: the process cannot listen on the address.
+        """
+        from kcore.node.listening import Listening, LoopThreadDriver  # noqa: PLC0415 - needs the whole server
+
+        if not isinstance(self._engine._driver, LoopThreadDriver):
+            self._engine._driver = LoopThreadDriver(self.engine, self._engine._driver)
+        listening = Listening(self._engine._driver, address)
+        self._calls.resources[listening] = None
+        return listening
 
     def start(self, request: Request[R], version: int | None = None, *, client_id: str = CLIENT_ID) -> Pending | R:
         """Decides a request as `send` does, but returns a `Pending` instead of waiting if the response is parked."""
@@ -108,6 +132,25 @@ class AsyncEmbeddedNode(AsyncNode):
     @property
     def _driver(self) -> AsyncDriver:
         return self._engine._driver
+
+    async def listen(self, address: str = "127.0.0.1:0") -> AsyncListening:
+        """Lets Kafka clients of any language connect to this node, without TLS and SASL.
+
+        Args:
+            address: HOST:PORT; port 0 selects a free one.
+
+        Returns:
+            The open listener: `bootstrap` is its address; `close` ends it, and so does the end of the node.
+
+        Raises:
+            ConfigError: the address is not HOST:PORT.
+            OSError: the process cannot listen on the address.
+        """
+        from kcore.node.listening import listen_async  # noqa: PLC0415 - needs the whole server
+
+        listening = await listen_async(self._driver, address)
+        self._calls.resources[listening] = None
+        return listening
 
     def advance(self, ms: int) -> None:
         """Moves a `ManualClock` by `ms`. Every timer fires at its own time, and its decisions are committed."""

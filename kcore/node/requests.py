@@ -31,7 +31,7 @@ from kcore.protocol.messages.offset_fetch import (
 )
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore.protocol.topic_partition import TopicPartition
-from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batches
+from kcore_ext.batch import BatchBuilder, CorruptBatchError, iter_records, parse_header, split_batches, validate_crc
 
 RECORD_OVERHEAD_BYTES = 64
 """An upper bound of a record's size besides key, value and headers."""
@@ -183,11 +183,17 @@ def build_batch(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     transactional: bool = False,
+    size_bytes: int = 0,
 ) -> bytes:
-    """Builds a record batch from rows of timestamp in ms, key, value and headers."""
-    size = BATCH_OVERHEAD_BYTES
-    for _, key, value, headers in records:
-        size += record_size(key, value, headers)
+    """Builds a record batch from rows of timestamp in ms, key, value and headers.
+
+    Args:
+        records: the rows.
+        compression: the codec.
+        producer_id, producer_epoch, base_sequence, transactional: the fields of the batch's header.
+        size_bytes: the sum of `record_size`, if the caller knows it.
+    """
+    size = BATCH_OVERHEAD_BYTES + (size_bytes or sum(record_size(*row[1:]) for row in records))
     builder = BatchBuilder(
         size,
         base_timestamp_ms=records[0][0],
@@ -248,6 +254,9 @@ def read_batches(partition: TopicPartition, row: Any, position: int, committed: 
 
     Returns:
         The records, the offset after the last batch, and the leader epoch of the last batch.
+
+    Raises:
+        CorruptMessageError: a batch does not match its checksum.
     """
     data = row.records or b""
     topic, number = partition
@@ -255,10 +264,15 @@ def read_batches(partition: TopicPartition, row: Any, position: int, committed: 
         ((entry.first_offset, entry.producer_id) for entry in row.aborted_transactions or ()), reverse=True
     )
     open_aborted: set[int] = set()
+    new = tuple.__new__
     records: list[Record] = []
     following, epoch = position, -1
     for start, size in split_batches(data).batches:
         batch = data[start : start + size]
+        try:
+            validate_crc(batch)
+        except CorruptBatchError as error:
+            raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"after offset {following}: {error}", [partition]) from error
         header = parse_header(batch)
         while aborted and aborted[-1][0] <= header.base_offset:
             open_aborted.add(aborted.pop()[1])
@@ -267,8 +281,8 @@ def read_batches(partition: TopicPartition, row: Any, position: int, committed: 
         if header.is_control:
             open_aborted.discard(header.producer_id)
         elif not (committed and header.is_transactional and header.producer_id in open_aborted):
-            found = [
-                Record(topic, number, one.offset, one.timestamp_ms, one.key, one.value, one.headers)
+            found = [  # without Record's own __new__, which takes half of the time
+                new(Record, (topic, number, one.offset, one.timestamp_ms, one.key, one.value, one.headers))
                 for one in iter_records(batch, decompress=decompress)
             ]
             if found and found[0].offset < position:

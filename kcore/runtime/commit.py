@@ -91,15 +91,15 @@ class BackgroundCommit:
     Attributes:
         write_set: the sealed write set.
         participants: the participants that staged records in it.
-        answers: the responses that wait for it, in order; more are added while it is being written.
+        responses: the responses that wait for it, in order; more are added while it is being written.
         error: the reason for which it was not written, or None.
     """
 
-    __slots__ = ("_gate", "_log", "answers", "error", "participants", "write_set")
+    __slots__ = ("_gate", "_log", "error", "participants", "responses", "write_set")
 
     write_set: WriteSet
     participants: dict[Participant, None]
-    answers: list[tuple[Pending, Any]]
+    responses: list[tuple[Pending, Any]]
 
     def __init__(self, gate: Gate, log: LogEngine) -> None:
         self._gate = gate
@@ -180,10 +180,10 @@ class CommitPipeline(PipelineCore):
         if self._undecided is not None:
             self._decide_late()
             return False
-        if not self._participants and not self._answers:
+        if not self._participants and not self._responses:
             return True
         self._seal()
-        participants, answers = self._take_round()
+        participants, responses = self._take_round()
         abort_error = self._abort_error
         if abort_error is None and self.changing:
             abort_error = _BROKEN_OFF
@@ -191,24 +191,24 @@ class CommitPipeline(PipelineCore):
             self._log.rollback()
             self._abort_error = None
             self.changing = 0
-            self._fail(participants, answers, abort_error)
+            self._fail(participants, responses, abort_error)
             return False
         try:
             self._log.commit()
         except LogError as error:
-            self._fail(participants, answers, error)
+            self._fail(participants, responses, error)
             return False
         except BaseException as error:
             # The round may be durable, not written, or still staged: an interrupt may come before the first line of
             # the log's `commit`. Staged records are dropped, and memory is read from the log again.
             with contextlib.suppress(Exception):
                 self._log.rollback()
-            self._fail(participants, answers, error)
+            self._fail(participants, responses, error)
             if not isinstance(error, Exception):
                 raise
             return False
         self.rounds += 1
-        self._release(participants, answers)
+        self._release(participants, responses)
         self.settling = False
         return True
 
@@ -235,17 +235,17 @@ class CommitPipeline(PipelineCore):
         if self._abort_error is not None or self.changing or not self.allows_background_commit or not self._log.dirty:
             return None
         background_commit = BackgroundCommit(gate, self._log)
-        participants, answers = self._take_round()
+        participants, responses = self._take_round()
         try:
             background_commit.write_set = self._log.seal()
         except Exception as error:
-            self._give_back(participants, answers)
+            self._give_back(participants, responses)
             self.abort_round(error)
             return None
         background_commit.participants = participants
-        background_commit.answers = answers
+        background_commit.responses = responses
         self._background_commit = background_commit
-        self._begin_background(participants, answers)
+        self._begin_background(participants, responses)
         self.settling = False
         return background_commit
 
@@ -277,31 +277,31 @@ class CommitPipeline(PipelineCore):
                 error = failure
             else:
                 self.rounds += 1
-                self._release(background_commit.participants, background_commit.answers)
+                self._release(background_commit.participants, background_commit.responses)
                 self.settling = False
                 return True
         with contextlib.suppress(Exception):  # `_fail` then finds the log uncertain
             self._log.fail(background_commit.write_set, error)
-        participants, answers = self._take_round()
+        participants, responses = self._take_round()
         self._abort_error = None
         self.changing = 0
-        self._fail(background_commit.participants | participants, background_commit.answers + answers, error)
+        self._fail(background_commit.participants | participants, background_commit.responses + responses, error)
         return False
 
     def _decide_late(self) -> None:
-        """Asks the log for the result of an earlier round, and fails this round with it."""
-        participants, answers = self._take_round()
+        """Requests the result of an earlier round from the log, and fails this round with it."""
+        participants, responses = self._take_round()
         self._abort_error = None
         self.changing = 0
         try:
             self._log.recover()
         except BaseException as error:
-            self._fail(participants, answers, error)
+            self._fail(participants, responses, error)
             if not isinstance(error, Exception):
                 raise
         else:
             logger.warning("commit: the log has determined what its file contains; the shards of failed rounds reload")
-            self._fail(participants, answers, _BROKEN_OFF)
+            self._fail(participants, responses, _BROKEN_OFF)
 
     def abandon(self) -> None:
         """Waits until no background commit is being written, so that the log may be closed. Settles no round."""
@@ -312,11 +312,11 @@ class CommitPipeline(PipelineCore):
     def _failed_behind(self, participant: Participant, error: Exception) -> None:
         log_failure(logger, error, "commit: %r failed after its records became durable", participant)
 
-    def _unanswered(self, pending: Pending, error: Exception) -> None:
+    def _response_failed(self, pending: Pending, error: Exception) -> None:
         log_failure(logger, error, "commit: a response of %s could not be completed", type(pending.api).__name__)
 
     def _fail(
-        self, participants: dict[Participant, None], answers: list[tuple[Pending, Any]], error: BaseException
+        self, participants: dict[Participant, None], responses: list[tuple[Pending, Any]], error: BaseException
     ) -> None:
         """Settles a failed round: resets every participant to the log, and completes every response with an error.
 
@@ -337,12 +337,12 @@ class CommitPipeline(PipelineCore):
             for participant in participants:
                 restored = self._restore(participant, error) and restored
             self._undecided = None
-        for pending, _ in answers:
+        for pending, _ in responses:
             try:
                 if not pending.done:
                     pending.fail(pending.api.storage_error)
             except Exception as failure:
-                self._unanswered(pending, failure)
+                self._response_failed(pending, failure)
         if restored:
             self.settling = False
 

@@ -150,7 +150,8 @@ class StateMachine(Protocol):
         ...
 
     def on_unloaded(self) -> None:
-        """Releases soft state, as the shard is given up: no timer may fire and no response be completed from now on.
+        """Releases soft state when the shard is unloaded: from then on no timer may fire and no response may be
+        completed.
 
         The runtime fails the parked requests.
         """

@@ -71,7 +71,7 @@ def gather_each(
     context: RequestContext,
     request: Any,
     names: Sequence[str],
-    ask: Callable[[str], Any],
+    look_up: Callable[[str], Any],
     build: Callable[[list[Any]], Any],
     slices: Slices | None,
     cost: int = NAME_COST,
@@ -86,7 +86,7 @@ def gather_each(
         context: the context of the request.
         request: the whole request.
         names: the names in the request.
-        ask: returns the response about one name, or a `Pending`.
+        look_up: returns the response about one name, or a `Pending`.
         build: builds the response from those about each of `names`, in that order.
         slices: runs a request about many names in slices; None: the request is decided at once.
         cost: the cost of one name, in microseconds.
@@ -107,12 +107,12 @@ def gather_each(
         return gather(api, context, request, parts, expand)
 
     if slices is None or len(distinct) <= FEW_NAMES:
-        return join([ask(name) for name in distinct])
+        return join([look_up(name) for name in distinct])
 
     def work() -> Work:
         parts = []
         for name in distinct:
-            parts.append(ask(name))
+            parts.append(look_up(name))
             yield cost
         return parts
 

@@ -91,7 +91,7 @@ class Shard(ShardCore, Generic[M]):
         allows_background_commit: see `Participant`; True if the machine is read only by decisions of this shard.
 
     Attributes:
-        state: LOADING shards answer COORDINATOR_LOAD_IN_PROGRESS, all others but ACTIVE ones NOT_COORDINATOR.
+        state: LOADING shards return COORDINATOR_LOAD_IN_PROGRESS, all others but ACTIVE ones NOT_COORDINATOR.
         machine: the state machine; a new one after each load.
         report: the statistics of the last load.
     """

@@ -5,7 +5,6 @@ It uses the SCRAM users: a password is checked against the stored SCRAM credenti
 
 from __future__ import annotations
 
-import os
 from typing import ClassVar
 
 from kcore.security.mechanism import AuthenticationError, Mechanism
@@ -23,8 +22,8 @@ class Plain(Mechanism):
     __slots__ = ("_credentials", "_decoys")
 
     name: ClassVar[str] = "PLAIN"
-    # Key derivation takes a millisecond or more of a processor: half of them remain for the event loop and commits.
-    threads: ClassVar[int] = max(1, (os.cpu_count() or 1) // 2)
+    # Key derivation takes a millisecond or more of a processor, which the event loop and commits need, too.
+    threads: ClassVar[int] = 2
 
     def __init__(self, credentials: Credentials, decoys: Decoys) -> None:
         super().__init__()

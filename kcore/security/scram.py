@@ -295,9 +295,9 @@ class ScramServer(Mechanism):
         self._known = found is not None
         credential = self._credential = found or self._decoys.credential(user, self.mechanism)
         salt = base64.b64encode(credential.salt).decode()
-        answer = f"r={self._nonce},s={salt},i={credential.iterations}"
-        self._auth_prefix = f"{message['bare']},{answer},"
-        return answer
+        response = f"r={self._nonce},s={salt},i={credential.iterations}"
+        self._auth_prefix = f"{message['bare']},{response},"
+        return response
 
     def _final(self, text: str, credential: ScramCredential) -> str:
         message = _CLIENT_FINAL.fullmatch(text)

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 BACKLOG: Final = 1_024
 """Connections that the operating system queues until the server accepts them."""
 
-ACCEPTS_PER_TURN: Final = 128
+ACCEPTS_PER_TURN: Final = 32
 """Connections that one listener accepts before the event loop serves other work."""
 
 RETRY_S: Final = 0.5

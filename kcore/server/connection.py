@@ -13,12 +13,13 @@ from kcore.runtime import RequestContext
 from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import FrameError
+from kcore.server.long_response import LongResponse
 from kcore.server.memory import NoRoomError
 from kcore_ext.codec.plan import TooManyElementsError
 from kcore_ext.server.request_queue import RequestQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kcore.server.dispatch import Dispatch
     from kcore.server.server import Server
@@ -29,8 +30,11 @@ logger = logging.getLogger(__name__)
 SHORTEST_WATCH_S = 0.001  # a timer for less may fire repeatedly before the clock has moved
 # Bytes of responses that are encoded before a write, and that are sent between two checks of the unread bytes.
 UNREAD_CHECK_BYTES = 16_384
-TURN_NS = 10_000_000
-"""Time for the requests of one connection in one turn of the event loop. The next ones wait for the next turn."""
+SINGLE_BYTES = 1_024
+"""Received bytes that are served at once even if other connections wait for their turns: a small request or a few."""
+
+BULK_BYTES = 131_072
+"""Received bytes from which the rest of what a client sends waits for a later turn: uvloop reads 32 times in a turn."""
 
 MAX_FLUSHES = 16
 """Times that responses of one connection are sent within one turn of the event loop, likewise."""
@@ -81,6 +85,7 @@ class Connection(asyncio.Protocol):
         "_row_bytes",
         "_sent_bytes",
         "_taken_bytes",
+        "_turns",
         "_unread",
         "_unsent_bytes",
         "_write",
@@ -104,6 +109,7 @@ class Connection(asyncio.Protocol):
         self.transport: Any = None
         self.claimed_bytes = 0
         self._dispatch: Dispatch = server.dispatch
+        self._turns = server.turns
         self._buffer_bytes = server.config.kcore_connection_buffer_bytes
         self._row_bytes = min(self._buffer_bytes, UNREAD_CHECK_BYTES)
         self._queue = RequestQueue(
@@ -112,9 +118,9 @@ class Connection(asyncio.Protocol):
             frame_error=FrameError,
             max_frame_bytes=server.config.socket_request_max_bytes,
             buffer_bytes=self._row_bytes,
-            turn_ns=TURN_NS,
+            turn_ns=server.turns.turn_ns,
         )
-        self._continues = False  # further requests wait for the next turn of the event loop
+        self._continues = False  # further requests wait for a later turn of the event loop
         self._paused = False  # the transport's buffer is over its limit ...
         self._held = False  # ... or it holds any bytes while the unread bytes of all connections exceed their limit:
         self._unread = False  # the peer does not read its responses: serve no more until it does
@@ -158,11 +164,15 @@ class Connection(asyncio.Protocol):
         self._last_byte_s = self.server.loop.time()
         self._queue.feed(data)
         self.server.driver.begin_round()
+        if self._turns.waiting and len(self._queue) > SINGLE_BYTES:
+            self._continue_later()
         self._serve()
+        if len(data) >= BULK_BYTES and len(self._queue) < len(data) and not self._closing:
+            self._continue_later()  # some of it was served
         self._pace()
 
     def eof_received(self) -> bool:
-        """Handles the client's end of stream; its outstanding requests are still answered."""
+        """Handles the client's end of stream; its outstanding requests still get responses."""
         self._eof = True
         self._close_if_done()
         return not self._closing
@@ -173,6 +183,7 @@ class Connection(asyncio.Protocol):
         if self._idle is not None:
             self._idle.cancel()
         self._queue.close()
+        self._turns.remove(self)
         self._write = _nowhere
         if self._admitted:
             self.server.went(self)
@@ -195,6 +206,7 @@ class Connection(asyncio.Protocol):
         """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""
         if self._unread or self._closing or self._refused or self._continues:
             return
+        self._queue.turn_ns = self._turns.turn_ns
         try:
             for _ in range(MAX_FLUSHES):
                 if not self._queue.serve():
@@ -219,12 +231,13 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def _continue_later(self) -> None:
-        """Leaves further requests to the next turn of the event loop, so that other connections are served first."""
+        """Leaves further requests to a later turn of the event loop, so that other connections are served first."""
         if not self._continues:
             self._continues = True
-            self.server.loop.call_soon(self._continue)
+            self._turns.add(self)
 
-    def _continue(self) -> None:
+    def continue_requests(self) -> None:
+        """Serves further requests, because it is the connection's turn."""
         self._continues = False
         if not self._closing:
             self.server.driver.begin_round()
@@ -263,6 +276,29 @@ class Connection(asyncio.Protocol):
                 "responses use up kcore.max.response.memory.bytes"
             )
         return self._dispatch.too_large(api, context, request, version)
+
+    def write_later(
+        self,
+        slot: ResponseSlot,
+        route: ApiEntry,
+        api: Any,
+        context: RequestContext,
+        request: Any,
+        response: Any,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        """Encodes a long response in slices."""
+        long = LongResponse(self, slot, route, api, context, request, version, correlation_id)
+        self.server.engine.slices.add(self._while_open(long.write(response)))
+        self.server.driver.round_is_open()  # its end begins the slices
+
+    def _while_open(self, work: Iterator[None]) -> Iterator[None]:
+        """Runs `work` until the connection closes."""
+        for _ in work:
+            if self._closing:
+                return
+            yield
 
     def arrived(self) -> None:
         """Schedules a completed response to be sent at the end of the round."""

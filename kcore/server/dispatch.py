@@ -1,4 +1,4 @@
-"""Maps request headers to APIs, and answers requests that are not served."""
+"""Maps request headers to APIs, and makes the responses to unsupported requests."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kcore.process_logging import fields
 from kcore.protocol.api_keys import ApiKey, response_header_version
 from kcore.protocol.error_codes import ErrorCode
 from kcore.server.errors import error_walk, shorten_messages
+from kcore.server.long_response import SLICE_BYTES
 from kcore_ext.server.request_queue import ApiEntry
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Served(ApiEntry):
         note: as in `ApiEntry`.
         max_request_bytes: as in `ApiEntry`.
         max_request_elements: as in `ApiEntry`.
+        slice_bytes: as in `ApiEntry`.
     """
 
     __slots__ = ()
@@ -49,6 +51,7 @@ class Served(ApiEntry):
         *,
         max_request_bytes: int = LONGEST_FRAME,
         max_request_elements: int = LONGEST_FRAME,
+        slice_bytes: int = 0,
     ) -> None:
         # Some ranges are advertised wider than they are served (Produce, KAFKA-18659): versions that cannot be decoded
         # are not.
@@ -63,6 +66,7 @@ class Served(ApiEntry):
             note=note,
             max_request_bytes=max_request_bytes,
             max_request_elements=max_request_elements,
+            slice_bytes=slice_bytes,
         )
 
 
@@ -115,6 +119,7 @@ class Dispatch:
                 # Only Produce carries data; `socket.request.max.bytes` limits it.
                 max_request_bytes=LONGEST_FRAME if api_key == ApiKey.PRODUCE else config.kcore_max_request_bytes,
                 max_request_elements=config.kcore_max_request_elements,
+                slice_bytes=0 if fetches else SLICE_BYTES,  # a fetch copies records, which is fast
             )
             if self._counts_errors:
                 served.walk = error_walk(served.api.response_type)

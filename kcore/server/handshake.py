@@ -37,7 +37,10 @@ MAX_SILENT: Final = 1_024
 """Clients without a complete first message per listener; further ones replace the oldest of the busiest address."""
 
 SILENT_GRACE_S: Final = 1.0
-"""Age from which such a client may be closed if the server has no connection or file descriptor left."""
+"""Age from which such a client may be closed if the server has no connection or file descriptor left.
+
+One that waits for a slot may be closed at the age of `HANDSHAKE_GRACE_S`.
+"""
 
 HEADER_BYTES: Final = 5  # of a TLS record: its type, version, and length
 HANDSHAKE_RECORD: Final = 22
@@ -204,13 +207,26 @@ class Handshakes:
         return next(iter(busiest))
 
     def make_room(self) -> bool:
-        """Closes a silent client that has had enough time. Returns False if there is none."""
-        if not self._silent or self._loop.time() - next(iter(self._silent)).since_s < SILENT_GRACE_S:
+        """Closes a client that has had enough time, a silent one if possible. Returns False if there is none."""
+        now_s = self._loop.time()
+        if self._silent and now_s - next(iter(self._silent)).since_s >= SILENT_GRACE_S:
+            oldest = self._oldest_of_busiest()
+            if now_s - oldest.since_s < SILENT_GRACE_S:
+                oldest = next(iter(self._silent))
+            self._drop(oldest, "the server has too many connections")
+            return True
+        if not self._ready:
             return False
-        oldest = self._oldest_of_busiest()
-        if self._loop.time() - oldest.since_s < SILENT_GRACE_S:
-            oldest = next(iter(self._silent))
-        self._drop(oldest, "the server has too many connections")
+        busiest: dict[_Client, None] = max(self._ready.values(), key=len)
+        oldest = next(iter(busiest))
+        if now_s - oldest.since_s < HANDSHAKE_GRACE_S:
+            return False
+        del busiest[oldest]
+        if not busiest:
+            del self._ready[oldest.host]
+        oldest.socket.close()
+        self._log_abort(oldest.host, "the server has too many connections")
+        self._fail(oldest.host)
         return True
 
     def _check_timeout(self) -> None:

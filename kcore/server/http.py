@@ -49,14 +49,14 @@ class HttpServer:
 
     Attributes:
         address: (host, port) on which the server listens, once started.
-        connections: the open connections.
+        connections: the open connections, oldest first.
         observer: reads the engine.
         pages: path -> function that renders its page.
     """
 
     def __init__(self, observer: Observer, address: str) -> None:
         self.address = parse_address(address)
-        self.connections: set[HttpConnection] = set()
+        self.connections: dict[HttpConnection, None] = {}
         self.observer = observer
         self._server: asyncio.Server | None = None
         self.pages: dict[str, Callable[[], Page]] = {
@@ -98,55 +98,59 @@ class HttpServer:
 class HttpConnection(asyncio.Protocol):
     """One connection, which serves one request."""
 
-    __slots__ = ("_answered", "_buffer", "_server", "_time_limit", "_transport")
+    __slots__ = ("_buffer", "_responded", "_server", "_time_limit", "_transport")
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
         self._transport: Any = None
         self._buffer = b""
-        self._answered = False
+        self._responded = False
         self._time_limit: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Starts the time limit of a new connection, or closes it if too many are open."""
+        """Starts the time limit of a new connection, and closes the oldest one if too many are open.
+
+        A probe sends its request at once, so connections that do not cannot make the node look dead.
+        """
         self._transport = transport
         if len(self._server.connections) >= MAX_CONNECTIONS:
-            self.abort()
-            return
-        self._server.connections.add(self)
+            oldest = next(iter(self._server.connections))
+            del self._server.connections[oldest]
+            oldest.abort()
+        self._server.connections[self] = None
         self._time_limit = asyncio.get_running_loop().call_later(TIME_LIMIT_S, self.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Removes a closed connection."""
-        self._server.connections.discard(self)
+        self._server.connections.pop(self, None)
         if self._time_limit is not None:
             self._time_limit.cancel()
 
     def data_received(self, data: bytes) -> None:
         """Collects received bytes until the request is complete."""
-        if self._answered:
+        if self._responded:
             return
         self._buffer += data
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0 and len(self._buffer) > MAX_REQUEST_BYTES:
-            self._answer("GET", (431, PLAIN, "the request is too long\n"))
+            self._respond("GET", (431, PLAIN, "the request is too long\n"))
         elif end >= 0:
             self._request(self._buffer[: self._buffer.index(b"\r\n")])
 
     def _request(self, line: bytes) -> None:
         words = line.decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            self._answer("GET", (400, PLAIN, "this is not HTTP/1.x\n"))
+            self._respond("GET", (400, PLAIN, "this is not HTTP/1.x\n"))
             return
         method, target, _ = words
         if method not in {"GET", "HEAD"}:
-            self._answer("GET", (405, PLAIN, "only GET and HEAD\n"))
+            self._respond("GET", (405, PLAIN, "only GET and HEAD\n"))
             return
         page = self._server.pages.get(target.partition("?")[0])
         if page is None:
-            self._answer(method, (404, PLAIN, "not found; valid paths are /metrics, /healthz and /readyz\n"))
+            self._respond(method, (404, PLAIN, "not found; valid paths are /metrics, /healthz and /readyz\n"))
             return
-        self._answered = True
+        self._responded = True
         # Records that are decided but not durable do not count yet: an open round ends first, within this turn of the
         # loop.
         if self._server.observer.round_is_open:
@@ -157,13 +161,13 @@ class HttpConnection(asyncio.Protocol):
     def _serve(self, method: str, page: Callable[[], Page]) -> None:
         try:
             self._server.observer.settle()
-            self._answer(method, page())
+            self._respond(method, page())
         except Exception:
             logger.exception("HTTP server: cannot render a page")
-            self._answer(method, (500, PLAIN, "internal server error\n"))
+            self._respond(method, (500, PLAIN, "internal server error\n"))
 
-    def _answer(self, method: str, page: Page) -> None:
-        self._answered = True
+    def _respond(self, method: str, page: Page) -> None:
+        self._responded = True
         status, content_type, text = page
         body = text.encode()
         head = [

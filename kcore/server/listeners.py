@@ -56,9 +56,9 @@ def parse_listeners(config: Config) -> list[Listener]:
         raise ConfigError(f"advertised.listeners names {', '.join(sorted(unknown))}, which is not in listeners")
     found = []
     for name, (host, port) in listened.items():
-        told_host, told_port = advertised.get(name, ("127.0.0.1" if host in ANYWHERE else host, 0))
+        advertised_host, advertised_port = advertised.get(name, ("127.0.0.1" if host in ANYWHERE else host, 0))
         protocol = protocol_of(name, config.listener_security_protocol_map)
-        found.append(Listener(name, host, port, told_host, told_port, protocol))
+        found.append(Listener(name, host, port, advertised_host, advertised_port, protocol))
     return found
 
 

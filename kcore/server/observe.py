@@ -15,12 +15,14 @@ from kcore.group.classic.states import GroupState as ClassicState
 from kcore.group.consumer.states import GroupState as ConsumerState
 from kcore.group.group import GroupType
 from kcore.group.share.states import GroupState as ShareState
+from kcore.group.streams.states import GroupState as StreamsState
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState
 from kcore.server.errors import error_name
 
 if TYPE_CHECKING:
+    from kcore.broker.share.counters import ShareCounters
     from kcore.drivers.event_loop import AsyncDriver
     from kcore.engine import Engine
     from kcore.runtime import Shard
@@ -34,8 +36,12 @@ GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
     GroupType.CONSUMER: tuple(state.value for state in ConsumerState),
     GroupType.SHARE: tuple(state.value for state in ShareState),
+    GroupType.STREAMS: tuple(state.kafka_name for state in StreamsState),
 }
 """The states of each kind of group; a state without groups is exported as 0."""
+
+ACK_TYPES: Final = ("gap", "accept", "release", "reject", "renew")
+"""The acknowledgement types of share groups, in the order of their numbers."""
 
 SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 """The shard states that are counted; shards of other nodes are not."""
@@ -44,7 +50,15 @@ SHOWN: Final = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 class ShardTotals:
     """Counters of shards over all their loads: a reloaded shard restarts at 0, but a metric must not."""
 
-    __slots__ = ("commits", "consumer_rebalances", "deletions", "expirations", "rebalances", "share_rebalances")
+    __slots__ = (
+        "commits",
+        "consumer_rebalances",
+        "deletions",
+        "expirations",
+        "rebalances",
+        "share_rebalances",
+        "streams_rebalances",
+    )
 
     def __init__(self) -> None:
         self.commits = 0
@@ -53,6 +67,7 @@ class ShardTotals:
         self.rebalances = 0
         self.consumer_rebalances = 0
         self.share_rebalances = 0
+        self.streams_rebalances = 0
 
     def add(self, machine: Any) -> None:
         """Adds the counters of one load of a shard."""
@@ -62,6 +77,7 @@ class ShardTotals:
         self.rebalances += machine.completed_rebalances
         self.consumer_rebalances += machine.consumer_rebalances
         self.share_rebalances += machine.share_rebalances
+        self.streams_rebalances += machine.streams_rebalances
 
 
 class Observer:
@@ -191,6 +207,19 @@ class Observer:
             if acceptor.handshakes is not None:
                 yield acceptor.handshakes
 
+    def share_states(self) -> int:
+        """Counts the share partitions with a durable state."""
+        return sum(len(shard.machine.states) for shard in self.engine.share.shards or ())
+
+    def share_acknowledgements(self) -> Iterable[Sample]:
+        """Yields the number of acknowledged records by type."""
+        return (((name,), count) for name, count in zip(ACK_TYPES, self.share_counters.acknowledgements, strict=True))
+
+    @property
+    def share_counters(self) -> ShareCounters:
+        """The totals of the delivery to share groups."""
+        return self.engine.share_partitions.counters
+
     def requests(self) -> Iterator[Sample]:
         """Yields the number of requests by API."""
         return (((_api_name(key),), count) for key, count in self.server.dispatch.requests())
@@ -242,6 +271,10 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: o.groups_by_state(GroupType.CONSUMER), ("state",), GROUP + "consumer-group-count",
     ),
     Metric(
+        "kcore_streams_group_count", GAUGE, "Groups of Kafka Streams applications (KIP-1071).",
+        lambda o: o.groups_by_state(GroupType.STREAMS), ("state",), GROUP + "streams-group-count",
+    ),
+    Metric(
         "kcore_group_completed_rebalances_total", COUNTER,
         "Rebalances of classic groups that ended with an assignment.",
         lambda o: _one(o.totals().rebalances), (), GROUP + "group-completed-rebalance-count",
@@ -257,6 +290,53 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "kcore_share_group_rebalances_total", COUNTER, "New epochs of share groups.",
         lambda o: _one(o.totals().share_rebalances), (), GROUP + "share-group-rebalance-count",
+    ),
+    Metric(
+        "kcore_streams_group_rebalances_total", COUNTER, "New epochs of streams groups.",
+        lambda o: _one(o.totals().streams_rebalances), (), GROUP + "streams-group-rebalance-count",
+    ),
+    # ---- share groups
+    Metric(
+        "kcore_share_partitions", GAUGE, "Share partitions with a durable state.",
+        lambda o: _one(o.share_states()),
+    ),
+    Metric(
+        "kcore_share_partitions_loaded", GAUGE, "Share partitions in memory, from which records are delivered.",
+        lambda o: _one(len(o.engine.share_partitions)),
+    ),
+    Metric(
+        "kcore_share_records_in_flight", GAUGE, "Offsets from the start to the end of loaded share partitions.",
+        lambda o: _one(sum(part.tracked for part in o.engine.share_partitions)), (),
+        "SharePartitionMetrics: InFlightMessageCount",
+    ),
+    Metric(
+        "kcore_share_sessions", GAUGE, "Share sessions.",
+        lambda o: _one(len(o.engine.share_partitions.sessions)), (), "ShareSessionCache: ShareSessionsCount",
+    ),
+    Metric(
+        "kcore_share_session_partitions", GAUGE, "Partitions in share sessions.",
+        lambda o: _one(o.engine.share_partitions.sessions.partitions), (), "ShareSessionCache: SharePartitionsCount",
+    ),
+    Metric(
+        "kcore_share_records_delivered_total", COUNTER, "Records that were delivered to share groups.",
+        lambda o: _one(o.share_counters.deliveries),
+    ),
+    Metric(
+        "kcore_share_records_redelivered_total", COUNTER, "Those that had been delivered before.",
+        lambda o: _one(o.share_counters.redeliveries),
+    ),
+    Metric(
+        "kcore_share_acknowledgements_total", COUNTER, "Acknowledged records.",
+        Observer.share_acknowledgements, ("type",), "ShareGroupMetrics: RecordAcknowledgementsPerSec",
+    ),
+    Metric(
+        "kcore_share_locks_expired_total", COUNTER, "Records whose acquisition lock expired.",
+        lambda o: _one(o.share_counters.expired_locks), (), "SharePartitionMetrics: AcquisitionLockTimeoutPerSec",
+    ),
+    Metric(
+        "kcore_share_records_archived_by_expiry_total", COUNTER,
+        "Those that had no delivery left and were archived.",
+        lambda o: _one(o.share_counters.archived_by_expiry),
     ),
     # ---- offsets
     Metric(

@@ -41,7 +41,7 @@ class FrameCutter:
     Args:
         max_frame_bytes: the largest accepted length (`socket.request.max.bytes`).
         error: creates the exception for an invalid length.
-        check: called with the API key and the length of a long frame; raises if it is too long for the API.
+        check: called with the API key, the length and the received bytes of a long frame; raises if it is refused.
     """
 
     __slots__ = ("_buffer", "_check", "_error", "_max_frame_bytes", "_position")
@@ -50,7 +50,7 @@ class FrameCutter:
         self,
         max_frame_bytes: int,
         error: Callable[[str], Exception] = FrameError,
-        check: Callable[[int, int], None] = lambda api_key, size: None,
+        check: Callable[[int, int, int], None] = lambda api_key, size, received: None,
     ) -> None:
         self._check = check
         self._max_frame_bytes = max_frame_bytes
@@ -112,7 +112,7 @@ class FrameCutter:
             raise self._error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
         if size > CHECKED_BYTES and len(buffer) - position >= LENGTH_BYTES + KEY_BYTES:
             at = position + LENGTH_BYTES
-            self._check(int.from_bytes(buffer[at : at + KEY_BYTES], "big", signed=True), size)
+            self._check(int.from_bytes(buffer[at : at + KEY_BYTES], "big", signed=True), size, len(buffer) - at)
         end = position + LENGTH_BYTES + size
         if len(buffer) < end:
             return None
@@ -128,7 +128,7 @@ class FrameCutter:
 
 
 class ReferenceResponseSlot:
-    """The place of one response in the queue; holds the frame once the request was answered."""
+    """The place of one response in the queue; holds the frame when the response is complete."""
 
     __slots__ = ("correlation_id", "frame", "pending", "queue", "route", "version")
 
@@ -203,7 +203,7 @@ class ReferenceRequestQueue:
     ) -> None:
         self.owner = owner
         self.late = False
-        self._turn_ns = turn_ns
+        self.turn_ns = turn_ns
         self._clock_ns = clock_ns
         self.gate: Callable[[bytes], None] | None = None
         self.parked = False
@@ -214,7 +214,7 @@ class ReferenceRequestQueue:
         self._frames = FrameCutter(max_frame_bytes, frame_error, self._check_size)
         self._frame_error = frame_error
         # In request order; the first one is incomplete.
-        self._answers: deque[ReferenceResponseSlot] = deque()
+        self._slots: deque[ReferenceResponseSlot] = deque()
         self._out: list[bytes] = []
         self._serving = False
         self._announced = False  # the owner was notified that `take` may return bytes
@@ -262,10 +262,10 @@ class ReferenceRequestQueue:
             while not (self.parked or self.stopped):
                 if self.held_bytes > self._buffer_bytes:
                     return True
-                if self._turn_ns and served:
+                if self.turn_ns and served:
                     now_ns = self._clock_ns()
                     if served == 1:
-                        until_ns = now_ns + self._turn_ns
+                        until_ns = now_ns + self.turn_ns
                     elif now_ns >= until_ns:
                         self.late = True
                         break
@@ -281,14 +281,14 @@ class ReferenceRequestQueue:
             self._serving = False
         return False
 
-    def _check_size(self, api_key: int, size: int) -> None:
-        """Refuses a frame that is too long for its API."""
+    def _check_size(self, api_key: int, size: int, received: int) -> None:
+        """Refuses a frame that is too long for its API once it needs more memory than the API allows."""
         route = self._routes[api_key] if 0 <= api_key < len(self._routes) else None
         if route is None:
             route = self.owner.route(api_key)
         if route is None:
             raise self._frame_error(f"a frame of {size} bytes with API key {api_key}, which is not served")
-        if size > route.max_request_bytes:
+        if size > route.max_request_bytes and received > route.max_request_bytes:
             raise self._frame_error(
                 f"a request of {size} bytes with API key {api_key}; {route.max_request_bytes} are accepted "
                 "(kcore.max.request.bytes)"
@@ -315,11 +315,11 @@ class ReferenceRequestQueue:
             response = self.owner.failed(route, context, request, error)
         if isinstance(response, Pending):
             if not response.done:
-                answer = ReferenceResponseSlot(self, route, version, correlation_id)
-                answer.pending = response
-                self.defer(answer)
+                slot = ReferenceResponseSlot(self, route, version, correlation_id)
+                slot.pending = response
+                self.defer(slot)
                 self.parked = response.parked or not route.small_responses
-                response.on_complete(answer.arrive)
+                response.on_complete(slot.arrive)
                 return
             response = response.response
         if response is None:
@@ -336,29 +336,29 @@ class ReferenceRequestQueue:
         """Sends an immediate response, or queues it behind the responses in front of it."""
         frame = frame_of(route, response, version, correlation_id)
         self.held_bytes += len(frame)
-        if self._answers:
-            answer = ReferenceResponseSlot(self, route, version, correlation_id)
-            answer.frame = frame
-            self._answers.append(answer)
+        if self._slots:
+            slot = ReferenceResponseSlot(self, route, version, correlation_id)
+            slot.frame = frame
+            self._slots.append(slot)
         else:
             self._out.append(frame)
 
-    def defer(self, answer: ReferenceResponseSlot, *, parked: bool = False) -> None:
+    def defer(self, slot: ReferenceResponseSlot, *, parked: bool = False) -> None:
         """Reserves the place of a later response. Reserving the last place again changes nothing."""
-        if not self._answers or self._answers[-1] is not answer:
-            self._answers.append(answer)
+        if not self._slots or self._slots[-1] is not slot:
+            self._slots.append(slot)
         if parked:
             self.parked = True
 
     def arrived(self, size_bytes: int) -> None:
         """Handles a completed response of `size_bytes`: all complete responses at the front may be sent."""
         self.held_bytes += size_bytes
-        answers = self._answers
-        while answers and answers[0].frame is not None:
-            frame = answers.popleft().frame
+        slots = self._slots
+        while slots and slots[0].frame is not None:
+            frame = slots.popleft().frame
             if frame:
                 self._out.append(frame)
-        if not answers:
+        if not slots:
             self.parked = False
         if not self._announced:
             self._announced = True
@@ -367,13 +367,13 @@ class ReferenceRequestQueue:
     @property
     def waiting(self) -> bool:
         """True if any response is outstanding."""
-        return bool(self._answers)
+        return bool(self._slots)
 
     def cut(self, failed: ReferenceResponseSlot) -> None:
         """Discards a response and all behind it."""
-        while self._answers and self._answers.pop() is not failed:
+        while self._slots and self._slots.pop() is not failed:
             pass
-        if not self._answers:
+        if not self._slots:
             self.parked = False
 
     def take(self) -> bytes | None:
@@ -389,9 +389,9 @@ class ReferenceRequestQueue:
     def close(self) -> None:
         """Closes the queue: discards outstanding responses; pending requests still complete."""
         self.stopped = True
-        answers, self._answers = self._answers, deque()
-        for answer in answers:
-            if answer.pending is not None:
-                answer.pending.abandon()
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.pending is not None:
+                slot.pending.abandon()
         self._out.clear()
         self._frames.clear()

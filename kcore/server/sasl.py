@@ -50,14 +50,31 @@ class SaslConnection(SecureConnection):
     Slow mechanisms (key derivation, a user's validator) run on another thread; only this connection waits.
     """
 
-    __slots__ = ("_exchange", "_login")
+    __slots__ = ("_authenticated", "_exchange", "_login", "_token_bytes")
 
     def __init__(self, server: Server, security: ListenerSecurity, connection_id: int) -> None:
         super().__init__(server, security, connection_id)
         self._exchange = security.exchange()
-        self._login: Login | None = None  # waits for another thread
+        self._login: Login | None = None  # waits for another thread ...
+        self._token_bytes = 0  # ... with a token of this length
+        self._authenticated = False  # at least once
         self._queue.gate = self._at_gate
         self._queue.accept(security.settings.sasl_server_max_receive_size)
+
+    def data_received(self, data: bytes) -> None:
+        """Feeds received bytes to the request queue; those of an unauthenticated client count."""
+        super().data_received(data)
+        if not (self._authenticated or self._closing):
+            self.server.unauthenticated.claim(self, len(self._queue) + self._token_bytes)
+
+    def close_unauthenticated(self) -> None:
+        """Closes the connection, because clients that have not authenticated hold too much memory."""
+        self.server.client_log.log(
+            logging.WARNING, self.client_host,
+            "connection from %s closed: it sent the most bytes of all clients that have not authenticated",
+            self.client_host, connection=self.connection_id,
+        )  # fmt: skip
+        self.abort()
 
     def _at_gate(self, frame: bytes) -> None:
         """Handles a frame that arrives before the client has authenticated for good."""
@@ -101,8 +118,8 @@ class SaslConnection(SecureConnection):
         elif api_key == ApiKey.SASL_HANDSHAKE:
             response = exchange.handshake(version, request.mechanism, self.server.engine.now.now_ms)
             if response.error_code:
-                answer = ResponseSlot(self._queue, served, version, correlation_id)
-                self._fail(answer, response, f"SASL mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
+                slot = ResponseSlot(self._queue, served, version, correlation_id)
+                self._fail(slot, response, f"SASL mechanism {request.mechanism[:MAX_SHOWN_NAME]!r} is not enabled")
             else:
                 self._queue.respond(served, version, correlation_id, response)
         else:
@@ -125,55 +142,58 @@ class SaslConnection(SecureConnection):
             ResponseSlot(self._queue, served, version, correlation_id), response, f"{name} before authentication"
         )
 
-    def _token(self, token: bytes, answer: ResponseSlot) -> None:
+    def _token(self, token: bytes, slot: ResponseSlot) -> None:
         exchange = self._exchange
         if exchange.threads:
-            login = Login(self.client_host, partial(exchange.evaluate, token), partial(self._evaluated, answer))
+            login = Login(self.client_host, partial(exchange.evaluate, token), partial(self._evaluated, slot))
             if not self.server.logins(exchange.mechanism_name, exchange.threads).add(login):
                 # A failed authentication would be final for the client; without a response it tries again.
                 raise RefusedError("too many clients of its address wait for their authentication")
-            self._login = login
-            self._queue.defer(answer, parked=True)
+            self._login, self._token_bytes = login, len(token)
+            self._queue.defer(slot, parked=True)
             return
         try:
-            self._settle(answer, exchange.evaluate(token))
+            self._settle(slot, exchange.evaluate(token))
         except AuthenticationError as error:
-            self._not_authenticated(answer, error)
+            self._not_authenticated(slot, error)
 
-    def _evaluated(self, answer: ResponseSlot, future: asyncio.Future[bytes]) -> None:
+    def _evaluated(self, slot: ResponseSlot, future: asyncio.Future[bytes]) -> None:
         """Handles a token that was evaluated on another thread."""
-        self._login = None
+        self._login, self._token_bytes = None, 0
         error = None if future.cancelled() else future.exception()
         if self._closing or future.cancelled():
             return
         self.server.engine.now.update()
         if error is None:
             try:
-                self._settle(answer, future.result())
+                self._settle(slot, future.result())
             except AuthenticationError as refused:
-                self._not_authenticated(answer, refused)
+                self._not_authenticated(slot, refused)
         elif isinstance(error, AuthenticationError):
-            self._not_authenticated(answer, error)
+            self._not_authenticated(slot, error)
         else:
             # The error text may contain bytes that the client sent: log only the error's type.
             self.server.client_log.log(
                 logging.ERROR, self.client_host, "SASL mechanism %s failed with %s", self._exchange.mechanism_name,
                 type(error).__name__,
             )  # fmt: skip
-            self._not_authenticated(answer, AuthenticationError("the server could not check the credentials"))
+            self._not_authenticated(slot, AuthenticationError("the server could not check the credentials"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Handles the loss of the connection; its login needs no evaluation any more."""
         super().connection_lost(exc)
+        self.server.unauthenticated.claim(self, 0)
         if self._login is not None:
             self.server.logins(self._exchange.mechanism_name, self._exchange.threads).cancel(self._login)
 
-    def _settle(self, answer: ResponseSlot, reply: bytes) -> None:
+    def _settle(self, slot: ResponseSlot, reply: bytes) -> None:
         """Handles a valid token, which continues or completes the exchange."""
         exchange, now = self._exchange, self.server.engine.now
         lifetime_ms = exchange.evaluated(now.now_ms, now.wall_ms)
         if exchange.complete:
             self.principal = exchange.principal
+            self._authenticated = True
+            self.server.unauthenticated.claim(self, 0)
             self._queue.forget()
             self._queue.accept(self.server.config.socket_request_max_bytes)
             if exchange.expires_at_ms < 0:
@@ -183,23 +203,23 @@ class SaslConnection(SecureConnection):
                 extra=fields(connection=self.connection_id, principal=self.principal),
             )  # fmt: skip
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=reply, session_lifetime_ms=lifetime_ms)
-        self._queue.defer(answer)
-        answer.arrive(response)
+        self._queue.defer(slot)
+        slot.arrive(response)
 
-    def _not_authenticated(self, answer: ResponseSlot, error: AuthenticationError) -> None:
+    def _not_authenticated(self, slot: ResponseSlot, error: AuthenticationError) -> None:
         self._exchange.fail()
         response = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error))
-        self._fail(answer, response, str(error))
+        self._fail(slot, response, str(error))
 
-    def _fail(self, answer: ResponseSlot, response: Any, why: str) -> None:
+    def _fail(self, slot: ResponseSlot, response: Any, why: str) -> None:
         """Responds after a delay and closes the connection: guessing should take time (KIP-306)."""
         if self._exchange.state is not SaslState.FAILED:
             self._exchange.fail()
-        self._queue.defer(answer)
+        self._queue.defer(slot)
         self._refuse(f"SASL exchange failed: {why}")
         delay_ms = self.server.config.connection_failed_authentication_delay_ms
-        self.server.loop.call_later(delay_ms / 1000, self._send_failure, answer, response)
+        self.server.loop.call_later(delay_ms / 1000, self._send_failure, slot, response)
 
-    def _send_failure(self, answer: ResponseSlot, response: Any) -> None:
+    def _send_failure(self, slot: ResponseSlot, response: Any) -> None:
         if not self._closing:
-            answer.arrive(response)
+            slot.arrive(response)

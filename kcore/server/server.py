@@ -15,6 +15,8 @@ from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
 from kcore.server.log_limits import ClientLog
 from kcore.server.memory import RequestMemory, ResponseMemory
+from kcore.server.turns import Turns
+from kcore.server.unauthenticated import UnauthenticatedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +54,8 @@ class Server:
         addresses: listener name -> (host, port) on which it listens, once started.
         connections: the open connections, without those in a TLS handshake.
         quota: counts connections from their accept on.
+        turns: connections with more requests than fit into one turn of the event loop.
+        unauthenticated: received bytes of clients that have not authenticated.
         acceptors: accept connections, one for each listening address.
         client_log: logs events of single clients.
         accepted_connections: number of accepted connections, without those that were closed immediately.
@@ -75,6 +79,8 @@ class Server:
         limit_bytes = self.config.queued_max_request_bytes
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
         self.quota = ConnectionQuota(self.config)
+        self.turns = Turns(self.loop)
+        self.unauthenticated = UnauthenticatedMemory()
         self.acceptors: list[Acceptor] = []
         self.stopping = False
         self._logins: dict[str, LoginQueue] = {}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kcore.errors import KcoreError
 
-MAX_SAID = 4_000  # maximum characters of the log in the error of a failed start
+MAX_OUTPUT = 4_000  # maximum characters of the log in the error of a failed start
 
 
 class ServerProcess:
@@ -98,8 +98,8 @@ class ServerProcess:
                     return
             status = self._process.wait()
             log.seek(begin)
-            said = log.read().decode(errors="replace").strip()[-MAX_SAID:]
-        raise KcoreError(f"kcore serve ended with status {status}: {said or 'it said nothing'}")
+            output = log.read().decode(errors="replace").strip()[-MAX_OUTPUT:]
+        raise KcoreError(f"kcore serve ended with status {status}: {output or 'no output'}")
 
     def kill(self) -> int:
         """Sends SIGKILL; returns the former process id."""

@@ -14,7 +14,7 @@ def add(
     transaction: Transaction | None,
     producer_id: int,
     producer_epoch: int,
-    places: Iterable[tuple[str, int]],
+    partitions: Iterable[tuple[str, int]],
     client_version: int,
     wall_ms: int,
 ) -> ErrorCode | Transaction:
@@ -24,14 +24,14 @@ def add(
         transaction: the current value of the transactional id; None for an unknown id.
         producer_id: the producer id of the request.
         producer_epoch: the producer epoch of the request.
-        places: (topic, partition) of each partition.
+        partitions: (topic, partition) of each partition.
         client_version: the transaction.version of the request.
         wall_ms: the time, in ms since the epoch.
 
     Returns:
         The next value of the id, or an error code. NONE: all partitions are in the transaction; nothing is written.
     """
-    result = add_partitions(transaction, producer_id, producer_epoch, places, client_version, wall_ms)
+    result = add_partitions(transaction, producer_id, producer_epoch, partitions, client_version, wall_ms)
     return result if isinstance(result, Transaction) else ErrorCode(result)
 
 

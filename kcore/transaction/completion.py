@@ -60,7 +60,7 @@ class Completion:
 
     @property
     def _current(self) -> bool:
-        """True while the shard has not been loaded again or unloaded; a later load begins the marker phase anew."""
+        """True while the shard has not been loaded again or unloaded; a later load restarts the marker phase."""
         current: bool = self._machine.context.shard.generation == self._generation
         return current
 

@@ -100,7 +100,7 @@ class TransactionCoordinator(CoordinatorCore):
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        places: Iterable[TopicPartition],
+        partitions: Iterable[TopicPartition],
         client_version: int,
     ) -> ErrorCode:
         """Adds partitions as `add` does, also if the shard is not active; that is an error code then."""
@@ -113,7 +113,7 @@ class TransactionCoordinator(CoordinatorCore):
         if shard.state is not ShardState.ACTIVE:
             return shard.refusal
         try:
-            code = shard.machine.add(shard, transactional_id, producer_id, producer_epoch, places, client_version)
+            code = shard.machine.add(shard, transactional_id, producer_id, producer_epoch, partitions, client_version)
         except Exception as error:
             return self.add_failed(shard, transactional_id, error)
         return NO_ERROR if code is None else self.refused(code)
@@ -135,23 +135,23 @@ class TransactionCoordinator(CoordinatorCore):
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, places: Iterable[TopicPartition]
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
     ) -> Results:
         """Returns the code of each partition: NONE if it is in the producer's transaction. Changes nothing."""
         if not transactional_id:
-            return dict.fromkeys(places, ErrorCode.INVALID_REQUEST)
+            return dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST)
         try:
             shard = self.of(transactional_id)
         except KafkaError as error:
-            return dict.fromkeys(places, error.code)
+            return dict.fromkeys(partitions, error.code)
         if shard.state is not ShardState.ACTIVE:
-            return dict.fromkeys(places, shard.refusal)
+            return dict.fromkeys(partitions, shard.refusal)
         transaction = shard.machine.transactions.get(transactional_id)
         code = adding.verify(transaction, producer_id, producer_epoch)
         if code is not ErrorCode.NONE:
-            return dict.fromkeys(places, code)
+            return dict.fromkeys(partitions, code)
         assert transaction is not None, "verify returns an error for an unknown id"
-        return {place: adding.verify_partition(transaction, *place) for place in places}
+        return {place: adding.verify_partition(transaction, *place) for place in partitions}
 
 
 class TransactionTopic(MetadataListener):

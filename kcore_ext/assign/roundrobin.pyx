@@ -10,7 +10,7 @@ from kcore_ext.assign.result cimport GroupAssignment
 cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
     """Deals all partitions. The ring skips members that do not subscribe, and continues at the next topic."""
     cdef int* position
-    cdef int* places
+    cdef int* ring_positions
     cdef const int* ordered
     cdef int t, c, i, m, at, q, ring = 0, low, high, middle
     fill(owner, p.partitions, -1)
@@ -22,9 +22,9 @@ cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
     position = ints(memory, p.members)
     for i in range(p.members):
         position[p.order[i] if p.order != NULL else i] = i
-    places = ints(memory, p.class_first[p.classes])
+    ring_positions = ints(memory, p.class_first[p.classes])
     for i in range(p.class_first[p.classes]):
-        places[i] = position[ordered[i]]
+        ring_positions[i] = position[ordered[i]]
     for t in range(p.topics):
         c = p.class_of[t]
         if c < 0 or p.first[t + 1] == p.first[t]:
@@ -35,14 +35,14 @@ cdef int deal(Problem p, Memory* memory, int* owner) except -1 nogil:
         high = m
         while low < high:
             middle = (low + high) >> 1
-            if places[at + middle] < ring:
+            if ring_positions[at + middle] < ring:
                 low = middle + 1
             else:
                 high = middle
         i = low if low < m else 0
         for q in range(p.first[t], p.first[t + 1]):
             owner[q] = ordered[at + i]
-            ring = places[at + i] + 1
+            ring = ring_positions[at + i] + 1
             i = i + 1 if i + 1 < m else 0
         if ring == p.members:
             ring = 0

@@ -22,8 +22,9 @@ cdef class BatchBuilder:
     cdef readonly tuple marker
 
     cdef bint add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, int32_t offset_delta) except -1
-    # A record without headers, whose writer puts its parts in place: the key where this returns, then the value's
-    # length as a varint, the value, and a zero for the headers. NULL without an exception: the batch is full.
+    # Adds a record without headers, whose writer stores key and value in place: the key at the returned address, then
+    # the value's length as a varint, the value, and a zero for the headers. NULL without an exception: the batch is
+    # full.
     cdef unsigned char* begin_record(self, int64_t timestamp_ms, Py_ssize_t key_size, Py_ssize_t value_size) except? NULL
     cdef int reserve(self, Py_ssize_t size) except -1
     cdef int32_t checked_last(self, int32_t last_offset_delta) except -1
@@ -34,13 +35,13 @@ cdef class BatchBuilder:
     ) except -1
 
 
-# What the constructor makes of the same, without its checks.
+# Creates a builder like the constructor, without its checks.
 cdef BatchBuilder non_transactional_builder(Py_ssize_t max_size_bytes, int64_t base_timestamp_ms)
 cdef BatchBuilder transactional_builder(
     Py_ssize_t max_size_bytes, int64_t base_timestamp_ms, int64_t producer_id, int16_t producer_epoch
 )
 
-# See `marker_builder`.
+# Documented at `marker_builder`.
 cdef BatchBuilder end_marker(
     bint commit, int32_t coordinator_epoch, int64_t producer_id, int16_t producer_epoch, int64_t timestamp_ms,
     int transaction_version,

@@ -69,14 +69,14 @@ def marker_builder(
 
     Args:
         control_type: 0 ABORT, 1 COMMIT.
-        coordinator_epoch: of the transaction coordinator that decides.
-        producer_id: whose transaction ends.
+        coordinator_epoch: the epoch of the deciding transaction coordinator.
+        producer_id: the producer of the transaction.
         producer_epoch: the epoch that the marker carries.
-        timestamp_ms: when.
-        transaction_version: the transaction.version behind it: not written, but kept in `marker`.
+        timestamp_ms: the time of the marker.
+        transaction_version: the transaction.version of the end: not written, but kept in `marker`.
 
     Raises:
-        ValueError: control_type is neither of these.
+        ValueError: control_type is neither 0 nor 1.
     """
 
 def build_control_batch(

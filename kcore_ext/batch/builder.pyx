@@ -25,8 +25,8 @@ from kcore_ext.util.byte_order cimport write_int16, write_int32, write_int64
 
 cdef enum:
     HIGHEST_CODEC = 4
-    FIRST_CAPACITY = 2048         # some ten coordinator records; a growing buffer is copied each time
-    MARKER_BYTES = 128            # more than an end marker takes
+    FIRST_CAPACITY = 2048  # about ten coordinator records; each growth copies the buffer
+    MARKER_BYTES = 128  # more than an end marker needs
     INT32_MAX = 0x7FFFFFFF
 
 cdef bytes NO_HEADERS = b"\0"     # a count of 0
@@ -62,24 +62,24 @@ cdef class BatchBuilder:
     """Collects records and builds a batch of them.
 
     Args:
-        max_size_bytes: the largest size of the batch including its header, 61 to 2^31 - 1.
-        base_timestamp_ms: the batch's base timestamp; with log_append_time the time of the append, of every record.
+        max_size_bytes: the maximum size of the batch including its header, 61 to 2^31 - 1.
+        base_timestamp_ms: the batch's base timestamp; with log_append_time the append time of every record.
         producer_id, producer_epoch, base_sequence: of an idempotent or transactional producer; -1 for none.
         transactional, control: the bits of the attributes.
         compression: codec of the records: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
-        compress: `compress(codec, data) -> bytes`; needed for any codec but 0. Records that do not become smaller are
-            left as they are, in an uncompressed batch, so that the limit holds.
+        compress: `compress(codec, data) -> bytes`; needed for any codec but 0. If compression does not shrink the
+            records, the batch stays uncompressed, so that the limit holds.
         log_append_time: timestamps are the log's, not the producer's.
 
     Attributes:
-        count: records so far. size_bytes: what `build` would return, before compression.
-        last_offset_delta: of the last record, -1 before the first.
-        producer_id, producer_epoch, base_timestamp_ms: as given. max_timestamp_ms: the largest so far.
+        count: the number of records. size_bytes: the size of `build`'s result before compression.
+        last_offset_delta: the delta of the last record, -1 before the first.
+        producer_id, producer_epoch, base_timestamp_ms: as given. max_timestamp_ms: the largest timestamp.
         transactional: as given.
         marker: (coordinator epoch, True for a commit, transaction.version) of an end marker, else None.
 
     Raises:
-        ValueError: a number out of its range, or a codec without compress.
+        ValueError: a number is out of its range, or a codec comes without compress.
     """
 
     def __cinit__(self):
@@ -148,11 +148,12 @@ cdef class BatchBuilder:
         """Returns the batch as bytes. The builder is unchanged, so that more records and another build may follow.
 
         Args:
-            base_offset: offset of the batch. leader_epoch: of the partition; the log stamps both.
-            last_offset_delta: if the batch once had more records behind the last one (compaction); -1: it had not.
+            base_offset: offset of the batch. leader_epoch: epoch of the partition; the log stamps both.
+            last_offset_delta: for a compacted batch, the delta of its original last record; -1: that of the present
+                one.
 
         Raises:
-            ValueError: the batch is empty and no last_offset_delta is given, or that lies before the last record.
+            ValueError: the batch is empty and no last_offset_delta is given, or that precedes the last record's.
         """
         cdef int32_t last = self.checked_last(last_offset_delta)
         cdef bytes packed = self.pack()
@@ -173,7 +174,7 @@ cdef class BatchBuilder:
 
     cdef bint add(self, int64_t timestamp_ms, bytes key, bytes value, bytes headers, int32_t offset_delta) except -1:
         """Adds a record; `headers` is the result of encode_headers."""
-        # Deltas of the widest kind wrap as Java's do, and the reader's addition takes that back
+        # Deltas of the widest kind wrap like Java's; the reader's addition reverses it.
         cdef int64_t timestamp_delta = <int64_t>(<uint64_t>timestamp_ms - <uint64_t>self.base_timestamp_ms)
         cdef Py_ssize_t key_size = -1 if key is None else PyBytes_GET_SIZE(key)
         cdef Py_ssize_t value_size = -1 if value is None else PyBytes_GET_SIZE(value)
@@ -344,11 +345,11 @@ def marker_builder(
 
     Args:
         control_type: 0 ABORT, 1 COMMIT.
-        coordinator_epoch: of the transaction coordinator that decides.
-        transaction_version: of the coordinator's cluster: not written, but kept in `marker`.
+        coordinator_epoch: the epoch of the deciding transaction coordinator.
+        transaction_version: that of the coordinator's cluster: not written, but kept in `marker`.
 
     Raises:
-        ValueError: control_type is neither.
+        ValueError: control_type is neither 0 nor 1.
     """
     if not 0 <= control_type <= 1:
         raise ValueError(f"an end marker is 0 ABORT or 1 COMMIT, not {control_type}")

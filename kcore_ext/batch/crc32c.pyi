@@ -1,4 +1,4 @@
-"""CRC-32C (Castagnoli): the checksum of record batches and of what the log keeps beside them."""
+"""CRC-32C (Castagnoli): the checksum of record batches and of the log's own metadata."""
 
 def crc32c(data: bytes | bytearray | memoryview, crc: int = 0) -> int:
     """Computes the CRC-32C of some bytes (RFC 3720, appendix B.4).

@@ -1,7 +1,6 @@
-"""CRC-32C: by the processor's own instruction where it has one (SSE 4.2), else by tables, eight bytes a step.
+"""CRC-32C: by the processor's instruction if it has one (SSE 4.2), else by tables, eight bytes a step.
 
-A module of our own because every batch is checked at a load: called from C it costs a tenth of what a call through
-Python objects does.
+kcore has its own module because a load checks every batch: a call from C costs a tenth of one through Python objects.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -88,7 +87,7 @@ def crc32c(data, uint32_t crc=0):
 
 
 def _crc32c_by_tables(data, uint32_t crc=0):
-    """As `crc32c`, the way it goes where the processor has no instruction for it: for tests."""
+    """Computes `crc32c` with tables, as on processors without the instruction; for tests."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:

@@ -1,4 +1,4 @@
-"""The header of a record batch: parse it, check it, stamp it in place; find the batches in a run of bytes."""
+"""The header of a record batch: parses, checks and stamps it in place; splits a run of bytes into batches."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -25,16 +25,16 @@ from kcore_ext.batch.crc32c cimport crc32c_of
 from typing import NamedTuple
 
 cdef enum:
-    SMALLEST_LEGACY_ENTRY = 14   # what the length field of a message of magic 0 counts at least
+    SMALLEST_LEGACY_ENTRY = 14  # the minimum of the length field of a message of magic 0
 
 
 class CorruptBatchError(ValueError):
     """Bytes that are not a well-formed record batch.
 
     Attributes:
-        position: where, in bytes from the start of the buffer (of the decompressed records, for a fault in those).
-        reason: what was found, in words.
-        fault: which check failed: "size", "magic", "crc", "count", "compression", "record" or "control".
+        position: bytes from the start of the buffer, or of the decompressed records for a fault in those.
+        reason: a description of the fault.
+        fault: the failed check: "size", "magic", "crc", "count", "compression", "record" or "control".
     """
 
     def __init__(self, position, reason, fault="record"):
@@ -93,7 +93,7 @@ cdef class BatchHeader:
 
     @property
     def last_sequence(self):
-        """The sequence number of its last record: they wrap from 2147483647 to 0; -1 without sequence numbers."""
+        """The sequence number of its last record, which wraps from 2147483647 to 0; -1 without sequence numbers."""
         if self.base_sequence < 0:
             return -1
         return (<int64_t>self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
@@ -202,7 +202,7 @@ def validate_crc(buffer, Py_ssize_t position=0):
         True; any fault raises.
 
     Raises:
-        CorruptBatchError: it is cut short, of another magic, or its CRC does not match.
+        CorruptBatchError: it is truncated, has another magic, or its CRC does not match.
     """
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
@@ -243,7 +243,7 @@ def stamped(buffer, int64_t base_offset, int32_t leader_epoch):
 
 
 cdef bytes copy_stamped(object buffer, int64_t base_offset, int32_t leader_epoch, int32_t* last_delta):
-    """`stamped` at C level; None as there."""
+    """Copies and stamps a batch like `stamped`, at C level."""
     cdef Py_buffer view
     cdef unsigned char* at
     cdef bytes made
@@ -270,7 +270,7 @@ cdef bytes copy_stamped(object buffer, int64_t base_offset, int32_t leader_epoch
 def stamp_append_time(buffer, int64_t timestamp_ms, Py_ssize_t position=0):
     """Sets the append time (LogAppendTime) of the batch at `position` in place, with a new CRC.
 
-    Base timestamp and deltas stay as they came; readers take the time from the batch for every record.
+    Base timestamp and deltas stay unchanged; readers take the time from the batch for every record.
 
     Raises:
         CorruptBatchError: see validate_crc (the old CRC is not checked). BufferError: the buffer cannot be written.

@@ -1,11 +1,13 @@
-"""Where the fields of a record batch lie, and the numbers of its format: inline code for the modules of this package."""
+"""Positions of the fields of a record batch, and constants of its format: inline code for the modules of this
+package.
+"""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 
 cdef enum:
-    HEADER_BYTES = 61            # the fixed part of a batch: the smallest batch has no more
+    HEADER_BYTES = 61  # the fixed part of a batch, and the size of the smallest one
     LENGTH_OVERHEAD = 12         # base offset and length field, which the length field does not count
-    SMALLEST_LENGTH = 49         # so this is the least that the length field says
+    SMALLEST_LENGTH = 49  # so this is the minimum of the length field
     MAGIC_AT = 16
     CRC_AT = 17
     CHECKED_FROM = 21            # the CRC covers everything from the attributes on
@@ -42,7 +44,7 @@ cdef inline unsigned char* put_varint(unsigned char* at, int64_t value) noexcept
 cdef inline const unsigned char* get_unsigned(
     const unsigned char* at, const unsigned char* end, int longest, uint64_t* value
 ) noexcept nogil:
-    """Read a varint of at most `longest` bytes. Returns where it ends, NULL if it is cut short or too long."""
+    """Reads a varint of at most `longest` bytes. Returns its end, NULL if it is truncated or too long."""
     cdef uint64_t raw = 0
     cdef int shift = 0
     if at < end and at[0] < 0x80:
@@ -61,7 +63,7 @@ cdef inline const unsigned char* get_unsigned(
 cdef inline const unsigned char* get_varlong(
     const unsigned char* at, const unsigned char* end, int64_t* value
 ) noexcept nogil:
-    """A zig-zag varint of 64 bits: at most ten bytes. NULL as for get_unsigned."""
+    """Reads a zig-zag varint of 64 bits: at most ten bytes. NULL as for get_unsigned."""
     cdef uint64_t raw = 0
     at = get_unsigned(at, end, 10, &raw)
     value[0] = <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
@@ -71,7 +73,7 @@ cdef inline const unsigned char* get_varlong(
 cdef inline const unsigned char* get_varint(
     const unsigned char* at, const unsigned char* end, int32_t* value
 ) noexcept nogil:
-    """A zig-zag varint of 32 bits: at most five bytes, of which the bits above the 32nd are dropped as in Kafka."""
+    """Reads a zig-zag varint of 32 bits: at most five bytes; like Kafka, it drops the bits above the 32nd."""
     cdef uint64_t raw = 0
     at = get_unsigned(at, end, 5, &raw)
     value[0] = <int32_t>(<uint32_t>raw >> 1) ^ -<int32_t>(raw & 1)

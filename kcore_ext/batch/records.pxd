@@ -1,4 +1,4 @@
-"""The records of a batch as other compiled modules see them: a walk without a Python object a record."""
+"""The records of a batch for other compiled modules: an iteration without a Python object per record."""
 
 cimport cython
 from libc.stdint cimport int16_t, int32_t, int64_t

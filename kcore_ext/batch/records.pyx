@@ -1,4 +1,4 @@
-"""The records of a batch: iterate over them, lazily and without trust; check a whole batch; read control batches."""
+"""The records of a batch: iterates over them lazily and without trust, checks a whole batch, reads control batches."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -26,7 +26,7 @@ cdef enum:
     HIGHEST_CODEC = 4
 
 DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
-"""What the records of one compressed batch may come to: well above any broker's message.max.bytes, far below memory."""
+"""The maximum size of one compressed batch's records: well above any broker's message.max.bytes, far below memory."""
 
 
 # ---------------------------------------------------------------- one record
@@ -34,7 +34,7 @@ DEFAULT_MAX_DECOMPRESSED_BYTES = 64 * 1024 * 1024
 cdef inline const unsigned char* get_field(
     const unsigned char* at, const unsigned char* end, int32_t* size, const unsigned char** start
 ) noexcept nogil:
-    """A varint length, -1 for null, and as many bytes. Returns where they end, NULL if they do not fit."""
+    """Reads a varint length, -1 for null, and as many bytes. Returns their end, NULL if they do not fit."""
     at = get_varint(at, end, size)
     if at is NULL or size[0] < -1 or size[0] > end - at:
         return NULL
@@ -45,7 +45,7 @@ cdef inline const unsigned char* get_field(
 cdef const char* parse_record(
     const unsigned char** at, const unsigned char* limit, RecordView* record
 ) noexcept nogil:
-    """Read the record at `at` and move `at` behind it. Returns NULL, or what is wrong with the record."""
+    """Reads the record at `at` and moves `at` to its end. Returns NULL, or the fault of the record."""
     cdef const unsigned char* here
     cdef const unsigned char* end
     cdef const unsigned char* ignored
@@ -93,7 +93,9 @@ cdef inline bytes take_bytes(const unsigned char* start, int32_t size):
 
 
 cdef tuple take_headers(RecordView* record):
-    """The headers of a record that `parse_record` has found whole. Keys that are no UTF-8 are read as Java reads them."""
+    """Returns the headers of a record that `parse_record` has checked. Keys that are not UTF-8 are decoded as in
+    Java.
+    """
     cdef const unsigned char* at = record.headers
     cdef const unsigned char* field = NULL
     cdef int32_t size = 0
@@ -142,7 +144,7 @@ cdef class Record:
 cdef class RecordReader:
     """Iterates over the records of one batch for `iter_records` and `iter_entries`; holds the buffer until the end.
 
-    Yields the records before a corrupt one, and raises when it reaches that.
+    Yields the records before a corrupt one, at which it raises.
     """
 
     def __init__(self):
@@ -184,7 +186,9 @@ cdef class RecordReader:
             PyBuffer_Release(&self.view)
 
     cdef bint move(self) except -1:
-        """Read the next record into `self.record`. Returns False at the end, which must be the end of the bytes too."""
+        """Reads the next record into `self.record`. Returns False at the end, which must be the end of the bytes
+        too.
+        """
         cdef const char* reason
         cdef Py_ssize_t position
         if self.left > 0:
@@ -257,16 +261,16 @@ def iter_records(
     """Iterates over the records of the batch at `position`. Does not check the CRC.
 
     Args:
-        buffer: bytes, bytearray or memoryview; bytes behind the batch do not matter.
-        decompress: `decompress(codec, data, max_size_bytes) -> bytes`, which raises ValueError for what it cannot
-            decompress into so many bytes. Only needed for compressed batches.
-        max_decompressed_bytes: what the records may come to.
+        buffer: bytes, bytearray or memoryview; bytes after the batch are ignored.
+        decompress: `decompress(codec, data, max_size_bytes) -> bytes`, which raises ValueError if the result would be
+            larger or the data are invalid. Only needed for compressed batches.
+        max_decompressed_bytes: the maximum size of the decompressed records.
 
     Returns:
         An iterator of Record. It holds the buffer until it is exhausted or dropped.
 
     Raises:
-        CorruptBatchError: at once for header, size, count and compression; for a record when it is reached.
+        CorruptBatchError: immediately for header, size, count and compression; for a record when it is reached.
         ValueError: the batch is compressed and there is no decompress.
     """
     return open_reader(buffer, position, decompress, max_decompressed_bytes)
@@ -288,13 +292,13 @@ def validate(
 ):
     """Checks the whole batch at `position`: size, magic, CRC, counts, every record, and ascending offsets.
 
-    Args: as for iter_records. Without `decompress` the records of a compressed batch are not looked at.
+    Args: as for iter_records. Without `decompress` the records of a compressed batch are not checked.
 
     Returns:
         The header.
 
     Raises:
-        CorruptBatchError: the first thing that is wrong; `fault` names the check.
+        CorruptBatchError: the first fault; `fault` names the check.
     """
     cdef Py_buffer view
     cdef BatchHeader header
@@ -335,7 +339,7 @@ cdef class ControlMarker:
 
     Attributes:
         type: 0 ABORT, 1 COMMIT, 2 LEADER_CHANGE, 3 SNAPSHOT_HEADER, 4 SNAPSHOT_FOOTER, 5 KRAFT_VERSION, 6 KRAFT_VOTERS;
-            other numbers are of a newer Kafka and to be ignored.
+            readers ignore other numbers, which belong to newer versions of Kafka.
         coordinator_epoch: of the coordinator that ended the transaction; -1 if this is not an end marker.
     """
 

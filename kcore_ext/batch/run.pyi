@@ -1,4 +1,4 @@
-"""Runs of stored batches: lists of (base offset, batch) as the log's storage hands them out, walked in C."""
+"""Runs of stored batches: lists of (base offset, batch) from the log's storage, walked in C."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -9,10 +9,10 @@ class SimpleRun(NamedTuple):
     """The result of `simple_run`.
 
     Attributes:
-        stop: the index behind the last plain batch.
-        records: how many records they have.
-        size_bytes: how many bytes they have.
-        next_offset: the offset behind them; meaningless if there is none.
+        stop: the index behind the last simple batch.
+        records: the number of their records.
+        size_bytes: their total size.
+        next_offset: the offset behind them; undefined without any.
     """
 
     stop: int
@@ -28,10 +28,10 @@ def gather(entries: Iterator[tuple[bytes, bytes]], number: int, limit: int, max_
         number: the partition; the first entry of another ends the run.
         limit: the first batch whose base offset is not below it ends the run.
         max_bytes: the batch that reaches it is the last one.
-        max_batches: how many batches there may be.
+        max_batches: the maximum number of batches.
 
     Raises:
-        ValueError: a key has not 12 bytes.
+        ValueError: a key does not have 12 bytes.
     """
 
 def count_sound(run: Run, offset: int, cleaned_to: int, check_crc: bool) -> int:

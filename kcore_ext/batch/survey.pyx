@@ -1,4 +1,4 @@
-"""One walk over a batch that a client sent: is it whole, and what must a log know of its records before it takes it."""
+"""One walk over a client's batch, which checks it and collects the properties that a log needs before an append."""
 
 from libc.stdint cimport int32_t, int64_t
 
@@ -17,20 +17,20 @@ cdef int64_t LATEST = 0x7FFFFFFFFFFFFFFF
 
 
 def survey(buffer, *, decompress=None, Py_ssize_t max_decompressed_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES):
-    """Check size, magic, CRC, record count and every record of the batch at the beginning of `buffer`.
+    """Checks size, magic, CRC, record count and every record of the batch at the beginning of `buffer`.
 
     Args:
-        buffer: bytes, bytearray or memoryview; bytes behind the batch do not matter.
+        buffer: bytes, bytearray or memoryview; bytes after the batch are ignored.
         decompress: `decompress(codec, data, max_size_bytes) -> bytes`; needed for compressed batches.
-        max_decompressed_bytes: what the records may come to.
+        max_decompressed_bytes: the maximum size of the decompressed records.
 
     Returns:
         (earliest_ms, latest_ms, keyless, consecutive): the smallest timestamp of a record that has one (2^63 - 1 if
-        none has), the largest of all (-1 if none has one), how many records have no key, and whether the records are
-        numbered 0, 1, 2, ... In a batch with the time of its append, every record has that time.
+        none has), the largest of all (-1 if none has one), the number of records without a key, and True if the
+        records are numbered 0, 1, 2, ... In a batch with an append time, every record has that time.
 
     Raises:
-        CorruptBatchError: the first thing that is wrong; `fault` names the check.
+        CorruptBatchError: the first fault; `fault` names the check.
         ValueError: the batch is compressed and there is no decompress.
     """
     cdef Py_buffer view

@@ -312,8 +312,8 @@ cdef class FetchReader:
         cdef Py_ssize_t i
         cdef PyObject* values[3]
         for i in range(len(items)):
-            answer = results[i]
-            if answer is None:
+            partition = results[i]
+            if partition is None:
                 continue
             item = items[i]
             if last is None or not _same_topic(last, item):
@@ -324,12 +324,12 @@ cdef class FetchReader:
                 values[PARTITIONS] = <PyObject*>data
                 responses.append(self._topic.make(values))
             last = item
-            data.append(answer)
+            data.append(partition)
         return responses
 
 
 cdef inline bint _heard(SessionPartition item, int64_t high_watermark, int64_t log_start) noexcept:
-    """Tests if the session's client knows these offsets; if not, a response is made, and `tell` stores them."""
+    """Tests if the session's client knows these offsets; if not, a response is made, and `update` stores them."""
     return item.high_watermark == high_watermark and item.local_log_start_offset == log_start
 
 

@@ -348,7 +348,7 @@ cdef class ProduceFastPath:
                     <object>batch.records, decompress=self._decompress_bounded
                 )
             except CorruptBatchError:
-                return False
+                consecutive = False
             if not consecutive:
                 return False
         elif crc32c_of(at + CHECKED_FROM, size - CHECKED_FROM, 0) != <uint32_t>read_int32(at + CRC_AT):

@@ -1,6 +1,6 @@
-"""Messages read and made by compiled code that knows their class: a field is a slot at an offset.
+"""Reads and makes messages in compiled code that knows their class: a field is a slot at an offset.
 
-A module gives the names of the fields that it uses, each with the index by which it reads the field, when it makes a
+A module passes the names of the fields that it uses, each with the index by which it reads the field, when it makes a
 `FieldLayout`.
 """
 
@@ -25,30 +25,30 @@ cdef class FieldLayout:
     cdef readonly object cls
     cdef readonly tuple names
     cdef Schema schema
-    cdef PyTypeObject* type             # NULL: of no class
-    cdef int named, count               # fields with a name here, which stand first; all fields
-    cdef Py_ssize_t at[MAX_FIELDS]      # where in an object they are
-    cdef PyObject* defaults[MAX_FIELDS] # of those without a name here; NULL: a struct, made when somebody reads it
+    cdef PyTypeObject* type  # NULL: no class
+    cdef int named, count  # number of fields with a name here, which come first; of all fields
+    cdef Py_ssize_t at[MAX_FIELDS]  # their offsets in an object
+    cdef PyObject* defaults[MAX_FIELDS]  # of fields without a name here; NULL: a struct, created at its first read
 
     cdef FieldLayout part(self, str name, dict fields)
     cdef object make(self, PyObject** values)
 
 
 cdef inline PyObject* get(PyObject* message, FieldLayout shape, int field) noexcept:
-    """The borrowed value of a field; NULL in an object of another class, and for a field that was never set or read."""
+    """Returns the borrowed value of a field; NULL in an object of another class, and for an empty slot."""
     if type_of(message) is not shape.type:
         return NULL
     return (<PyObject**>(<char*>message + shape.at[field]))[0]
 
 
 cdef inline object read(object message, FieldLayout shape, int field):
-    """The value of a field, whatever the object's class is."""
+    """Returns the value of a field of an object of any class."""
     cdef PyObject* value = get(<PyObject*>message, shape, field)
     return <object>value if value is not NULL else getattr(message, <str>shape.names[field])
 
 
 cdef inline Py_ssize_t length_of(PyObject* array) noexcept:
-    """The number of elements of an array; -1 for an object that is neither list nor tuple."""
+    """Returns the number of elements of an array; -1 for an object that is neither list nor tuple."""
     if array is NULL:
         return -1
     if PyList_CheckExact(<object>array):
@@ -59,5 +59,5 @@ cdef inline Py_ssize_t length_of(PyObject* array) noexcept:
 
 
 cdef inline PyObject* item_of(PyObject* array, Py_ssize_t at) noexcept:
-    """An element of an array that has a length, borrowed."""
+    """Returns an element of an array that has a length, borrowed."""
     return _list_item(array, at) if PyList_CheckExact(<object>array) else _tuple_item(array, at)

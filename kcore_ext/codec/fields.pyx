@@ -60,7 +60,7 @@ cdef class FieldLayout:
         """Creates an object from borrowed values of the named fields and the defaults of all others."""
         cdef PyObject* instance = new_instance(self.type)
         cdef PyObject* value
-        cdef int i, named = self.named, count = self.count  # whatever is stored below, they stay what they are
+        cdef int i, named = self.named, count = self.count  # later changes of the fields do not affect them
         if instance is NULL:
             raise MemoryError
         for i in range(named):

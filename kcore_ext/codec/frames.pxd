@@ -12,7 +12,7 @@ cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_s
 cdef object decode_message(Schema schema, object data, int version, Py_ssize_t position)
 cdef bytes encode_message(object message, int version)
 
-# The whole frame of a response; MessageTooLargeError if it would have more than `limit_bytes` (default: 2 GiB + 3).
+# Builds the whole frame of a response; MessageTooLargeError if it would exceed `limit_bytes` (default: 2 GiB + 3).
 cdef bytes encode_response_frame(
     object response, int version, int correlation_id, int header_version, Py_ssize_t limit_bytes=*
 )

@@ -22,10 +22,10 @@ def encode_response(
 
     Args:
         response: the message.
-        version: the version of the request that it answers.
-        correlation_id: of the request.
+        version: the version of the request that it responds to.
+        correlation_id: that of the request.
         header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
-        limit_bytes: the most bytes that the frame may have, its length included; None for what an int32 can count.
+        limit_bytes: the maximum size of the frame, its length included; None: the range of an int32.
 
     Raises:
         MessageTooLargeError: the frame would be larger; encoding stops as soon as that is known.
@@ -37,12 +37,12 @@ def encode_request(request: StructBase, version: int, correlation_id: int, clien
 
     Args:
         request: the message.
-        version: the version to write it in.
-        correlation_id: what the response will carry.
+        version: its API version.
+        correlation_id: the number that the response will carry.
         client_id: the sender's name, None for null.
 
     Raises:
-        MessageTooLargeError: the frame would have more bytes than an int32 can count.
+        MessageTooLargeError: the frame would exceed the range of an int32.
         EncodeError: see `Message.encode`; also a client id of more than 32767 bytes.
     """
 
@@ -53,7 +53,7 @@ def decode_request_header(data: bytes | bytearray | memoryview, position: int = 
         (api_key, api_version, correlation_id, client_id, position of the body); a null client id is "".
 
     Raises:
-        DecodeError: the header is cut short or malformed, or the API key has no messages.
+        DecodeError: the header is truncated or malformed, or the API key has no messages.
     """
 
 def set_flexible_versions(resolve: Callable[[int], int]) -> None:

@@ -76,7 +76,7 @@ cdef inline void _put(PyObject** slot, PyObject* value) noexcept:
 
 
 cdef int _find(Schema schema, PyObject* keyword, int hint) except -2:
-    """The index of a keyword's field, searching after the previous one first; -1 without such a field."""
+    """Returns the index of a keyword's field, searching after the previous one first; -1 without such a field."""
     cdef int i
     for i in range(hint, schema.n):
         if schema.names[i] == keyword:
@@ -146,7 +146,7 @@ cdef object _get(PyObject* instance, Schema schema, int at):
 cdef class LazySlot:
     """The attribute of a field whose default is a struct: an empty slot gets a new struct at its first read.
 
-    So a default costs nothing until somebody looks, and no two messages share one that can be changed.
+    A default thus costs nothing until its first read, and no two messages share a mutable one.
     """
 
     cdef Schema schema
@@ -209,7 +209,7 @@ cdef class StructBase:
         return operation == Py_EQ
 
     def encode(self, int version):
-        """See `kcore.protocol.schema.Message.encode`."""
+        """Documented at `kcore.protocol.schema.Message.encode`."""
         return encode_message(self, version)
 
     def __repr__(self):
@@ -292,7 +292,7 @@ cdef object decode_message(Schema schema, object data, int version, Py_ssize_t p
 
 
 cdef PyObject* _decode(PyObject* schema, PyObject* const* args, Py_ssize_t count, PyObject* keywords) except NULL:
-    """`Class.decode(data, version, position=0)`, called by the interpreter without an argument tuple."""
+    """Implements `Class.decode(data, version, position=0)`; the interpreter calls it without an argument tuple."""
     cdef PyObject* given[3]
     cdef Py_ssize_t i, named = 0 if keywords == NULL else PyTuple_GET_SIZE(keywords)
     cls = (<Schema>schema).cls
@@ -334,10 +334,10 @@ def encode_response(response, int version, int correlation_id, int header_versio
 
     Args:
         response: the message.
-        version: the version of the request that it answers.
-        correlation_id: of the request.
+        version: the version of the request that it responds to.
+        correlation_id: that of the request.
         header_version: 1 for a header with a tag section, 0 without (see `response_header_version`).
-        limit_bytes: the most bytes that the frame may have, its length included; None for what an int32 can count.
+        limit_bytes: the maximum size of the frame, its length included; None: the range of an int32.
 
     Returns:
         The bytes to send.
@@ -369,15 +369,15 @@ def encode_request(request, int version, int correlation_id, str client_id=None)
 
     Args:
         request: the message.
-        version: the version to write it in.
-        correlation_id: what the response will carry.
+        version: its API version.
+        correlation_id: the number that the response will carry.
         client_id: the sender's name, None for null.
 
     Returns:
         The bytes to send.
 
     Raises:
-        MessageTooLargeError: the frame would have more bytes than an int32 can count.
+        MessageTooLargeError: the frame would exceed the range of an int32.
         EncodeError: see `Message.encode`; also a client id of more than 32767 bytes.
     """
     cdef Writer writer
@@ -426,7 +426,7 @@ cdef int _first_flexible(int api_key) except -2:
         try:
             _flexible_since[api_key] = _resolve(api_key)
         except KeyError:
-            return UNKNOWN
+            pass
     return _flexible_since[api_key]
 
 
@@ -435,7 +435,7 @@ cdef enum:
 
 
 cdef object read_request_header(const unsigned char* data, Py_ssize_t size, Py_ssize_t position, RequestHead* head):
-    """Fills `head` and returns the client id; `decode_request_header` without Python objects."""
+    """Fills `head` and returns the client id, like `decode_request_header` without Python objects."""
     cdef Reader reader
     cdef int flexible_since
     if position < 0 or size - position < 8:
@@ -464,17 +464,17 @@ def decode_request_header(data, Py_ssize_t position=0):
     """Reads the header in front of a request.
 
     The header has a tag section in flexible versions of the API, known ones or not: an ApiVersions request of a
-    version to come can be answered (KIP-511).
+    future version can thus get a response (KIP-511).
 
     Args:
         data: the frame without its length.
-        position: where the header begins.
+        position: the start of the header.
 
     Returns:
         (api_key, api_version, correlation_id, client_id, position of the body); a null client id is "".
 
     Raises:
-        DecodeError: the header is cut short or malformed, or the API key has no messages.
+        DecodeError: the header is truncated or malformed, or the API key has no messages.
     """
     cdef RequestHead head
     cdef Py_buffer view

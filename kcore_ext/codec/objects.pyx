@@ -1,9 +1,8 @@
 """The memory of message objects: only slots after the object's head.
 
-A message's class has no instance dictionary, no weak references and no finalizer, so making, visiting and freeing an
-object is a loop over its slots. Python's general routines do the same several times slower, and they were a third of
-the time of decoding. Small objects that are freed are kept for the next one of their size, a bounded number of them,
-as Python keeps its tuples.
+A message's class has no instance dictionary, no weak references and no finalizer, so creating, visiting and freeing an
+object is a loop over its slots. Python's general routines do the same several times slower, and took a third of the
+time of decoding. Like Python with its tuples, this module keeps a bounded number of small freed objects for reuse.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -126,7 +125,7 @@ cdef int adopt(PyTypeObject* cls, PyTypeObject* base) except -1:
 
     Args:
         cls: the class.
-        base: the class without any slots that all declared classes come from.
+        base: the base of all declared classes, which has no slots.
 
     Raises:
         TypeError: the class has an instance dictionary, weak references, a finalizer, or slots beside its fields.

@@ -1,7 +1,7 @@
-"""Compiled plans, which the codec executes in place of declarations.
+"""Compiled plans, which the codec executes instead of interpreting declarations.
 
-A `Plan` belongs to one (class, version, flexible) and lists the fields of that version in wire order. Everything in it
-is borrowed from the `Schema` and `PlanHolder` objects that own it, which live as long as the message class.
+A `Plan` belongs to one (class, version, flexible) and lists the fields of that version in wire order. It borrows all
+its pointers from the `Schema` and `PlanHolder` objects that own it, which live as long as the message class.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -30,7 +30,7 @@ cdef struct Op:
     bint nullable
     bint ignorable
     Py_ssize_t offset       # of the slot inside the object
-    Py_ssize_t min_size     # the fewest bytes the value takes; of one element for an array
+    Py_ssize_t min_size  # the minimum encoded size of the value; of one element for an array
     PyObject* default       # NULL: a new struct of plan.type
     PyObject* name
     Plan* plan              # of the struct, or of an array's elements

@@ -1,6 +1,6 @@
 """Schemas and the plans compiled from them; the errors of the codec.
 
-A plan is made when a (class, version) is first read or written and kept with the class. See codec_plan.pxd.
+A plan is compiled at the first use of a (class, version) and stored with the class. plan.pxd describes its layout.
 """
 
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -72,7 +72,7 @@ class MessageTooLargeError(EncodeError):
     """A message or frame above the size limit of its writer.
 
     Attributes:
-        limit_bytes: the most bytes that were allowed.
+        limit_bytes: the size limit in bytes.
     """
 
     def __init__(self, field, limit_bytes):
@@ -158,7 +158,7 @@ cdef class Schema:
         if not self.names or not self.defaults or not self.offsets or not self.structs:
             raise MemoryError
         parent = None
-        if "FIELDS" not in cls.__dict__:  # a plain subclass: its slots are its parent's
+        if "FIELDS" not in cls.__dict__:  # a subclass without fields of its own: its slots are its parent's
             parent = next((base.__dict__["__schema__"] for base in cls.__mro__[1:] if "__schema__" in base.__dict__), None)
         for i, spec in enumerate(fields):
             self.names[i] = <PyObject*>spec.name
@@ -248,14 +248,14 @@ cdef int _fill(Op* op, Schema schema, int at, int version, bint flexible, PlanHo
         holder.owners.append(nested)
         op.plan = &nested.plan
     if spec.kind == ARRAY:
-        # Never 0: elements without a single byte would let a short message ask for billions of them.
+        # Never 0: otherwise a short message could request billions of elements without any bytes.
         op.min_size = max(1, _min_size(spec.item, op.compact, op.plan, False))
     else:
         op.min_size = _min_size(spec.kind, op.compact, op.plan, op.nullable)
     return 0
 
 
-# Which schema a class has: a small direct-mapped cache in front of the class's dictionary.
+# Maps classes to schemas: a small direct-mapped cache in front of the class's dictionary.
 DEF CACHE = 1024
 cdef PyTypeObject* _cached_class[CACHE]
 cdef PyObject* _cached_schema[CACHE]

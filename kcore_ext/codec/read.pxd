@@ -7,7 +7,7 @@ cdef struct Reader:
     const unsigned char* at
     const unsigned char* end
     const char* reason      # set by the first failure, a static text
-    Py_ssize_t found        # the length or count that the reason speaks of; -1 for none
+    Py_ssize_t found        # the length or count that the reason refers to; -1 for none
     Py_ssize_t elements_left    # number of array elements and tagged fields that may follow
 
 cdef enum:

@@ -1,1 +1,1 @@
-# Nothing here is for Python; compiled modules use the .pxd.
+# Only compiled modules use this module, by its .pxd.

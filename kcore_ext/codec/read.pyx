@@ -1,8 +1,7 @@
 """The decoder: executes a plan over the bytes and fills the slots of new objects.
 
-Nothing in here raises while it walks. The first failure is noted in the Reader, every function above returns its
-error value, and `read_message` makes one DecodeError of it. A length or count is compared with what is left before
-anything is allocated for it.
+No function raises during the walk. The Reader records the first failure, every caller returns its error value, and
+`read_message` raises one DecodeError. A length or count is compared with the remaining bytes before any allocation.
 """
 
 import codecs
@@ -64,10 +63,10 @@ cdef bytes _ZERO_UUID = bytes(16)
 cdef str _EMPTY = ""
 
 
-# ---------------------------------------------------------------- names that come again and again
-# Group ids, member ids and topic names stand in every request. The string made of the same bytes before is given again:
-# no memory is taken for it, and its hash is known when a dictionary is asked. One string a slot, the last one wins.
-DEF SHORTEST_KEPT = 2   # Python keeps shorter ones itself
+# ---------------------------------------------------------------- cache of repeated names
+# Group ids, member ids and topic names occur in every request. The cache returns the string made earlier of the same
+# bytes: it takes no new memory, and its hash is already known. Each slot holds the last string.
+DEF SHORTEST_KEPT = 2  # Python itself caches shorter ones
 DEF LONGEST_KEPT = 80
 DEF KEPT = 4096
 
@@ -166,7 +165,9 @@ cdef inline bint _short(Reader* reader, Py_ssize_t size) noexcept:
 
 
 cdef int read_uvarint(Reader* reader, unsigned int* value) noexcept:
-    """0, or -1 and a failure. Five bytes at most; bits beyond the 32nd are dropped, as Kafka drops them."""
+    """Reads an unsigned varint; returns 0, or -1 and a failure. Like Kafka, it drops bits beyond the 32nd of five
+    bytes.
+    """
     cdef uint32_t result = 0
     cdef int shift = 0
     cdef unsigned char byte
@@ -260,7 +261,7 @@ cdef inline PyObject* _uuid(Reader* reader) noexcept:
         uuid = <PyObject*>_ZERO_UUID
         Py_INCREF(uuid)
         return uuid
-    # Topic ids come again as names do.
+    # Topic ids are cached like names.
     cdef PyObject** slot = &_kept_uuids[((_eight(at) ^ _eight(at + 8)) * 0x9E3779B97F4A7C15ULL) >> 54]
     uuid = slot[0]
     if uuid == NULL or memcmp(PyBytes_AS_STRING(uuid), at, 16) != 0:
@@ -485,7 +486,7 @@ cdef int _tagged(Plan* plan, Reader* reader, PyObject* instance) noexcept:
             slot = _slot(instance, plan.tags[i].offset)
             old = slot[0]
             slot[0] = value
-            Py_XDECREF(old)  # a tag given twice: the last one counts
+            Py_XDECREF(old)  # of a repeated tag, the last one counts
             break
         else:
             reader.at += size
@@ -501,7 +502,7 @@ cdef PyObject* _struct(Plan* plan, Reader* reader) noexcept:
     if instance == NULL:
         return NULL
     while op < end:
-        if op.kind <= FLOAT64:  # the commonest kinds, without a call
+        if op.kind <= FLOAT64:  # the most common kinds, without a call
             value = _number(reader, op.kind)
         elif op.kind == STRING:
             value = _string(reader, op.compact, op.nullable)
@@ -558,7 +559,7 @@ cdef object read_message(
 
     Raises:
         TooManyElementsError: the message has more than `max_elements` elements.
-        DecodeError: the bytes are no such message.
+        DecodeError: the bytes are malformed.
     """
     cdef Reader reader
     if not 0 <= position <= size:

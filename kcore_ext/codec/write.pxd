@@ -8,20 +8,26 @@ cdef struct Writer:
     unsigned char* start
     unsigned char* at
     unsigned char* end
-    bint scratch            # whether the memory is the scratch memory ...
-    PyObject* owner         # ... or this bytes object's
-    Py_ssize_t limit        # the most bytes that may be written
-    bint too_large          # whether the first failure is that there would be more
-    Plan* plan              # where the first failure happened ...
+    bint scratch  # True: the memory is the scratch memory ...
+    PyObject* owner  # ... otherwise this bytes object's
+    Py_ssize_t limit  # the maximum number of bytes
+    bint too_large  # the first failure is that this limit would be exceeded
+    Plan* plan  # the position of the first failure ...
     Op* op
-    const char* reason      # ... and why, a static text
-    PyObject* found         # the value that did not fit, or NULL
+    const char* reason  # ... and its reason, a static text
+    PyObject* found  # the invalid value, or NULL
 
-# The most bytes of a message, whose size other messages count in an int32, and of a frame, which counts it itself.
+# The maximum size of a message, whose size other messages count in an int32, and of a frame, which contains its own
+# size.
 cdef enum:
     LONGEST_MESSAGE = 0x7FFFFFFF
 
 cdef int begin(Writer* writer, Py_ssize_t limit) except -1
+cdef int begin_own(Writer* writer, Py_ssize_t limit) except -1
+cdef int write_field(Writer* writer, Plan* plan, Op* op, PyObject* instance) noexcept
+cdef int write_count(Writer* writer, Op* op, Py_ssize_t count) noexcept
+cdef int write_element(Writer* writer, Plan* plan, Op* op, PyObject* value) noexcept
+cdef int write_end(Writer* writer, Plan* plan, PyObject* instance) noexcept
 cdef int reserve(Writer* writer, Py_ssize_t size) noexcept
 cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept
 cdef void put_int32(Writer* writer, int value) noexcept

@@ -1,12 +1,12 @@
 """The encoder: executes a plan over an object's slots and writes to memory.
 
-A message is written into scratch memory that all messages share and copied once into its bytes object. One that
-outgrows the scratch memory goes on in a bytes object of its own, which is cut to size at the end; so no large buffer
-outlives the message that needed it.
+A message is written to scratch memory that all messages share, and copied once into its bytes object. A message that
+outgrows the scratch memory continues in its own bytes object, which is truncated at the end. No large buffer
+therefore outlives its message.
 
-As in decoding nothing raises while it walks: the first failure is noted in the Writer and `finish` makes an
-EncodeError of it. A buffer that could not grow is freed, so after a failed call nothing but `finish` may be called:
-`at` and `start` are NULL then.
+As in the decoder, no function raises during the walk: the Writer records the first failure, and `finish` raises it as
+an EncodeError. A buffer that could not grow is freed and `at` and `start` are NULL, so after a failed call only
+`finish` may be called.
 """
 
 from cpython.object cimport PyObject, PyTypeObject
@@ -17,7 +17,7 @@ from kcore_ext.util.byte_order cimport wire16, wire32, wire64, write_int32
 from kcore_ext.codec.plan cimport (
     ARRAY, BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UINT16, UINT32, UUID, Op, Plan,
 )
-from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
+from kcore_ext.codec.write_failure cimport raise_failure_of
 
 cdef extern from "Python.h":
     ctypedef struct Py_buffer:
@@ -56,10 +56,10 @@ cdef extern from "Python.h":
     int Py_EQ
 
 DEF SCRATCH = 65536
-DEF OWN_SCRATCH = 512           # bytes to begin with where the scratch memory is taken
+DEF OWN_SCRATCH = 512  # initial size if the scratch memory is in use
 DEF LONGEST_STRING = 0x7FFF
 DEF LONGEST_COUNT = 0x7FFFFFFF  # the largest int32
-DEF SLACK = 16                  # callers reserve a few bytes more than they write; `finish` compares exactly
+DEF SLACK = 16  # callers reserve a few bytes more than they write; `finish` compares exactly
 
 cdef unsigned char _scratch[SCRATCH]
 cdef bint _scratch_taken = False
@@ -70,8 +70,8 @@ cdef int begin(Writer* writer, Py_ssize_t limit) except -1:
     """Takes the scratch memory, or new memory if an enclosing message is being encoded.
 
     Args:
-        writer: what to initialise.
-        limit: the most bytes that may be written.
+        writer: the writer to initialise.
+        limit: the maximum number of bytes.
     """
     global _scratch_taken
     writer.owner = NULL
@@ -150,7 +150,7 @@ cdef bytes finish(Writer* writer, bint written, int version):
         Py_XDECREF(raw)
     writer.owner = NULL
     if not written:
-        _raise(writer, version)
+        raise_failure_of(writer, version)
     if raw == NULL:
         raise MemoryError
     result = <bytes>raw
@@ -173,43 +173,6 @@ cdef int fail(Writer* writer, const char* reason, PyObject* found) noexcept:
         writer.found = found
         if found != NULL:
             Py_INCREF(found)
-    return -1
-
-
-cdef int _raise(Writer* writer, int version) except -1:
-    """Raises the recorded failure, with the exception of a failed Python conversion as its cause."""
-    cause, found, place = None, None, "message"
-    cdef PyObject* held = writer.found
-    writer.found = NULL
-    # First of all: while an exception is set, looking anything up in a type may fail.
-    if PyErr_Occurred() != NULL:
-        try:
-            _rethrow()
-        except (TypeError, ValueError, OverflowError, BufferError) as error:
-            cause = error
-        except:
-            Py_XDECREF(held)
-            raise
-    if held != NULL:
-        value = <object>held
-        Py_DECREF(held)
-        found = repr(value)
-    if writer.plan != NULL:
-        place = (<object><PyObject*>writer.plan.type).__name__
-        if writer.op != NULL:
-            place = f"{place}.{<object>writer.op.name}"
-    if writer.too_large:
-        raise MessageTooLargeError(place, writer.limit)
-    if cause is not None:
-        raise EncodeError(place, str(cause)) from cause
-    reason = writer.reason.decode().replace("VERSION", str(version))
-    if found is not None:
-        reason = f"{reason}, found {found if len(found) <= 100 else found[:100] + '…'}"
-    raise EncodeError(place, reason)
-
-
-cdef int _rethrow() except -1:
-    """Returns the exception that C code has set."""
     return -1
 
 
@@ -410,17 +373,24 @@ cdef int _put_item(Writer* writer, Op* op, PyObject* value) noexcept:
     return _put_number(writer, op.item, value)
 
 
+cdef int write_count(Writer* writer, Op* op, Py_ssize_t count) noexcept:
+    """Writes the number of elements of an array."""
+    if count >= LONGEST_COUNT:
+        return fail(writer, b"an array may have 2147483646 elements", NULL)
+    if reserve(writer, 5) < 0:
+        return -1
+    _put_length(writer, count, op.compact, True)
+    return 0
+
+
 cdef int _put_list(Writer* writer, Op* op, PyObject* elements) noexcept:
     """Writes a list, which other code may change: looks up and holds each element while writing it."""
     cdef Py_ssize_t count = Py_SIZE(elements)
     cdef Py_ssize_t i
     cdef PyObject* element
     cdef int status
-    if count >= LONGEST_COUNT:
-        return fail(writer, b"an array may have 2147483646 elements", NULL)
-    if reserve(writer, 5) < 0:
+    if write_count(writer, op, count) < 0:
         return -1
-    _put_length(writer, count, op.compact, True)
     for i in range(count):
         if Py_SIZE(elements) != count:
             return fail(writer, b"the list changed while it was written", NULL)
@@ -436,11 +406,8 @@ cdef int _put_list(Writer* writer, Op* op, PyObject* elements) noexcept:
 cdef int _put_tuple(Writer* writer, Op* op, PyObject* elements) noexcept:
     cdef Py_ssize_t count = Py_SIZE(elements)
     cdef Py_ssize_t i
-    if count >= LONGEST_COUNT:
-        return fail(writer, b"an array may have 2147483646 elements", NULL)
-    if reserve(writer, 5) < 0:
+    if write_count(writer, op, count) < 0:
         return -1
-    _put_length(writer, count, op.compact, True)
     for i in range(count):
         if _put_item(writer, op, PyTuple_GET_ITEM(elements, i)) < 0:
             return -1
@@ -502,7 +469,7 @@ cdef inline int _put_value(Writer* writer, Op* op, PyObject* value) noexcept:
 
 
 cdef int _is_default(Op* op, PyObject* value) noexcept:
-    """1 when a value is the field's default, 0 when not, -1 when comparing failed."""
+    """Returns 1 if a value is the field's default, 0 if not, -1 if the comparison failed."""
     cdef Plan* plan = op.plan
     cdef int i, status
     if value == op.default:
@@ -593,17 +560,40 @@ cdef int _check_absent(Writer* writer, Plan* plan, PyObject* instance) noexcept:
     return 0
 
 
-cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept:
-    """Writes an object of the plan's class; NULL means one with defaults only."""
-    cdef Op* op = plan.ops
-    cdef Op* end = op + plan.n_ops
-    while op < end:
-        if _put_value(writer, op, _read(instance, op)) < 0:
-            if writer.plan == NULL:  # the innermost struct is the one to name
-                writer.plan = plan
-                writer.op = op
-            return -1
-        op += 1
+cdef int begin_own(Writer* writer, Py_ssize_t limit) except -1:
+    """Takes new memory: for a message that is written in steps, between which others are written."""
+    global _scratch_taken
+    cdef bint taken = _scratch_taken
+    _scratch_taken = True
+    try:
+        begin(writer, limit)
+    finally:
+        _scratch_taken = taken
+    return 0
+
+
+cdef int write_field(Writer* writer, Plan* plan, Op* op, PyObject* instance) noexcept:
+    """Writes one field of the fixed part of a struct."""
+    if _put_value(writer, op, _read(instance, op)) < 0:
+        if writer.plan == NULL:  # the error names the innermost struct
+            writer.plan = plan
+            writer.op = op
+        return -1
+    return 0
+
+
+cdef int write_element(Writer* writer, Plan* plan, Op* op, PyObject* value) noexcept:
+    """Writes one element of the array `op` of a struct."""
+    if _put_item(writer, op, value) < 0:
+        if writer.plan == NULL:
+            writer.plan = plan
+            writer.op = op
+        return -1
+    return 0
+
+
+cdef int write_end(Writer* writer, Plan* plan, PyObject* instance) noexcept:
+    """Ends a struct whose fixed part is written."""
     if plan.n_absent and instance != NULL and _check_absent(writer, plan, instance) < 0:
         return -1
     if not plan.flexible:
@@ -615,3 +605,14 @@ cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept:
     writer.at[0] = 0
     writer.at += 1
     return 0
+
+
+cdef int write_struct(Writer* writer, Plan* plan, PyObject* instance) noexcept:
+    """Writes an object of the plan's class; NULL means one with defaults only."""
+    cdef Op* op = plan.ops
+    cdef Op* end = op + plan.n_ops
+    while op < end:
+        if write_field(writer, plan, op, instance) < 0:
+            return -1
+        op += 1
+    return write_end(writer, plan, instance)

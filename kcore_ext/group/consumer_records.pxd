@@ -9,7 +9,7 @@ cdef class ConsumerRecord:
     cdef readonly int record_type
     cdef readonly str group_id
     cdef readonly str member_id     # None for a record of the group
-    cdef readonly object said       # a member's metadata, target or current assignment; None for an epoch
+    cdef readonly object content       # a member's metadata, target or current assignment; None for an epoch
     cdef readonly int32_t epoch
     cdef readonly int64_t number    # the second value of an epoch record
 
@@ -30,7 +30,7 @@ cdef class ConsumerRecords:
     cdef int value(self, ConsumerRecord record) except -1
     cdef int number(self, int64_t value, int size) except -1
     cdef int count(self, Py_ssize_t value) except -1
-    cdef int text(self, object said) except -1
+    cdef int text(self, object content) except -1
     cdef int numbers(self, object listed) except -1
     cdef int member(self, object metadata) except -1
     cdef int target(self, dict target) except -1

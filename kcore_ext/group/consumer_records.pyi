@@ -14,7 +14,7 @@ class ConsumerRecord:
         record_type: the type of the key: 3, 5, 6, 7 or 8.
         group_id: the group.
         member_id: the member; None in a record of the group itself.
-        said: the member's MemberMetadata (type 5), target (7: topic id -> partitions, ascending, none empty) or
+        content: the member's MemberMetadata (type 5), target (7: topic id -> partitions, ascending, none empty) or
             CurrentAssignment (8); None for an epoch.
         epoch: of the group (type 3), of the target assignment (6).
         number: the hash of the group's topics (type 3), the time of the target's computation in ms since the epoch
@@ -24,7 +24,7 @@ class ConsumerRecord:
     record_type: int
     group_id: str
     member_id: str | None
-    said: Any
+    content: Any
     epoch: int
     number: int
     @property

@@ -43,7 +43,7 @@ def bind_consumer_records(plain, find_group, place_member):
 @cython.final
 @cython.freelist(64)
 cdef class ConsumerRecord:
-    """See consumer_records.pyi."""
+    """Documented in consumer_records.pyi."""
 
     cdef object as_record(self):
         return reference_records[self.record_type](self)
@@ -71,12 +71,12 @@ cdef class ConsumerRecord:
         return repr(self.as_record())
 
 
-cdef inline ConsumerRecord new_record(int record_type, str group_id, str member_id, object said):
+cdef inline ConsumerRecord new_record(int record_type, str group_id, str member_id, object content):
     cdef ConsumerRecord record = ConsumerRecord.__new__(ConsumerRecord)
     record.record_type = record_type
     record.group_id = group_id
     record.member_id = member_id
-    record.said = said
+    record.content = content
     return record
 
 
@@ -107,20 +107,20 @@ def assignment_epoch(str group_id not None, int32_t epoch, int64_t timestamp_ms)
 
 
 def in_one(list records not None):
-    cdef ConsumerRecords block
     for record in records:
         if type(record) is not ConsumerRecord:
             return records
+    block = records
     try:
         block = ConsumerRecords(records)
     except (ValueError, OverflowError, TypeError):
-        return records  # the codec raises the error with its cause
+        pass  # the codec raises the error with its cause
     return block
 
 
 @cython.final
 cdef class ConsumerRecords:
-    """See consumer_records.pyi."""
+    """Documented in consumer_records.pyi."""
 
     def __cinit__(self, list records not None):
         cdef ConsumerRecord record
@@ -176,11 +176,11 @@ cdef class ConsumerRecords:
                 group = group_of(shard, group_id)
             record_type = record.record_type
             if record_type == TARGET_ASSIGNMENT:
-                group.put_target(record.member_id, record.said)
+                group.put_target(record.member_id, record.content)
             elif record_type == CURRENT_ASSIGNMENT:
-                place(group, record.member_id, record.said)
+                place(group, record.member_id, record.content)
             elif record_type == MEMBER_METADATA:
-                group.put_metadata(record.member_id, record.said)
+                group.put_metadata(record.member_id, record.content)
             elif record_type == GROUP_EPOCH:
                 group.put_epoch(record.epoch, record.number)
             else:
@@ -206,10 +206,10 @@ cdef class ConsumerRecords:
         cdef Py_ssize_t size
         cdef const char* text
         self.number(record.record_type, 2)
-        for said in (record.group_id, record.member_id):
-            if said is None:
+        for content in (record.group_id, record.member_id):
+            if content is None:
                 return 0
-            text = utf8(said, &size)
+            text = utf8(content, &size)
             self.number(size, 2)
             self.reserve(size)
             memcpy(self.encoded + self.used, text, size)
@@ -217,18 +217,18 @@ cdef class ConsumerRecords:
         return 0
 
     cdef int value(self, ConsumerRecord record) except -1:
-        cdef object said = record.said
+        cdef object content = record.content
         cdef int record_type = record.record_type
         if record_type == TARGET_ASSIGNMENT:
-            self.target(said)
+            self.target(content)
         elif record_type == CURRENT_ASSIGNMENT:
-            self.number(<int32_t>said.member_epoch, 4)
-            self.number(<int32_t>said.previous_epoch, 4)
-            self.number(<int32_t>said.state, 1)
-            self.owned(said.assigned)
-            self.owned(said.revoking)
+            self.number(<int32_t>content.member_epoch, 4)
+            self.number(<int32_t>content.previous_epoch, 4)
+            self.number(<int32_t>content.state, 1)
+            self.owned(content.assigned)
+            self.owned(content.revoking)
         elif record_type == MEMBER_METADATA:
-            return self.member(said)
+            return self.member(content)
         else:
             self.number(record.epoch, 4)
             if record.number:  # tagged field 0, which is omitted if it is 0
@@ -265,12 +265,12 @@ cdef class ConsumerRecords:
         self.used += 1
         return 0
 
-    cdef int text(self, object said) except -1:
+    cdef int text(self, object content) except -1:
         cdef Py_ssize_t size
         cdef const char* text
-        if said is None:
+        if content is None:
             return self.count(-1)
-        text = utf8(said, &size)
+        text = utf8(content, &size)
         self.count(size)
         self.reserve(size)
         memcpy(self.encoded + self.used, text, size)
@@ -346,8 +346,8 @@ cdef class ConsumerRecords:
         return 0
 
 
-cdef const char* utf8(object said, Py_ssize_t* size) except NULL:
-    cdef const char* text = PyUnicode_AsUTF8AndSize(said, size)
+cdef const char* utf8(object content, Py_ssize_t* size) except NULL:
+    cdef const char* text = PyUnicode_AsUTF8AndSize(content, size)
     if size[0] > MAX_STRING:
         raise ValueError(f"a text of {size[0]} bytes")
     return text

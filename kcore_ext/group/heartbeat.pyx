@@ -26,7 +26,7 @@ cdef enum:
 # ---- the common part
 
 cdef class GroupFastPath:
-    """See heartbeat.pyi."""
+    """Documented in heartbeat.pyi."""
 
     def __init__(self, api, shards not None, authorizer, tuple read not None, denied, request, fields):
         self._api = api
@@ -84,7 +84,7 @@ cdef enum:
 
 
 cdef class HeartbeatFastPath(GroupFastPath):
-    """See heartbeat.pyi."""
+    """Documented in heartbeat.pyi."""
 
     def __init__(self, api, shards, authorizer, read, denied, *, request, machine, group, member, dead):
         GroupFastPath.__init__(self, api, shards, authorizer, read, denied, request, HEARTBEAT_FIELDS)
@@ -203,7 +203,7 @@ cdef inline bint is_same(PyObject* left, PyObject* right) except -1:
 
 
 cdef class ConsumerHeartbeatFastPath(GroupFastPath):
-    """See heartbeat.pyi."""
+    """Documented in heartbeat.pyi."""
 
     def __init__(
         self, api, shards, authorizer, read, denied, *, services not None, request, response, context, settings,

@@ -21,7 +21,7 @@ cdef enum:                      # fields of a request's partition, by their indi
     COMMITTED_METADATA = 3
 
 
-cdef FieldLayout shape_of(object asked)
+cdef FieldLayout shape_of(object requested)
 
 
 @cython.final
@@ -58,7 +58,7 @@ cdef class OffsetBlock:
     cdef int version
 
     cdef int reserve(self, Py_ssize_t more) except -1
-    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, FieldLayout shape,
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object requested, object index, FieldLayout shape,
                   str metadata) except -1
     cdef object record(self, Py_ssize_t place)
     # Takes all partitions of a request's topic. Returns False if metadata is too long: the block is then unusable.

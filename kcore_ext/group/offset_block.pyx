@@ -63,7 +63,7 @@ cdef dict PARTITION_FIELDS = {
 
 cdef enum:
     OFFSET_METADATA_TOO_LARGE = 12
-    SHARED_ANSWERS = 4096   # maximum number of shared responses
+    SHARED_RESPONSES = 4096   # maximum number of shared responses
     MAX_ENTRIES = 0x7FFFFFFF    # of a block; requests are far smaller, even if a length field says otherwise
 
 
@@ -72,18 +72,18 @@ cdef FieldLayout last_shape = unknown_shape  # partitions of one request have on
 cdef dict shapes = {}                   # by class: one layout for each kind of request
 
 
-cdef FieldLayout shape_of(object asked):
+cdef FieldLayout shape_of(object requested):
     """Returns the field layout of a request's partition, which may be of an undeclared class."""
     global last_shape
     cdef Schema schema
     cdef int i
-    if type_of(<PyObject*>asked) is last_shape.type:
+    if type_of(<PyObject*>requested) is last_shape.type:
         return last_shape
-    cls = type(asked)
+    cls = type(requested)
     found = shapes.get(cls)
     if found is None:
         found = unknown_shape
-        if isinstance(asked, StructBase):
+        if isinstance(requested, StructBase):
             schema = schema_of(<PyTypeObject*>cls)
             if {<str>schema.names[i] for i in range(schema.n)}.issuperset(PARTITION_FIELDS.values()):
                 found = shapes[cls] = FieldLayout(cls, PARTITION_FIELDS)
@@ -91,8 +91,8 @@ cdef FieldLayout shape_of(object asked):
     return last_shape
 
 
-cdef inline str metadata_of(object asked, FieldLayout shape):
-    found = read(asked, shape, COMMITTED_METADATA)
+cdef inline str metadata_of(object requested, FieldLayout shape):
+    found = read(requested, shape, COMMITTED_METADATA)
     return <str?>found if found else ""
 
 
@@ -111,13 +111,13 @@ cdef bint is_too_long(str metadata, Py_ssize_t limit):
 
 
 def unknown_partitions(partitions, int64_t count, code):
-    """See offset_block.pyi."""
+    """Documented in offset_block.pyi."""
     cdef FieldLayout shape
     cdef list codes = None
     cdef Py_ssize_t place = 0
-    for asked in partitions:
-        shape = shape_of(asked)
-        if not 0 <= <int64_t>read(asked, shape, PARTITION_INDEX) < count:
+    for requested in partitions:
+        shape = shape_of(requested)
+        if not 0 <= <int64_t>read(requested, shape, PARTITION_INDEX) < count:
             if codes is None:
                 codes = [0] * place
             codes.append(code)
@@ -135,7 +135,7 @@ cdef class CommitTemplate:
 @cython.final
 @cython.freelist(16)
 cdef class CommitPlan:
-    """See offset_block.pyi."""
+    """Documented in offset_block.pyi."""
 
     def __init__(self, request, list topics not None, bint empty):
         self.request = request
@@ -146,7 +146,7 @@ cdef class CommitPlan:
     def topics(self):
         if self.listed is None:
             known = () if self.shape is None else zip(self.request.topics, self.shape.topics, strict=True)
-            self.listed = [(asked, topic, None) for asked, topic in known]
+            self.listed = [(requested, topic, None) for requested, topic in known]
         return self.listed
 
     def __iter__(self):
@@ -164,23 +164,23 @@ def plan_topics(request, find, bint by_id, refusal, int unknown, int no_partitio
     cdef list planned = []
     cdef bint empty = True
     cdef int code
-    for asked in request.topics:
-        topic = find(asked.topic_id if by_id else asked.name)
+    for requested in request.topics:
+        topic = find(requested.topic_id if by_id else requested.name)
         code = 0
         if topic is None and by_id:
             code = unknown
         elif refusal is not None:
-            code = refusal(asked.name if topic is None else topic.name)
+            code = refusal(requested.name if topic is None else topic.name)
         if code == 0 and topic is None:
             code = unknown
-        partitions = asked.partitions
+        partitions = requested.partitions
         if code:
-            planned.append((asked, no_topic, [code] * len(partitions)))
+            planned.append((requested, no_topic, [code] * len(partitions)))
         elif len(partitions):  # the response omits an existing topic without requested partitions
             codes = unknown_partitions(partitions, topic.partitions, no_partition)
             if codes is None or 0 in codes:
                 empty = False
-            planned.append((asked, topic, codes))
+            planned.append((requested, topic, codes))
     return CommitPlan(request, planned, empty)
 
 
@@ -199,7 +199,7 @@ cdef OffsetBlock block_of(str group_id, int64_t now_ms, int64_t expire_ms, Py_ss
 @cython.no_gc
 @cython.freelist(16)
 cdef class OffsetBlock:
-    """See offset_block.pyi."""
+    """Documented in offset_block.pyi."""
 
     def __init__(
         self, str group_id not None, int64_t now_ms, int64_t expire_ms, Py_ssize_t limit, type record_type not None
@@ -254,7 +254,7 @@ cdef class OffsetBlock:
     # ---- building from a request
 
     def add(self, str topic not None, bytes topic_id not None, partitions, list codes, response_type, dict accepted):
-        cdef list answers = []
+        cdef list responses = []
         cdef FieldLayout shape
         cdef PyObject* shared
         cdef Py_ssize_t place = 0, size
@@ -264,9 +264,9 @@ cdef class OffsetBlock:
             raise ValueError(f"a topic id has 16 bytes, not {PyBytes_GET_SIZE(topic_id)}")
         size = RECORD_OVERHEAD + key_size(self.group_id, topic)
         self.reserve(len(partitions))
-        for asked in partitions:
-            shape = shape_of(asked)
-            index = read(asked, shape, PARTITION_INDEX)
+        for requested in partitions:
+            shape = shape_of(requested)
+            index = read(requested, shape, PARTITION_INDEX)
             code = 0
             if codes is not None:
                 if place >= PyList_GET_SIZE(codes):
@@ -274,33 +274,33 @@ cdef class OffsetBlock:
                 code = codes[place]
             place += 1
             if code == 0:
-                metadata = metadata_of(asked, shape)
+                metadata = metadata_of(requested, shape)
                 if is_too_long(metadata, self.limit):
                     code = OFFSET_METADATA_TOO_LARGE
                 else:
-                    self.take(topic, topic_id, size, asked, index, shape, metadata)
+                    self.take(topic, topic_id, size, requested, index, shape, metadata)
                     shared = PyDict_GetItem(accepted, index)
                     if shared is not NULL:
-                        answers.append(<object>shared)
+                        responses.append(<object>shared)
                         continue
-            answer = response_type(partition_index=index, error_code=code)
-            if code == 0 and type(index) is int and PyDict_Size(accepted) < SHARED_ANSWERS:
-                accepted[index] = answer
-            answers.append(answer)
-        return answers
+            response = response_type(partition_index=index, error_code=code)
+            if code == 0 and type(index) is int and PyDict_Size(accepted) < SHARED_RESPONSES:
+                accepted[index] = response
+            responses.append(response)
+        return responses
 
     def topic_responses(self, list planned, bint with_topic_ids, topic_type, bint by_id, response_type, dict accepted):
         cdef list topics = []
         cdef tuple entry
         for entry in planned:
-            asked, topic, codes = entry
+            requested, topic, codes = entry
             name = topic.name
             topic_id = topic.topic_id if with_topic_ids else ZERO_UUID
-            partitions = self.add(name, topic_id, asked.partitions, codes, response_type, accepted)
+            partitions = self.add(name, topic_id, requested.partitions, codes, response_type, accepted)
             if by_id:
-                topics.append(topic_type(name=asked.name, topic_id=asked.topic_id, partitions=partitions))
+                topics.append(topic_type(name=requested.name, topic_id=requested.topic_id, partitions=partitions))
             else:
-                topics.append(topic_type(name=asked.name, partitions=partitions))
+                topics.append(topic_type(name=requested.name, partitions=partitions))
         return topics
 
     cdef bint take_all(self, str topic, bytes topic_id, object partitions) except -1:
@@ -308,15 +308,15 @@ cdef class OffsetBlock:
         cdef FieldLayout shape
         cdef str metadata
         self.reserve(len(partitions))
-        for asked in partitions:
-            shape = shape_of(asked)
-            metadata = metadata_of(asked, shape)
+        for requested in partitions:
+            shape = shape_of(requested)
+            metadata = metadata_of(requested, shape)
             if is_too_long(metadata, self.limit):
                 return False
-            self.take(topic, topic_id, size, asked, read(asked, shape, PARTITION_INDEX), shape, metadata)
+            self.take(topic, topic_id, size, requested, read(requested, shape, PARTITION_INDEX), shape, metadata)
         return True
 
-    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object asked, object index, FieldLayout shape,
+    cdef int take(self, str topic, bytes topic_id, Py_ssize_t size, object requested, object index, FieldLayout shape,
                   str metadata) except -1:
         """Stores the offset of one partition; `size` is the size of its record besides the value."""
         cdef OffsetAndMetadata offset = OffsetAndMetadata.__new__(OffsetAndMetadata)
@@ -326,10 +326,10 @@ cdef class OffsetBlock:
         entry.partition = index
         if type(index) is not int:
             index = entry.partition
-        offset.committed_offset = read(asked, shape, COMMITTED_OFFSET)
+        offset.committed_offset = read(requested, shape, COMMITTED_OFFSET)
         offset.leader_epoch = -1
         if self.version == VALUE_VERSION:
-            offset.leader_epoch = read(asked, shape, COMMITTED_LEADER_EPOCH)
+            offset.leader_epoch = read(requested, shape, COMMITTED_LEADER_EPOCH)
             memcpy(offset.topic_uuid, PyBytes_AS_STRING(topic_id), 16)
         offset.metadata = metadata
         offset.commit_timestamp_ms = self.now_ms

@@ -56,7 +56,7 @@ cdef enum:                  # field of a partition
 
 
 cdef class CommitFastPath:
-    """See offset_commit.pyi."""
+    """Documented in offset_commit.pyi."""
 
     def __init__(self, api, shards, topics, authorizer, FieldLayout request not None, FieldLayout topic not None, permissions,
                  type record_type not None):
@@ -221,7 +221,7 @@ cdef enum:
 
 
 cdef class OffsetCommitFastPath(CommitFastPath):
-    """See offset_commit.pyi."""
+    """Documented in offset_commit.pyi."""
 
     def __init__(self, api, shards, topics, authorizer, *, request, topic, record, permissions, classic):
         CommitFastPath.__init__(
@@ -313,7 +313,7 @@ cdef enum:                      # fields of the request
 
 
 cdef class TxnOffsetCommitFastPath(CommitFastPath):
-    """See offset_commit.pyi."""
+    """Documented in offset_commit.pyi."""
 
     def __init__(
         self, api, shards, topics, authorizer, *, verifier, verified, request, topic, record, permissions,

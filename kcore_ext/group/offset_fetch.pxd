@@ -15,26 +15,26 @@ cdef class OffsetTables:
 
 
 @cython.final
-cdef class Remembered:      # a cached response, and the objects it was built from
-    cdef bint old           # as in `Question`
+cdef class CachedResponse:  # a cached response, and the objects it was built from
+    cdef bint old           # as in `GroupQuery`
     cdef bint by_id
-    cdef bint everything
+    cdef bint all_topics
     cdef list topics        # of the response
     cdef list entries       # for every partition in order: its OffsetAndMetadata, None without one
     cdef object response
 
 
-cdef struct Question:       # one group's part of a request; objects are borrowed from the request and the shard
+cdef struct GroupQuery:     # one group's part of a request; objects are borrowed from the request and the shard
     bint old                # up to version 7: one group, in the request itself
     bint by_id              # topics are named by id
-    bint everything         # all topics are requested
+    bint all_topics         # all topics are requested
     PyObject* group_id
     PyObject* topics
     PyObject* offsets       # topic -> partition -> OffsetAndMetadata; NULL without any
     PyObject* pending       # topic -> partition -> producers; NULL without any, or without `require_stable`
 
 
-cdef struct Making:         # the inputs of a response under construction
+cdef struct Construction:   # the inputs of a response under construction
     PyObject* entries
     Py_ssize_t characters   # of names and metadata
     uint64_t print          # fingerprint of all inputs
@@ -46,10 +46,10 @@ cdef class OffsetFetchFastPath:
     cdef object _api
     cdef object _by_id      # topic id: topic
     cdef object _by_name
-    cdef tuple _permissions # the authorizer's `allowed` and its arguments; None: everything is allowed
+    cdef tuple _permissions # the authorizer's `allowed` and its arguments; None: every request is allowed
     cdef dict _shards       # partition: shard
     cdef int _partitions
-    cdef dict _remembered   # group id: Remembered
+    cdef dict _cached   # group id: CachedResponse
     cdef uint64_t[4096] _seen   # by the group's hash: the fingerprint of the last response
     cdef FieldLayout _request
     cdef FieldLayout _request_group
@@ -62,19 +62,21 @@ cdef class OffsetFetchFastPath:
     cdef FieldLayout _partition
     cdef FieldLayout _old_partition
 
-    cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
+    cdef bint _read(self, object request, GroupQuery* query, PyObject** member_id, PyObject** member_epoch,
                     bint* stable) except -1
-    cdef bint _permitted(self, object context, Question* question) except -1
-    cdef bint _is_same(self, Remembered known, Question* question) except -1
-    cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+    cdef bint _permitted(self, object context, GroupQuery* query) except -1
+    cdef bint _is_same(self, CachedResponse known, GroupQuery* query) except -1
+    cdef bint _is_same_topic(self, CachedResponse known, GroupQuery* query, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1
-    cdef bint _is_still_everything(self, Remembered known, Question* question) except -1
-    cdef PyObject* _responses_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+    cdef bint _are_all_offsets_same(self, CachedResponse known, GroupQuery* query) except -1
+    cdef PyObject* _responses_of(self, CachedResponse known, GroupQuery* query, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL
-    cdef object _built(self, Question* question)
-    cdef bint _add_requested(self, Question* question, list topics, Making* making) except -1
-    cdef list _asked_partitions(self, Question* question, PyObject* indexes, str name, bytes topic_id, Making* making)
-    cdef int _add_everything(self, Question* question, list topics, Making* making) except -1
-    cdef object _topic_of(self, Question* question, object name, object topic_id, list answers, Making* making)
-    cdef object _response_of(self, Question* question, list topics)
-    cdef int _remember(self, Question* question, list topics, list entries, object response, uint64_t print) except -1
+    cdef object _build(self, GroupQuery* query)
+    cdef bint _add_requested(self, GroupQuery* query, list topics, Construction* construction) except -1
+    cdef list _requested_partitions(self, GroupQuery* query, PyObject* indexes, str name, bytes topic_id,
+                                    Construction* construction)
+    cdef int _add_all_topics(self, GroupQuery* query, list topics, Construction* construction) except -1
+    cdef object _topic_of(self, GroupQuery* query, object name, object topic_id, list responses,
+                          Construction* construction)
+    cdef object _response_of(self, GroupQuery* query, list topics)
+    cdef int _cache(self, GroupQuery* query, list topics, list entries, object response, uint64_t print) except -1

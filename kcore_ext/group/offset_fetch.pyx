@@ -81,7 +81,7 @@ cdef object UNSTABLE = UNSTABLE_OFFSET_COMMIT
 
 @cython.final
 cdef class OffsetTables:
-    """See offset_fetch.pyi."""
+    """Documented in offset_fetch.pyi."""
 
     def __cinit__(self, groups, dict offsets not None, dict pending not None):
         if not isinstance(groups, dict):
@@ -92,12 +92,12 @@ cdef class OffsetTables:
 
 
 @cython.final
-cdef class Remembered:
+cdef class CachedResponse:
     pass
 
 
 cdef class OffsetFetchFastPath:
-    """See offset_fetch.pyi."""
+    """Documented in offset_fetch.pyi."""
 
     def __init__(self, api, shards not None, topics not None, permissions, *, request, response):
         self._api = api
@@ -106,7 +106,7 @@ cdef class OffsetFetchFastPath:
         self._by_id = topics.by_id
         self._by_name = topics.by_name
         self._permissions = permissions
-        self._remembered = {}
+        self._cached = {}
         memset(self._seen, 0, sizeof(self._seen))
         self._request = FieldLayout(request, {
             GROUP_ID: "group_id", TOPICS: "topics", GROUPS: "groups", REQUIRE_STABLE: "require_stable",
@@ -127,10 +127,10 @@ cdef class OffsetFetchFastPath:
 
     @property
     def remembered(self) -> int:
-        return 0 if self._remembered is None else len(self._remembered)
+        return 0 if self._cached is None else len(self._cached)
 
     def serve(self, context, request):
-        cdef Question question
+        cdef GroupQuery query
         cdef PyObject* found
         cdef PyObject* member_id
         cdef PyObject* member_epoch
@@ -138,88 +138,88 @@ cdef class OffsetFetchFastPath:
         cdef ShardCore shard
         cdef OffsetTables tables
         cdef int version = context.api_version
-        question.old = version < SEVERAL_GROUPS_SINCE
-        question.by_id = version >= TOPIC_IDS_SINCE
-        if not self._read(request, &question, &member_id, &member_epoch, &stable):
+        query.old = version < SEVERAL_GROUPS_SINCE
+        query.by_id = version >= TOPIC_IDS_SINCE
+        if not self._read(request, &query, &member_id, &member_epoch, &stable):
             return None
-        shard = ready_shard(self._shards, <str>question.group_id, self._partitions)
+        shard = ready_shard(self._shards, <str>query.group_id, self._partitions)
         if shard is None:
             return None
         tables = <OffsetTables?>shard.machine.offset_tables
-        question.offsets = question.pending = NULL
-        found = PyDict_GetItemWithError(tables.groups, <object>question.group_id)
+        query.offsets = query.pending = NULL
+        found = PyDict_GetItemWithError(tables.groups, <object>query.group_id)
         if found is not NULL:
             # Validate the member on every request: the cached response does not depend on its epoch.
             if (<object>found).validate_offset_fetch(<object>member_id, <object>member_epoch):
                 return None
-            question.offsets = PyDict_GetItemWithError(tables.offsets, <object>question.group_id)
+            query.offsets = PyDict_GetItemWithError(tables.offsets, <object>query.group_id)
             if stable:
-                question.pending = PyDict_GetItemWithError(tables.pending, <object>question.group_id)
-        if self._permissions is not None and not self._permitted(context, &question):
+                query.pending = PyDict_GetItemWithError(tables.pending, <object>query.group_id)
+        if self._permissions is not None and not self._permitted(context, &query):
             return None     # the generic path authorizes again, and refuses the topics
         found = NULL
-        if question.pending is NULL:
-            found = PyDict_GetItemWithError(self._remembered, <object>question.group_id)
-        if found is not NULL and self._is_same(<Remembered><object>found, &question):
+        if query.pending is NULL:
+            found = PyDict_GetItemWithError(self._cached, <object>query.group_id)
+        if found is not NULL and self._is_same(<CachedResponse><object>found, &query):
             self.again += 1
-            response = (<Remembered><object>found).response
+            response = (<CachedResponse><object>found).response
         else:
-            response = self._built(&question)
+            response = self._build(&query)
         if response is None:
             return None
         self.served += 1
         return shard.when_durable(self._api, context, request, response)
 
-    cdef bint _read(self, object request, Question* question, PyObject** member_id, PyObject** member_epoch,
+    cdef bint _read(self, object request, GroupQuery* query, PyObject** member_id, PyObject** member_epoch,
                     bint* stable) except -1:
         """Reads the fields of a request for one group; returns False for any other request."""
-        cdef PyObject* asked = <PyObject*>request
-        cdef PyObject* required = get(asked, self._request, REQUIRE_STABLE)
+        cdef PyObject* requested = <PyObject*>request
+        cdef PyObject* required = get(requested, self._request, REQUIRE_STABLE)
         member_id[0] = <PyObject*>None
         member_epoch[0] = <PyObject*>NO_OFFSET
         if required is NULL or not PyBool_Check(<object>required):
             return False    # a caller in this process passed 0 or None
         stable[0] = <object>required is not False
-        if question.old:
-            question.group_id = get(asked, self._request, GROUP_ID)
-            question.topics = get(asked, self._request, TOPICS)
+        if query.old:
+            query.group_id = get(requested, self._request, GROUP_ID)
+            query.topics = get(requested, self._request, TOPICS)
         else:
-            asked = get(asked, self._request, GROUPS)
-            if length_of(asked) != 1:
+            requested = get(requested, self._request, GROUPS)
+            if length_of(requested) != 1:
                 return False
-            asked = item_of(asked, 0)
-            question.group_id = get(asked, self._request_group, GROUP_ID)
-            question.topics = get(asked, self._request_group, TOPICS)
-            member_id[0] = get(asked, self._request_group, MEMBER_ID)
-            member_epoch[0] = get(asked, self._request_group, MEMBER_EPOCH)
-        question.everything = question.topics is <PyObject*>None
+            requested = item_of(requested, 0)
+            query.group_id = get(requested, self._request_group, GROUP_ID)
+            query.topics = get(requested, self._request_group, TOPICS)
+            member_id[0] = get(requested, self._request_group, MEMBER_ID)
+            member_epoch[0] = get(requested, self._request_group, MEMBER_EPOCH)
+        query.all_topics = query.topics is <PyObject*>None
         return (
-            question.group_id is not NULL
-            and type(<object>question.group_id) is str
-            and (question.everything or length_of(question.topics) >= 0)
+            query.group_id is not NULL
+            and type(<object>query.group_id) is str
+            and (query.all_topics or length_of(query.topics) >= 0)
             and member_id[0] is not NULL
             and member_epoch[0] is not NULL
         )
 
-    cdef bint _permitted(self, object context, Question* question) except -1:
+    cdef bint _permitted(self, object context, GroupQuery* query) except -1:
         """Returns True if the client may DESCRIBE the group and every topic of the response."""
-        cdef FieldLayout shape = self._request_old_topic if question.old else self._request_topic
+        cdef FieldLayout shape = self._request_old_topic if query.old else self._request_topic
         cdef Py_ssize_t i
         cdef PyObject* found
         allowed, operation, group, topic = self._permissions
-        if not allowed(context, operation, group, <object>question.group_id):
+        if not allowed(context, operation, group, <object>query.group_id):
             return False
-        if question.everything:
-            for name in <dict>question.offsets if question.offsets is not NULL else {}:
+        if query.all_topics:
+            for name in <dict>query.offsets if query.offsets is not NULL else {}:
                 if not allowed(context, operation, topic, name):
                     return False
             return True
-        for i in range(length_of(question.topics)):
-            found = get(item_of(question.topics, i), shape, TOPIC_ID if question.by_id else NAME)
+        for i in range(length_of(query.topics)):
+            found = get(item_of(query.topics, i), shape, TOPIC_ID if query.by_id else NAME)
             if found is NULL:
                 return False
             name = <object>found
-            if question.by_id:
+            if query.by_id:
                 info = self._by_id(name)
                 if info is None:
                     return False
@@ -230,60 +230,60 @@ cdef class OffsetFetchFastPath:
 
     # ---- reuse of a cached response
 
-    cdef bint _is_same(self, Remembered known, Question* question) except -1:
+    cdef bint _is_same(self, CachedResponse known, GroupQuery* query) except -1:
         """Returns True if the cached response is valid for this request.
 
         Other code holds the response, too. The check therefore reads every field of it again, although no caller should
         change it.
         """
         cdef Py_ssize_t count, i, place = 0
-        cdef PyObject* asked
+        cdef PyObject* requested
         cdef PyObject* name
         cdef PyObject* topic_id = NULL
         cdef PyObject* indexes
-        cdef FieldLayout shape = self._request_old_topic if question.old else self._request_topic
-        if known.old != question.old or known.by_id != question.by_id or known.everything != question.everything:
+        cdef FieldLayout shape = self._request_old_topic if query.old else self._request_topic
+        if known.old != query.old or known.by_id != query.by_id or known.all_topics != query.all_topics:
             return False
-        if question.everything:
-            return self._is_still_everything(known, question)
-        count = length_of(question.topics)
+        if query.all_topics:
+            return self._are_all_offsets_same(known, query)
+        count = length_of(query.topics)
         if count != PyList_GET_SIZE(known.topics):
             return False
         for i in range(count):
-            asked = item_of(question.topics, i)
-            name = get(asked, shape, NAME)
-            indexes = get(asked, shape, PARTITIONS)
+            requested = item_of(query.topics, i)
+            name = get(requested, shape, NAME)
+            indexes = get(requested, shape, PARTITIONS)
             if length_of(indexes) < 0:
                 return False
-            if question.by_id:
-                topic_id = get(asked, shape, TOPIC_ID)
+            if query.by_id:
+                topic_id = get(requested, shape, TOPIC_ID)
                 topic = None if topic_id is NULL else self._by_id(<object>topic_id)
                 if topic is None:
                     return False
                 topic_name = topic.name
                 name = <PyObject*>topic_name
-            if name is NULL or not self._is_same_topic(known, question, i, name, topic_id, indexes, &place):
+            if name is NULL or not self._is_same_topic(known, query, i, name, topic_id, indexes, &place):
                 return False
         return True
 
-    cdef bint _is_same_topic(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+    cdef bint _is_same_topic(self, CachedResponse known, GroupQuery* query, Py_ssize_t i, PyObject* name,
                              PyObject* topic_id, PyObject* indexes, Py_ssize_t* place) except -1:
         """Returns True if the i-th topic is unchanged; its entries begin at `place`, which is moved to their end."""
-        cdef FieldLayout shape = self._old_partition if question.old else self._partition
-        cdef PyObject* answers = self._responses_of(known, question, i, name, topic_id)
+        cdef FieldLayout shape = self._old_partition if query.old else self._partition
+        cdef PyObject* responses = self._responses_of(known, query, i, name, topic_id)
         cdef Py_ssize_t size = length_of(indexes), first = place[0], at
         cdef PyObject* partitions = NULL
         cdef PyObject* index
-        cdef PyObject* answered
+        cdef PyObject* cached
         cdef PyObject* entry
-        if size != length_of(answers) or first + size > PyList_GET_SIZE(known.entries):
+        if size != length_of(responses) or first + size > PyList_GET_SIZE(known.entries):
             return False
-        if question.offsets is not NULL:
-            partitions = PyDict_GetItemWithError(<object>question.offsets, <object>name)
+        if query.offsets is not NULL:
+            partitions = PyDict_GetItemWithError(<object>query.offsets, <object>name)
         for at in range(size):
             index = item_of(indexes, at)
-            answered = get(item_of(answers, at), shape, INDEX)
-            if index is not answered and not (PyLong_CheckExact(<object>index) and is_equal(index, answered)):
+            cached = get(item_of(responses, at), shape, INDEX)
+            if index is not cached and not (PyLong_CheckExact(<object>index) and is_equal(index, cached)):
                 return False
             entry = NULL
             if partitions is not NULL:
@@ -295,116 +295,117 @@ cdef class OffsetFetchFastPath:
         place[0] = first + size
         return True
 
-    cdef bint _is_still_everything(self, Remembered known, Question* question) except -1:
+    cdef bint _are_all_offsets_same(self, CachedResponse known, GroupQuery* query) except -1:
         """Returns True if the cached response has exactly the group's current offsets."""
-        cdef FieldLayout shape = self._old_partition if question.old else self._partition
+        cdef FieldLayout shape = self._old_partition if query.old else self._partition
         cdef Py_ssize_t i = 0, place = 0, at
-        cdef PyObject* answers
+        cdef PyObject* responses
         cdef PyObject* identity = NULL
         cdef dict partitions
-        if question.offsets is NULL:
+        if query.offsets is NULL:
             return PyList_GET_SIZE(known.topics) == 0
-        for name, partitions in (<dict>question.offsets).items():
-            if question.by_id:
+        for name, partitions in (<dict>query.offsets).items():
+            if query.by_id:
                 topic = self._by_name(name)
                 if topic is None:
                     continue
                 topic_id = topic.topic_id
                 identity = <PyObject*>topic_id
-            answers = self._responses_of(known, question, i, <PyObject*>name, identity)
-            if len(partitions) != length_of(answers) or place + len(partitions) > PyList_GET_SIZE(known.entries):
+            responses = self._responses_of(known, query, i, <PyObject*>name, identity)
+            if len(partitions) != length_of(responses) or place + len(partitions) > PyList_GET_SIZE(known.entries):
                 return False
             at = 0
             for index, entry in partitions.items():
                 if <PyObject*>entry is not borrow_from_list(known.entries, place):
                     return False
-                if not is_equal(<PyObject*>index, get(item_of(answers, at), shape, INDEX)):
+                if not is_equal(<PyObject*>index, get(item_of(responses, at), shape, INDEX)):
                     return False
                 at += 1
                 place += 1
             i += 1
         return i == PyList_GET_SIZE(known.topics)
 
-    cdef PyObject* _responses_of(self, Remembered known, Question* question, Py_ssize_t i, PyObject* name,
+    cdef PyObject* _responses_of(self, CachedResponse known, GroupQuery* query, Py_ssize_t i, PyObject* name,
                                PyObject* topic_id) except? NULL:
         """Returns the partitions of the i-th topic of a response; NULL if that is another topic."""
-        cdef FieldLayout shape = self._old_topic if question.old else self._topic
-        cdef PyObject* answered
+        cdef FieldLayout shape = self._old_topic if query.old else self._topic
+        cdef PyObject* cached
         if i >= PyList_GET_SIZE(known.topics):
             return NULL
-        answered = borrow_from_list(known.topics, i)
-        if not is_equal(name, get(answered, shape, NAME)):
+        cached = borrow_from_list(known.topics, i)
+        if not is_equal(name, get(cached, shape, NAME)):
             return NULL
-        if question.by_id and not is_equal(topic_id, get(answered, shape, TOPIC_ID)):
+        if query.by_id and not is_equal(topic_id, get(cached, shape, TOPIC_ID)):
             return NULL
-        return get(answered, shape, PARTITIONS)
+        return get(cached, shape, PARTITIONS)
 
     # ---- building a response
 
-    cdef object _built(self, Question* question):
+    cdef object _build(self, GroupQuery* query):
         """Returns a new response; None if the request is not the common case."""
-        cdef Making making
+        cdef Construction construction
         cdef list topics = []
         cdef list entries = []
-        making.entries = <PyObject*>entries
-        making.characters = len(<str>question.group_id)
-        making.print = <uint64_t>hash(<object>question.group_id) + question.by_id + 2 * question.old
-        if question.everything:
-            if question.offsets is not NULL:
-                self._add_everything(question, topics, &making)
-        elif not self._add_requested(question, topics, &making):
+        construction.entries = <PyObject*>entries
+        construction.characters = len(<str>query.group_id)
+        construction.print = <uint64_t>hash(<object>query.group_id) + query.by_id + 2 * query.old
+        if query.all_topics:
+            if query.offsets is not NULL:
+                self._add_all_topics(query, topics, &construction)
+        elif not self._add_requested(query, topics, &construction):
             return None
-        response = self._response_of(question, topics)
-        if question.pending is NULL and len(entries) + len(topics) <= MAX_PARTITIONS:
-            if making.characters <= MAX_CHARACTERS:
-                self._remember(question, topics, entries, response, making.print)
+        response = self._response_of(query, topics)
+        if query.pending is NULL and len(entries) + len(topics) <= MAX_PARTITIONS:
+            if construction.characters <= MAX_CHARACTERS:
+                self._cache(query, topics, entries, response, construction.print)
         return response
 
-    cdef bint _add_requested(self, Question* question, list topics, Making* making) except -1:
+    cdef bint _add_requested(self, GroupQuery* query, list topics, Construction* construction) except -1:
         """Adds the requested topics; returns False if one of them is not the common case."""
         cdef Py_ssize_t i
-        cdef PyObject* asked
+        cdef PyObject* requested
         cdef PyObject* name
         cdef PyObject* topic_id
         cdef PyObject* indexes
-        cdef list answers
-        cdef FieldLayout shape = self._request_old_topic if question.old else self._request_topic
-        for i in range(length_of(question.topics)):
-            asked = item_of(question.topics, i)
-            name = get(asked, shape, NAME)
-            indexes = get(asked, shape, PARTITIONS)
+        cdef list responses
+        cdef FieldLayout shape = self._request_old_topic if query.old else self._request_topic
+        for i in range(length_of(query.topics)):
+            requested = item_of(query.topics, i)
+            name = get(requested, shape, NAME)
+            indexes = get(requested, shape, PARTITIONS)
             topic_id = <PyObject*>ZERO_UUID
             if name is NULL or type(<object>name) is not str or length_of(indexes) < 0:
                 return False
             topic_name = <object>name
-            if question.by_id:
-                topic_id = get(asked, shape, TOPIC_ID)
+            if query.by_id:
+                topic_id = get(requested, shape, TOPIC_ID)
                 if topic_id is NULL or type(<object>topic_id) is not bytes or <bytes>topic_id == ZERO_UUID:
                     return False
                 topic = self._by_id(<object>topic_id)
                 if topic is None:
                     return False
                 topic_name = topic.name
-            answers = self._asked_partitions(question, indexes, <str?>topic_name, <bytes>topic_id, making)
-            if answers is None:
+            responses = self._requested_partitions(query, indexes, <str?>topic_name, <bytes>topic_id, construction)
+            if responses is None:
                 return False
-            topics.append(self._topic_of(question, topic_name, <object>topic_id, answers, making))
+            topics.append(self._topic_of(query, topic_name, <object>topic_id, responses, construction))
         return True
 
-    cdef list _asked_partitions(self, Question* question, PyObject* indexes, str name, bytes topic_id, Making* making):
+    cdef list _requested_partitions(self, GroupQuery* query, PyObject* indexes, str name, bytes topic_id,
+                                    Construction* construction):
         """Returns the responses for one topic's partitions; None if one of them is not the common case."""
-        cdef FieldLayout shape = self._old_partition if question.old else self._partition
+        cdef FieldLayout shape = self._old_partition if query.old else self._partition
         cdef Py_ssize_t count = length_of(indexes), at
         cdef PyObject* partitions = NULL
         cdef PyObject* unstable = NULL
         cdef PyObject* index
         cdef PyObject* found
         cdef OffsetAndMetadata entry
-        cdef list answers = PyList_New(count)
-        if question.offsets is not NULL:
-            partitions = PyDict_GetItemWithError(<object>question.offsets, name)
-        if question.pending is not NULL:
-            unstable = PyDict_GetItemWithError(<object>question.pending, name)
+        cdef list responses = PyList_New(count)
+        if query.offsets is not NULL:
+            partitions = PyDict_GetItemWithError(<object>query.offsets, name)
+        if query.pending is not NULL:
+            unstable = PyDict_GetItemWithError(<object>query.pending, name)
         for at in range(count):
             index = item_of(indexes, at)
             if not PyLong_CheckExact(<object>index):
@@ -414,52 +415,53 @@ cdef class OffsetFetchFastPath:
                 found = PyDict_GetItemWithError(<object>partitions, <object>index)
                 if found is not NULL:
                     entry = <OffsetAndMetadata?><object>found
-            note(making, <object>index, entry)
-            if entry is not None and question.by_id and not belongs_to(entry, topic_id):
+            add_entry(construction, <object>index, entry)
+            if entry is not None and query.by_id and not belongs_to(entry, topic_id):
                 entry = None
-            give(answers, at, partition_response(shape, <object>index, entry, unstable))
-        return answers
+            put(responses, at, partition_response(shape, <object>index, entry, unstable))
+        return responses
 
-    cdef int _add_everything(self, Question* question, list topics, Making* making) except -1:
+    cdef int _add_all_topics(self, GroupQuery* query, list topics, Construction* construction) except -1:
         """Adds every topic with a materialised offset, and with an id if the version sends ids."""
-        cdef FieldLayout shape = self._old_partition if question.old else self._partition
+        cdef FieldLayout shape = self._old_partition if query.old else self._partition
         cdef PyObject* unstable = NULL
         cdef dict partitions
-        cdef list answers
+        cdef list responses
         cdef Py_ssize_t at
         topic_id = ZERO_UUID
-        for name, partitions in (<dict>question.offsets).items():
-            if question.by_id:
+        for name, partitions in (<dict>query.offsets).items():
+            if query.by_id:
                 topic = self._by_name(name)
                 if topic is None:
                     continue
                 topic_id = topic.topic_id
-            if question.pending is not NULL:
-                unstable = PyDict_GetItemWithError(<object>question.pending, name)
-            answers = PyList_New(len(partitions))
+            if query.pending is not NULL:
+                unstable = PyDict_GetItemWithError(<object>query.pending, name)
+            responses = PyList_New(len(partitions))
             at = 0
             for index, entry in partitions.items():
-                note(making, index, <OffsetAndMetadata?>entry)
-                give(answers, at, partition_response(shape, index, <OffsetAndMetadata>entry, unstable))
+                add_entry(construction, index, <OffsetAndMetadata?>entry)
+                put(responses, at, partition_response(shape, index, <OffsetAndMetadata>entry, unstable))
                 at += 1
-            topics.append(self._topic_of(question, name, topic_id, answers, making))
+            topics.append(self._topic_of(query, name, topic_id, responses, construction))
         return 0
 
-    cdef object _topic_of(self, Question* question, object name, object topic_id, list answers, Making* making):
-        cdef FieldLayout shape = self._old_topic if question.old else self._topic
+    cdef object _topic_of(self, GroupQuery* query, object name, object topic_id, list responses,
+                          Construction* construction):
+        cdef FieldLayout shape = self._old_topic if query.old else self._topic
         cdef PyObject* values[3]
-        making.characters += len(<str>name)
-        making.print = making.print * MIX + <uint64_t>hash(name)
+        construction.characters += len(<str>name)
+        construction.print = construction.print * MIX + <uint64_t>hash(name)
         values[NAME] = <PyObject*>name
-        values[PARTITIONS] = <PyObject*>answers
+        values[PARTITIONS] = <PyObject*>responses
         values[TOPIC_ID] = <PyObject*>topic_id  # ignored by the layout of old topics
         return shape.make(values)
 
-    cdef object _response_of(self, Question* question, list topics):
+    cdef object _response_of(self, GroupQuery* query, list topics):
         cdef PyObject* values[2]
         cdef list groups = []
-        if not question.old:
-            values[GROUP_ID] = question.group_id
+        if not query.old:
+            values[GROUP_ID] = query.group_id
             values[TOPICS] = <PyObject*>topics
             groups.append(self._group.make(values))
             topics = []
@@ -467,37 +469,37 @@ cdef class OffsetFetchFastPath:
         values[RESPONSE_GROUPS] = <PyObject*>groups
         return self._response.make(values)
 
-    cdef int _remember(self, Question* question, list topics, list entries, object response,
+    cdef int _cache(self, GroupQuery* query, list topics, list entries, object response,
                        uint64_t print) except -1:
         """Caches a response when it is built for the second time: most responses occur once, and would only cost
         memory."""
-        cdef uint64_t* seen = &self._seen[<uint64_t>hash(<object>question.group_id) % SEEN]
-        cdef Remembered known
+        cdef uint64_t* seen = &self._seen[<uint64_t>hash(<object>query.group_id) % SEEN]
+        cdef CachedResponse known
         if seen[0] != print:
             seen[0] = print
             return 0
-        if len(self._remembered) >= MAX_GROUPS:
-            self._remembered.clear()
-        known = Remembered.__new__(Remembered)
-        known.old = question.old
-        known.by_id = question.by_id
-        known.everything = question.everything
+        if len(self._cached) >= MAX_GROUPS:
+            self._cached.clear()
+        known = CachedResponse.__new__(CachedResponse)
+        known.old = query.old
+        known.by_id = query.by_id
+        known.all_topics = query.all_topics
         known.topics = topics
         known.entries = entries
         known.response = response
-        self._remembered[<object>question.group_id] = known
+        self._cached[<object>query.group_id] = known
         return 0
 
 
-cdef inline int note(Making* making, object index, OffsetAndMetadata entry) except -1:
+cdef inline int add_entry(Construction* construction, object index, OffsetAndMetadata entry) except -1:
     """Adds an input of a response to its fingerprint. An offset object identifies its partition; without one, the index
     does."""
     if entry is None:
-        making.print = making.print * MIX + <uint64_t>hash(index)
+        construction.print = construction.print * MIX + <uint64_t>hash(index)
     else:
-        making.print = making.print * MIX + <uint64_t><uintptr_t><void*>entry
-        making.characters += PyUnicode_GET_LENGTH(entry.metadata)
-    (<list>making.entries).append(entry)
+        construction.print = construction.print * MIX + <uint64_t><uintptr_t><void*>entry
+        construction.characters += PyUnicode_GET_LENGTH(entry.metadata)
+    (<list>construction.entries).append(entry)
     return 0
 
 
@@ -521,10 +523,10 @@ cdef inline object partition_response(FieldLayout shape, object index, OffsetAnd
     return shape.make(values)
 
 
-cdef inline int give(list answers, Py_ssize_t at, object made) except -1:
+cdef inline int put(list responses, Py_ssize_t at, object made) except -1:
     """Sets an empty element of a new list."""
     Py_INCREF(made)
-    give_to_list(answers, at, made)
+    give_to_list(responses, at, made)
     return 0
 
 

@@ -416,7 +416,7 @@ cdef object fetch_response(object response_type, FieldLayout shape, object index
 
 
 def fetch_responses(response_type, indexes, offsets, unstable, bytes topic_id):
-    cdef list answers = []
+    cdef list responses = []
     cdef OffsetAndMetadata entry
     cdef FieldLayout shape = fetch_shape(response_type)
     cdef bint any_unstable = bool(unstable)
@@ -434,11 +434,11 @@ def fetch_responses(response_type, indexes, offsets, unstable, bytes topic_id):
         else:
             entry = offsets.get(index)
         if entry is None or (topic_id is not None and not entry.belongs_to(topic_id)):
-            answers.append(fetch_response(response_type, shape, index, -1, -1, "", code))
+            responses.append(fetch_response(response_type, shape, index, -1, -1, "", code))
         else:
-            answers.append(
+            responses.append(
                 fetch_response(
                     response_type, shape, index, entry.committed_offset, entry.leader_epoch, entry.metadata, 0
                 )
             )
-    return answers
+    return responses

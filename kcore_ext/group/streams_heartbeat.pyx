@@ -148,12 +148,13 @@ cdef class StreamsHeartbeatFastPath(GroupFastPath):
     cdef bint _changes_nothing(self, PyObject* request) noexcept:
         """Returns True if a request changes no metadata, reports no tasks and requests no shutdown."""
         cdef int64_t timeout_ms
+        cdef PyObject* shutdown = get(request, self._request, SHUTDOWN_APPLICATION)
         cdef int i
+        if shutdown is NULL or <object>shutdown is not False:
+            return False
         for i in range(FIRST_CHANGE, CHANGES_END):
             if get(request, self._request, i) is not <PyObject*>None:
                 return False
-        if get(request, self._request, SHUTDOWN_APPLICATION) is not <PyObject*>False:
-            return False
         return number(get(request, self._request, REBALANCE_TIMEOUT_MS), &timeout_ms) and timeout_ms == UNCHANGED
 
     cdef bint _rests(self, PyObject* member, PyObject* group, PyObject* request) noexcept:

@@ -101,15 +101,15 @@ class LogCore:
     _tail: PartitionTail
 
     def append(self, batch: bytes | bytearray, leader_epoch: int) -> int:
-        """See PartitionLog."""
+        """Implements `PartitionLog.append`."""
 
     def append_built(self, batch: BatchBuilder, leader_epoch: int) -> int:
-        """See PartitionLog."""
+        """Implements `PartitionLog.append_built`."""
 
     def read(
         self, offset: int, max_bytes: int, upto_offset: int | None = None, at_least_one: bool = True
     ) -> list[bytes]:
-        """See PartitionLog."""
+        """Implements `PartitionLog.read`."""
 
     def _stage(self) -> None:
         """Adds this partition to those with staged changes, unless it is there."""

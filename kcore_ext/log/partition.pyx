@@ -32,14 +32,14 @@ cdef dict NOTHING_REWRITTEN = {}
 
 @cython.final
 cdef class SealedPartition:
-    """See partition.pyi."""
+    """Documented in partition.pyi."""
 
     def __repr__(self):
         return f"<{len(self.batches)} batches of {self.key} up to {self.end_offset}>"
 
 
 cdef class EngineCore:
-    """See partition.pyi."""
+    """Documented in partition.pyi."""
 
     def __cinit__(self, *arguments, **named):
         self._dirty = []
@@ -60,7 +60,7 @@ cdef class EngineCore:
 
 
 cdef class LogCore:
-    """See partition.pyi."""
+    """Documented in partition.pyi."""
 
     def __cinit__(self, *arguments, **named):
         self._bases = []

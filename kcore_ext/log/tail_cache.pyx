@@ -26,7 +26,7 @@ BATCH_OVERHEAD = HELD_BESIDE
 
 @cython.final
 cdef class PartitionTail:
-    """See tail_cache.pyi."""
+    """Documented in tail_cache.pyi."""
 
     def __cinit__(self):
         self.batches = []
@@ -63,9 +63,10 @@ cdef class PartitionTail:
             try:
                 del self.batches[:head]
             except MemoryError:
-                return 0  # the list stays longer than needed until the next batch is released
-            memmove(self.bases, self.bases + head, (count - head) * sizeof(int64_t))
-            self.head = 0
+                head = 0  # the list stays longer than needed until the next batch is released
+            if head:
+                memmove(self.bases, self.bases + head, (count - head) * sizeof(int64_t))
+                self.head = 0
         return 0
 
     def drop_below(self, int64_t offset):
@@ -126,7 +127,7 @@ cdef class PartitionTail:
 
 @cython.final
 cdef class TailCache:
-    """See tail_cache.pyi."""
+    """Documented in tail_cache.pyi."""
 
     def __cinit__(self, Py_ssize_t max_bytes):
         self.max_bytes = max_bytes

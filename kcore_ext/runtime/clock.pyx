@@ -14,7 +14,7 @@ cdef int64_t read_ms(int which) except? -1:
 
 @cython.final
 cdef class SystemClock:
-    """See clock.pyi."""
+    """Documented in clock.pyi."""
 
     def monotonic_ms(self) -> int:
         return read_ms(CLOCK_MONOTONIC)
@@ -25,7 +25,7 @@ cdef class SystemClock:
 
 @cython.final
 cdef class Now:
-    """See clock.pyi."""
+    """Documented in clock.pyi."""
 
     def __init__(self, clock):
         self.clock = clock

@@ -75,4 +75,4 @@ class Pending:
         """Sets the only callback: `callback(response)` is called at completion, or at once if it is complete."""
 
     def abandon(self) -> None:
-        """Removes the callback (the connection closed): the response will be discarded; the operation goes on."""
+        """Removes the callback (the connection closed): the response will be discarded; the operation continues."""

@@ -10,7 +10,7 @@ logger = logging.getLogger("kcore.runtime.pending")
 @cython.final
 @cython.freelist(16)
 cdef class Outcome:
-    """See outcome.pyi."""
+    """Documented in outcome.pyi."""
 
     def __init__(self, records, reply=None, int64_t producer_id=-1, int producer_epoch=-1):
         self.records = records
@@ -45,7 +45,7 @@ cdef Outcome outcome_of(object records, object reply):
 
 @cython.freelist(256)
 cdef class Pending:
-    """See outcome.pyi."""
+    """Documented in outcome.pyi."""
 
     def __init__(self, api, context, request, *, bint parked=False):
         self.api = api
@@ -54,7 +54,7 @@ cdef class Pending:
         self.parked = parked
 
     cpdef complete(self, response):
-        assert not self.done, "a pending answer is completed exactly once"
+        assert not self.done, "a pending response is completed exactly once"
         self.done = True
         self.response = response
         callback = self.callback
@@ -78,11 +78,11 @@ cdef class Pending:
         if self.done:
             callback(self.response)
         else:
-            assert self.callback is None, "one callback alone may wait for an answer"
+            assert self.callback is None, "only one callback may wait for a response"
             self.callback = callback
 
     cdef int tell(self, object waiter, Arrival arrival) except -1:
-        assert not self.done and self.callback is None, "one alone may wait for an answer, while it is not there"
+        assert not self.done and self.callback is None, "only one callback may wait, and only for a pending response"
         self.arrival = arrival
         self.callback = waiter
         return 0

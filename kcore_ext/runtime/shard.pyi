@@ -25,7 +25,7 @@ class PipelineCore:
     """The part of `CommitPipeline` that runs for every request: collects participants and waiting responses."""
 
     _participants: dict[Any, None]
-    _answers: list[tuple[Pending, Any]]
+    _responses: list[tuple[Pending, Any]]
     _background_responses: list[tuple[Pending, Any]] | None
     allows_background_commit: bool
     """True if every participant of the round allows writing it while the next one is decided."""
@@ -76,16 +76,16 @@ class PipelineCore:
         If it raises, nothing changed.
         """
 
-    def _give_back(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
+    def _give_back(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
         """Undoes `_take_round`, before anything else was enlisted."""
 
-    def _begin_background(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
+    def _begin_background(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
         """Marks a taken round as a background commit: later decisions of its shards belong to the next round."""
 
     def _seal(self) -> None:
         """Seals every participant of the round, including partitions that sealing a shard enlists."""
 
-    def _release(self, participants: dict[Any, None], answers: list[tuple[Pending, Any]]) -> None:
+    def _release(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
         """Calls `committed` of every participant, then completes every response, in order."""
 
 class ShardCore:

@@ -6,6 +6,9 @@ Any allocation may fail, and a signal handler may raise between any two Python b
 rules make that harmless. A shard or partition enlists in the round before it changes anything, so that a failed round
 restores every change. And `PipelineCore.changing` counts the changes that have begun and not ended: if it is not 0 when
 the round is to be written, a change was interrupted, and the round fails.
+
+No `except` block has a `return`: Cython then releases the exception's traceback, which is NULL if memory ran out when
+it was made, and the process ends.
 """
 
 cimport cython
@@ -24,7 +27,7 @@ cdef enum:
 
 @cython.final
 cdef class EncodedRecords:
-    """See shard.pyi."""
+    """Documented in shard.pyi."""
 
     def __cinit__(self, records):
         cdef bytes key, value
@@ -48,16 +51,16 @@ cdef class EncodedRecords:
 
 
 cdef class PipelineCore:
-    """See shard.pyi."""
+    """Documented in shard.pyi."""
 
     def __cinit__(self, *arguments, **named):
         self._participants = {}
-        self._answers = []
+        self._responses = []
         self.allows_background_commit = True
 
     @property
     def dirty(self) -> bool:
-        return len(self._participants) > 0 or len(self._answers) > 0
+        return len(self._participants) > 0 or len(self._responses) > 0
 
     @property
     def committing(self) -> bool:
@@ -69,7 +72,7 @@ cdef class PipelineCore:
 
     @property
     def waiting(self) -> int:
-        return len(self._answers)
+        return len(self._responses)
 
     def when_dirty(self, callback):
         self._on_dirty = callback
@@ -86,35 +89,35 @@ cdef class PipelineCore:
                 self.allows_background_commit = False
 
     cpdef respond_after_commit(self, Pending pending, response):
-        self._answers.append((pending, response))
+        self._responses.append((pending, response))
 
     cpdef respond_after_background(self, Pending pending, response):
         self._background_responses.append((pending, response))
 
     def _take_round(self):
         # Everything is allocated before anything changes: a round is taken completely or not at all.
-        cdef tuple taken = (self._participants, self._answers)
+        cdef tuple taken = (self._participants, self._responses)
         cdef dict participants = {}
-        cdef list answers = []
+        cdef list responses = []
         self.settling = True
         self._participants = participants
-        self._answers = answers
+        self._responses = responses
         self.allows_background_commit = True
         return taken
 
-    def _give_back(self, dict participants not None, list answers not None):
+    def _give_back(self, dict participants not None, list responses not None):
         self._participants = participants
-        self._answers = answers
+        self._responses = responses
         self.settling = False
 
-    def _begin_background(self, dict participants not None, list answers not None):
+    def _begin_background(self, dict participants not None, list responses not None):
         cdef ShardCore shard
         for participant in participants:
             if isinstance(participant, ShardCore):
                 shard = <ShardCore>participant
                 shard.dirty = False
                 shard.committing = True
-        self._background_responses = answers
+        self._background_responses = responses
 
     def _seal(self):
         cdef dict participants = self._participants
@@ -130,21 +133,21 @@ cdef class PipelineCore:
                     self.abort_round(error)
                 sealed += 1
 
-    def _release(self, dict participants, list answers):
+    def _release(self, dict participants, list responses):
         for participant in participants:
             try:
                 participant.committed()
             except Exception as error:
                 self._failed_behind(participant, error)
-        for pending, response in answers:
+        for pending, response in responses:
             try:
                 (<Pending>pending).complete(response)
             except Exception as error:
-                self._unanswered(pending, error)
+                self._response_failed(pending, error)
 
 
 cdef class ShardCore:
-    """See shard.pyi."""
+    """Documented in shard.pyi."""
 
     def __cinit__(self, *arguments, **named):
         self._outbox = []
@@ -221,6 +224,7 @@ cdef class ShardCore:
 
     cdef object append(self, Outcome outcome):
         cdef object records = outcome.records
+        cdef object refused = None
         cdef Py_ssize_t size
         cdef BatchBuilder batch
         cdef PipelineCore pipeline = self._pipeline
@@ -228,7 +232,9 @@ cdef class ShardCore:
             try:
                 records = EncodedRecords(records)
             except Exception as error:
-                return self._unencodable(error)
+                refused = self._unencodable(error)
+            if refused is not None:
+                return refused
         if type(records) is OffsetBlock:
             size = BATCH_OVERHEAD + (<OffsetBlock>records).size_bytes
         else:
@@ -251,22 +257,21 @@ cdef class ShardCore:
             self.replay(outcome.records, -1, self._next_offset)
         except Exception as error:
             refused = self._diverge(error)
-            pipeline.changing -= 1
-            return refused
-        try:
-            self.collect(batch, records)
-        except Exception as error:
-            refused = self._not_replayed(error)
-            pipeline.changing -= 1
-            return refused
-        self._next_offset += len(outcome.records)
+        if refused is None:
+            try:
+                self.collect(batch, records)
+            except Exception as error:
+                refused = self._not_replayed(error)
+        if refused is None:
+            self._next_offset += len(outcome.records)
         pipeline.changing -= 1
-        return None
+        return refused
 
     def _append_transactional(self, Outcome outcome not None, records):
         """Writes the records as a batch of their own, staged before the replay: the log may refuse the epoch."""
         cdef BatchBuilder batch
-        cdef int64_t base_offset
+        cdef int64_t base_offset = 0
+        cdef object refused = None
         cdef PipelineCore pipeline = self._pipeline
         if not self._close_batch():
             return self._lost
@@ -280,23 +285,21 @@ cdef class ShardCore:
             base_offset = self._log.append_built(batch, self.leader_epoch)
         except Exception as error:
             refused = self._refused_by_log(error)
-            pipeline.changing -= 1
-            return refused
-        try:
-            self.replay(outcome.records, outcome.producer_id, base_offset)
-        except Exception as error:
-            refused = self._not_replayed(error)
-            pipeline.changing -= 1
-            return refused
+        if refused is None:
+            try:
+                self.replay(outcome.records, outcome.producer_id, base_offset)
+            except Exception as error:
+                refused = self._not_replayed(error)
         pipeline.changing -= 1
-        return None
+        return refused
 
     def append_marker(
         self, int64_t producer_id, int16_t producer_epoch, int32_t coordinator_epoch, bint commit,
         int transaction_version=0,
     ):
         cdef BatchBuilder marker
-        cdef int64_t offset
+        cdef int64_t offset = 0
+        cdef object refused = None
         cdef PipelineCore pipeline = self._pipeline
         if not self._active:
             return self.refusal
@@ -311,16 +314,13 @@ cdef class ShardCore:
             offset = self._log.append_built(marker, self.leader_epoch)
         except Exception as error:
             refused = self._refused_by_log(error)
-            pipeline.changing -= 1
-            return refused
-        try:
-            self.machine.replay_marker(offset, producer_id, producer_epoch, commit)
-        except Exception as error:
-            refused = self._not_replayed(error)
-            pipeline.changing -= 1
-            return refused
+        if refused is None:
+            try:
+                self.machine.replay_marker(offset, producer_id, producer_epoch, commit)
+            except Exception as error:
+                refused = self._not_replayed(error)
         pipeline.changing -= 1
-        return self._taken
+        return self._taken if refused is None else refused
 
     cdef int enlist(self) except -1:
         """Joins the round before anything changes, because a failed round restores only its participants."""
@@ -332,6 +332,7 @@ cdef class ShardCore:
     def _close_batch(self):
         cdef BatchBuilder batch = self._batch
         cdef int64_t first
+        cdef bint staged = True
         cdef PipelineCore pipeline = self._pipeline
         if batch is None or not batch.count:
             self._batch = None
@@ -345,10 +346,9 @@ cdef class ShardCore:
             assert base_offset == first, f"{self.topic}-{self.index}: batch at {base_offset}, replayed at {first}"
         except Exception as error:
             self._reload_after(error)
-            pipeline.changing -= 1
-            return False
+            staged = False
         pipeline.changing -= 1
-        return True
+        return staged
 
     def seal(self):
         if self._batch is not None:

@@ -32,13 +32,14 @@ cdef class ApiEntry:
     cdef readonly object note           # receives the size of each long frame; None disables accounting
     cdef readonly Py_ssize_t max_request_bytes
     cdef readonly Py_ssize_t max_request_elements
+    cdef readonly Py_ssize_t slice_bytes    # longer responses are encoded in slices; 0: none is
     cdef CachedFrame* _sent             # by response; NULL unless the API caches responses
 
     cpdef int header_version(self, int version) except -1
     cdef object _decode(self, const unsigned char* frame, Py_ssize_t size, int version, Py_ssize_t position)
     cdef bytes frame_of(self, object response, int version, int correlation_id)
     cdef bytes _frame_again(self, object response, int version, int correlation_id)
-    cdef bytes _encode(self, object response, int version, int correlation_id)
+    cdef bytes _encode(self, object response, int version, int correlation_id, Py_ssize_t slice_bytes)
 
 cdef class CachedRequest:
     """A cached request, identified by its bytes without the correlation id."""
@@ -73,7 +74,7 @@ cdef class RequestQueue:
     cdef object _frame_error
     cdef Py_ssize_t _max_frame_bytes
     cdef Py_ssize_t _buffer_bytes
-    cdef int64_t _turn_ns
+    cdef public int64_t turn_ns         # time for the requests of one turn of the event loop
     cdef object _clock_ns
     cdef object _buffer                 # bytes, or a bytearray while a large frame arrives
     cdef Py_ssize_t _position           # number of bytes already taken
@@ -88,13 +89,14 @@ cdef class RequestQueue:
     cdef const unsigned char* _start(self)
     cdef bint _is_late(self, int64_t* until_ns) except -1
     cdef bint _next(self) except -1
-    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size) except -1
+    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1
     cdef int _request(self, const unsigned char* frame, Py_ssize_t size) except -1
     cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,
                      CachedRequest known) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
+    cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1
     cdef object _context(self, int version, object client_id)
-    cdef void _append(self, ResponseSlot answer)
+    cdef void _append(self, ResponseSlot slot)
     cdef void _drop_first(self)
     cdef object _arrived(self, Py_ssize_t size)

@@ -38,6 +38,31 @@ class Owner(Protocol):
         """
         ...
 
+    def write_later(
+        self,
+        slot: ResponseSlot,
+        route: ApiEntry,
+        api: Any,
+        context: Any,
+        request: Any,
+        response: Any,
+        version: int,
+        correlation_id: int,
+    ) -> None:
+        """Encodes a long response in slices; calls `slot.complete` with the frame at the end.
+
+        Args:
+            slot: the place of the response in the queue.
+            route: the API of the request.
+            api: the API that decided the request.
+            context: the context of the request.
+            request: the request.
+            response: the response.
+            version: the version of the request.
+            correlation_id: the correlation id of the request.
+        """
+        ...
+
     def arrived(self) -> None:
         """Handles a completed response: `take` may return bytes, and requests behind it may be served.
 
@@ -61,8 +86,10 @@ class ApiEntry:
         limit_bytes: the largest response in bytes, including its length field.
         note: receives the size of every encoded response of more than 16 KiB; raises `MessageTooLargeError` if not
             enough memory is left. None disables accounting.
-        max_request_bytes: the largest request; a longer one is refused as soon as its API key has arrived.
+        max_request_bytes: the largest request; a longer one is refused once so many bytes of it have arrived.
         max_request_elements: the largest number of array elements and tagged fields in a request.
+        slice_bytes: responses of more bytes are given to `Owner.write_later`; 0: no response is. Entries with
+            `caches_responses` have 0.
 
     Attributes:
         api: the API.
@@ -92,6 +119,7 @@ class ApiEntry:
     note: Callable[[int], None] | None
     max_request_bytes: int
     max_request_elements: int
+    slice_bytes: int
 
     def __init__(
         self,
@@ -105,7 +133,15 @@ class ApiEntry:
         note: Callable[[int], None] | None = None,
         max_request_bytes: int = ...,
         max_request_elements: int = ...,
+        slice_bytes: int = ...,
     ) -> None: ...
+    def whole_frame(self, response: Any, version: int, correlation_id: int) -> bytes:
+        """Encodes a response of any length at once, and counts its errors.
+
+        Raises:
+            MessageTooLargeError: the response exceeds `limit_bytes`, or the memory for responses.
+            EncodeError: the response cannot be encoded.
+        """
     def decode(self, frame: bytes, version: int, position: int) -> Any:
         """Decodes the request at `position` of a frame without its length.
 
@@ -117,7 +153,7 @@ class ApiEntry:
         """Returns the version of the response header. Raises IndexError for a version that is not served."""
 
 class ResponseSlot:
-    """The place of one response in the queue; holds the frame once the request was answered.
+    """The place of one response in the queue; holds the frame when the response is complete.
 
     Args:
         queue: the queue of the response.
@@ -153,12 +189,14 @@ class RequestQueue:
             it is served.
         stopped: True if no more requests are served.
         held_bytes: size of the complete responses that were not taken.
+        turn_ns: time for the requests of one call of `serve`; 0: no limit.
     """
 
     gate: Callable[[bytes], None] | None
     parked: bool
     stopped: bool
     held_bytes: int
+    turn_ns: int
     @property
     def late(self) -> bool: ...
     def __init__(
@@ -205,7 +243,7 @@ class RequestQueue:
         """Serves one frame, bypassing the gate."""
     def respond(self, route: ApiEntry, version: int, correlation_id: int, response: Any) -> None:
         """Sends an immediate response, or queues it behind the responses in front of it."""
-    def defer(self, answer: ResponseSlot, *, parked: bool = False) -> None:
+    def defer(self, slot: ResponseSlot, *, parked: bool = False) -> None:
         """Reserves the place of a later response. Reserving the last place again changes nothing."""
     def cut(self, failed: ResponseSlot) -> None:
         """Discards a response and all behind it."""

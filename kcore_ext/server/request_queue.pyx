@@ -73,6 +73,7 @@ cdef class ApiEntry:
     def __init__(
         self, api, *, int min_version, int max_version, header_versions, shorten, Py_ssize_t limit_bytes=LONGEST_FRAME,
         note=None, Py_ssize_t max_request_bytes=LONGEST_FRAME, Py_ssize_t max_request_elements=UNLIMITED,
+        Py_ssize_t slice_bytes=0,
     ):
         self.api = api
         self.fast = api.fast
@@ -91,6 +92,7 @@ cdef class ApiEntry:
         self.note = note
         self.max_request_bytes = max_request_bytes
         self.max_request_elements = max_request_elements
+        self.slice_bytes = slice_bytes if 0 < slice_bytes < limit_bytes and not self.caches_responses else 0
         if self.caches_responses and self._sent is NULL:
             self._sent = <CachedFrame*>PyMem_Calloc(MAX_SENT, sizeof(CachedFrame))
             if self._sent is NULL:
@@ -114,17 +116,20 @@ cdef class ApiEntry:
         return read_message(plan, frame, size, position, self.max_request_elements)
 
     def decode(self, bytes frame not None, int version, Py_ssize_t position):
-        return self._decode(
-            <const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position
-        )
+        return self._decode(<const unsigned char*>PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame), version, position)
 
     cdef bytes frame_of(self, object response, int version, int correlation_id):
-        """Encodes a response and counts its errors."""
+        """Encodes a response and counts its errors; returns None if it is too long to be encoded at once."""
         if self._sent is not NULL:
             return self._frame_again(response, version, correlation_id)
         if self.walk is not None:
             self.walk(response, self.errors)
-        return self._encode(response, version, correlation_id)
+        return self._encode(response, version, correlation_id, self.slice_bytes)
+
+    def whole_frame(self, response, int version, int correlation_id):
+        if self.walk is not None:
+            self.walk(response, self.errors)
+        return self._encode(response, version, correlation_id, 0)
 
     cdef bytes _frame_again(self, object response, int version, int correlation_id):
         """Reuses the frame of the same response object; otherwise encodes it and counts its errors."""
@@ -142,7 +147,7 @@ cdef class ApiEntry:
                 walk = <PyObject*>self.walk
             for code, count in counts.items():
                 self.errors[code] = self.errors.get(code, 0) + count
-        frame = self._encode(response, version, correlation_id)
+        frame = self._encode(response, version, correlation_id, 0)
         if PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
             Py_INCREF(response)
             Py_INCREF(frame)
@@ -154,16 +159,21 @@ cdef class ApiEntry:
             sent.version = version
         return frame
 
-    cdef bytes _encode(self, object response, int version, int correlation_id):
+    cdef bytes _encode(self, object response, int version, int correlation_id, Py_ssize_t slice_bytes):
+        """Encodes a response; returns None if it has more than `slice_bytes`, unless that is 0."""
         cdef int header_version = self.header_version(version)
-        cdef bytes frame
+        cdef Py_ssize_t limit_bytes = slice_bytes if slice_bytes else self.limit_bytes
+        cdef bytes frame = None
         try:
-            frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
-        except EncodeError as error:
-            if isinstance(error, MessageTooLargeError) or not self._shorten(response):
+            frame = encode_response_frame(response, version, correlation_id, header_version, limit_bytes)
+        except MessageTooLargeError:
+            if not slice_bytes:
+                raise
+        except EncodeError:
+            if not self._shorten(response):
                 raise
             frame = encode_response_frame(response, version, correlation_id, header_version, self.limit_bytes)
-        if PyBytes_GET_SIZE(frame) > NOTED_BYTES and self.note is not None:
+        if frame is not None and PyBytes_GET_SIZE(frame) > NOTED_BYTES and self.note is not None:
             self.note(PyBytes_GET_SIZE(frame))
         return frame
 
@@ -176,7 +186,7 @@ cdef class CachedRequest:
 
 @cython.freelist(256)
 cdef class ResponseSlot:
-    """The place of one response in the queue; holds the frame once the request was answered."""
+    """The place of one response in the queue; holds the frame when the response is complete."""
 
     def __init__(self, RequestQueue queue not None, ApiEntry route, int version, int correlation_id):
         self._queue = queue
@@ -193,13 +203,18 @@ cdef class ResponseSlot:
         try:
             try:
                 frame = route.frame_of(response, self._version, self._correlation_id)
+                if frame is None and pending is None:
+                    frame = route._encode(response, self._version, self._correlation_id, 0)
+                elif frame is None:
+                    self._queue._write_later(self, pending.api, pending.context, pending.request, response)
+                    return
             except MessageTooLargeError as error:
                 if pending is None or self._queue._owner is None:
                     raise
                 response = self._queue._owner.too_large(
                     route, pending.api, pending.context, pending.request, self._version, error
                 )
-                frame = route.frame_of(response, self._version, self._correlation_id)
+                frame = route.whole_frame(response, self._version, self._correlation_id)
         except Exception as error:
             if self._queue._owner is not None:
                 self._queue._owner.response_failed(self, error)
@@ -211,17 +226,17 @@ cdef class ResponseSlot:
         return self._queue._arrived(PyBytes_GET_SIZE(frame))
 
 
-cdef ResponseSlot answer_of(RequestQueue queue, ApiEntry route, int version, int correlation_id):
-    cdef ResponseSlot answer = ResponseSlot.__new__(ResponseSlot)
-    answer._queue = queue
-    answer._route = route
-    answer._version = version
-    answer._correlation_id = correlation_id
-    return answer
+cdef ResponseSlot slot_of(RequestQueue queue, ApiEntry route, int version, int correlation_id):
+    cdef ResponseSlot slot = ResponseSlot.__new__(ResponseSlot)
+    slot._queue = queue
+    slot._route = route
+    slot._version = version
+    slot._correlation_id = correlation_id
+    return slot
 
 
-cdef object _arrive(object answer, object response):
-    return (<ResponseSlot>answer).arrive(response)
+cdef object _arrive(object slot, object response):
+    return (<ResponseSlot>slot).arrive(response)
 
 
 cdef class RequestQueue:
@@ -243,7 +258,7 @@ cdef class RequestQueue:
         self._frame_error = frame_error
         self._max_frame_bytes = max_frame_bytes
         self._buffer_bytes = buffer_bytes
-        self._turn_ns = turn_ns
+        self.turn_ns = turn_ns
         self._clock_ns = clock_ns
         self._buffer = b""
         self._out = []
@@ -309,7 +324,7 @@ cdef class RequestQueue:
             while not (self.parked or self.stopped):
                 if self.held_bytes > self._buffer_bytes:
                     return True
-                if self._turn_ns and self._is_late(&until_ns):
+                if self.turn_ns and self._is_late(&until_ns):
                     self.late = True
                     break
                 if not self._next():
@@ -319,14 +334,14 @@ cdef class RequestQueue:
         return False
 
     cdef bint _is_late(self, int64_t* until_ns) except -1:
-        """Tells if the requests of this turn have taken `_turn_ns`. The time counts from the end of the first one."""
+        """Tells if the requests of this turn have taken `turn_ns`. The time counts from the end of the first one."""
         cdef int64_t now_ns
         if until_ns[0] == -1:
             until_ns[0] = -2
             return False
         now_ns = coarse_now_ns() if self._clock_ns is None else <int64_t>self._clock_ns()
         if until_ns[0] == -2:
-            until_ns[0] = now_ns + self._turn_ns
+            until_ns[0] = now_ns + self.turn_ns
             return False
         return now_ns >= until_ns[0]
 
@@ -343,7 +358,7 @@ cdef class RequestQueue:
         if size < 0 or size > self._max_frame_bytes:
             raise self._frame_error(f"a frame of {size} bytes; 0 to {self._max_frame_bytes} are accepted")
         if size > CHECKED_BYTES and left >= LENGTH_BYTES + KEY_BYTES:
-            self._check_size(start + LENGTH_BYTES, size)
+            self._check_size(start + LENGTH_BYTES, size, left - LENGTH_BYTES)
         if left < LENGTH_BYTES + size:
             return False
         if left == LENGTH_BYTES + size:
@@ -358,8 +373,8 @@ cdef class RequestQueue:
             self._request(start, size)
         return True
 
-    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size) except -1:
-        """Refuses a frame that is too long for its API, before the rest of it is received."""
+    cdef int _check_size(self, const unsigned char* frame, Py_ssize_t size, Py_ssize_t received) except -1:
+        """Refuses a frame once it needs more memory than its API allows; until then the server waits, like Kafka."""
         cdef int api_key = read_int16(frame)
         cdef ApiEntry route = None
         if 0 <= api_key < len(self._routes):
@@ -368,7 +383,7 @@ cdef class RequestQueue:
             route = self._owner.route(api_key)
         if route is None:
             raise self._frame_error(f"a frame of {size} bytes with API key {api_key}, which is not served")
-        if size > route.max_request_bytes:
+        if size > route.max_request_bytes and received > route.max_request_bytes:
             raise self._frame_error(
                 f"a request of {size} bytes with API key {api_key}; {route.max_request_bytes} are accepted "
                 "(kcore.max.request.bytes)"
@@ -412,7 +427,8 @@ cdef class RequestQueue:
             route = self._owner.route(head.api_key)
         if route is None or not route.min_version <= head.api_version <= route.max_version:
             response, route, version = self._owner.unsupported(head.api_key, head.api_version)
-            return self._ready(route, version, head.correlation_id, route.frame_of(response, version, head.correlation_id))
+            self.respond(route, version, head.correlation_id, response)
+            return 0
         context = self._context(head.api_version, client_id)
         request = route._decode(frame, size, head.api_version, head.body)
         if key is not None and len(<str>client_id) <= MAX_REMEMBERED_NAME:
@@ -430,7 +446,7 @@ cdef class RequestQueue:
     cdef int _decide(
         self, ApiEntry route, int version, int correlation_id, object context, object request, CachedRequest known
     ) except -1:
-        cdef ResponseSlot answer
+        cdef ResponseSlot slot
         cdef Pending pending
         cdef bytes frame
         route.requests += 1
@@ -443,11 +459,11 @@ cdef class RequestQueue:
         if isinstance(response, Pending):
             pending = <Pending>response
             if not pending.done:
-                answer = answer_of(self, route, version, correlation_id)
-                answer._pending = pending
-                self._append(answer)
+                slot = slot_of(self, route, version, correlation_id)
+                slot._pending = pending
+                self._append(slot)
                 self.parked = pending.parked or not route.small_responses
-                pending.tell(answer, _arrive)
+                pending.tell(slot, _arrive)
                 return 0
             response = pending.response
         if response is None:
@@ -461,7 +477,13 @@ cdef class RequestQueue:
                 frame = route.frame_of(response, version, correlation_id)
             except MessageTooLargeError as error:
                 response = self._owner.too_large(route, route.api, context, request, version, error)
-                frame = route.frame_of(response, version, correlation_id)
+                frame = route.whole_frame(response, version, correlation_id)
+            if frame is None:
+                slot = slot_of(self, route, version, correlation_id)
+                self._append(slot)
+                self.parked = True
+                self._write_later(slot, route.api, context, request, response)
+                return 0
             if known is not None and PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
                 known.response = response
                 known.frame = frame
@@ -480,33 +502,42 @@ cdef class RequestQueue:
 
     # ---- responses
 
+    cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1:
+        """Lets the owner encode a long response in slices, unless the connection is closed."""
+        if self._owner is not None:
+            self._owner.write_later(
+                slot, slot._route, api, context, request, response, slot._version, slot._correlation_id)
+
     def respond(self, ApiEntry route not None, int version, int correlation_id, response):
-        self._ready(route, version, correlation_id, route.frame_of(response, version, correlation_id))
+        cdef bytes frame = route.frame_of(response, version, correlation_id)
+        if frame is None:
+            frame = route._encode(response, version, correlation_id, 0)
+        self._ready(route, version, correlation_id, frame)
 
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1:
         """Sends an immediate response, or queues it behind the responses in front of it."""
-        cdef ResponseSlot answer
+        cdef ResponseSlot slot
         self.held_bytes += PyBytes_GET_SIZE(frame)
         if self._first is None:
             self._out.append(frame)
         else:
-            answer = answer_of(self, route, version, correlation_id)
-            answer.frame = frame
-            self._append(answer)
+            slot = slot_of(self, route, version, correlation_id)
+            slot.frame = frame
+            self._append(slot)
         return 0
 
-    def defer(self, ResponseSlot answer not None, *, bint parked=False):
-        if answer is not self._last:
-            self._append(answer)
+    def defer(self, ResponseSlot slot not None, *, bint parked=False):
+        if slot is not self._last:
+            self._append(slot)
         if parked:
             self.parked = True
 
-    cdef void _append(self, ResponseSlot answer):
+    cdef void _append(self, ResponseSlot slot):
         if self._first is None:
-            self._first = answer
+            self._first = slot
         else:
-            self._last._next = answer
-        self._last = answer
+            self._last._next = slot
+        self._last = slot
 
     cdef void _drop_first(self):
         """Removes the first slot.
@@ -536,12 +567,12 @@ cdef class RequestQueue:
         return self._first is not None
 
     def cut(self, ResponseSlot failed not None):
-        cdef ResponseSlot answer = self._first
+        cdef ResponseSlot slot = self._first
         cdef ResponseSlot last = None
-        while answer is not None and answer is not failed:
-            last = answer
-            answer = answer._next
-        if answer is None:
+        while slot is not None and slot is not failed:
+            last = slot
+            slot = slot._next
+        if slot is None:
             return
         if last is None:
             while self._first is not None:
@@ -550,9 +581,9 @@ cdef class RequestQueue:
             return
         self._last = last
         while last is not None:
-            answer = last._next
+            slot = last._next
             last._next = None
-            last = answer
+            last = slot
 
     def take(self):
         cdef bytes data
@@ -565,13 +596,13 @@ cdef class RequestQueue:
         return data
 
     def close(self):
-        cdef ResponseSlot answer = self._first
+        cdef ResponseSlot slot = self._first
         self.stopped = True
         self._first = self._last = None
-        while answer is not None:
-            if answer._pending is not None:
-                answer._pending.abandon()
-            answer = answer._next
+        while slot is not None:
+            if slot._pending is not None:
+                slot._pending.abandon()
+            slot = slot._next
         self._out.clear()
         self.clear()
         self.forget()

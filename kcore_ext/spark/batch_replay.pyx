@@ -149,12 +149,12 @@ cdef class EventReplay:
         events.value.get(row, &value)
         if value.at == NULL or flag_at(events.batch_only, row):
             return False
+        entry = None
         try:
-            if not self.decoder._read_names(key.at, key.size):
-                return False
-            entry = read_value(value.at, value.size)
+            if self.decoder._read_names(key.at, key.size):
+                entry = read_value(value.at, value.size)
         except UnicodeDecodeError:  # `other` decodes the event again and reports the error
-            return False
+            pass
         if entry is None:
             return False
         entry.record_offset = offset

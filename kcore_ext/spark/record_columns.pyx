@@ -126,7 +126,8 @@ cdef inline int _put_raw(Column* column, Reader* reader, const unsigned char* at
     """Appends bytes as `put_bytes` does, inline, because every text of a record needs it."""
     if column.size + size > column.room and make_room(column, size) < 0:
         return _exhausted(reader)
-    memcpy(column.values + column.size, at, size)
+    if size:  # a column without any bytes has no memory yet
+        memcpy(column.values + column.size, at, size)
     column.size += size
     column.length += 1
     column.offsets[column.length] = <int32_t>column.size

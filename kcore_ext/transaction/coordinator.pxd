@@ -34,7 +34,7 @@ cdef class TransactionShardCore:
     cdef bint end_here(self, str transactional_id, Transaction transaction) except -1
     cdef int send_prepared(self) except -1
     cdef object add_to(
-        self, ShardCore shard, str transactional_id, int64_t producer_id, int64_t producer_epoch, places,
+        self, ShardCore shard, str transactional_id, int64_t producer_id, int64_t producer_epoch, partitions,
         int client_version,
     )
     cpdef TransactionBlock block(self, str transactional_id, Transaction value)

@@ -48,7 +48,7 @@ class TransactionShardCore:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        places: Iterable[tuple[str, int]],
+        partitions: Iterable[tuple[str, int]],
         client_version: int,
     ) -> Any:
         """Adds partitions to a transaction, which may begin it.
@@ -99,7 +99,7 @@ class CoordinatorCore:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        places: Iterable[tuple[str, int]],
+        partitions: Iterable[tuple[str, int]],
         client_version: int,
     ) -> Any:
         """Adds partitions to a transaction, which may begin it.

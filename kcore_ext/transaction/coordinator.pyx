@@ -30,7 +30,7 @@ cdef enum:
 
 
 cdef class LocalMarkersCore:
-    """See coordinator.pyi."""
+    """Documented in coordinator.pyi."""
 
     def __cinit__(self):
         self.coordinators = {}
@@ -57,7 +57,7 @@ cdef class LocalMarkersCore:
 
 
 cdef class TransactionShardCore:
-    """See coordinator.pyi."""
+    """Documented in coordinator.pyi."""
 
     def __cinit__(self):
         self.transactions = {}
@@ -71,17 +71,17 @@ cdef class TransactionShardCore:
 
     def add(
         self, ShardCore shard not None, str transactional_id not None, int64_t producer_id, int64_t producer_epoch,
-        places, int client_version,
+        partitions, int client_version,
     ):
-        return self.add_to(shard, transactional_id, producer_id, producer_epoch, places, client_version)
+        return self.add_to(shard, transactional_id, producer_id, producer_epoch, partitions, client_version)
 
     cdef object add_to(
-        self, ShardCore shard, str transactional_id, int64_t producer_id, int64_t producer_epoch, places,
+        self, ShardCore shard, str transactional_id, int64_t producer_id, int64_t producer_epoch, partitions,
         int client_version,
     ):
         cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
         cdef Transaction before = None if found is NULL else <Transaction>found
-        result = add(before, producer_id, producer_epoch, places, client_version, self.now.wall_ms)
+        result = add(before, producer_id, producer_epoch, partitions, client_version, self.now.wall_ms)
         if type(result) is not Transaction:
             return result
         return shard.write(Outcome(self.block(transactional_id, <Transaction>result)))
@@ -193,24 +193,24 @@ cdef class TransactionShardCore:
         Returns:
             False if a partition is not on this node; nothing was written then.
         """
-        cdef list places
+        cdef list partitions
         cdef tuple place
         cdef bint written = True
         cdef dict results
         writer = self.services.markers
         if not isinstance(writer, LocalMarkersCore):
             return False
-        places = []
+        partitions = []
         for topic, indexes in transaction.partitions.items():
             for index in indexes:
                 place = (<LocalMarkersCore>writer).find(topic, index)
                 if place is None:
                     return False
-                places.append(place)
+                partitions.append(place)
         codes = []
         commit = transaction.status == PREPARE_COMMIT
         epoch = self.context.shard.leader_epoch
-        for place in places:
+        for place in partitions:
             code = writer.put(
                 place[0], place[1], transaction.producer_id, transaction.producer_epoch, commit, epoch,
                 transaction.client_version,
@@ -231,7 +231,7 @@ cdef class TransactionShardCore:
 
 
 cdef class CoordinatorCore:
-    """See coordinator.pyi."""
+    """Documented in coordinator.pyi."""
 
     @property
     def shards(self):
@@ -255,16 +255,19 @@ cdef class CoordinatorCore:
         shard = <ShardCore?><object>found
         return shard if shard._active and isinstance(shard.machine, TransactionShardCore) else None
 
-    def add(self, transactional_id, int64_t producer_id, int64_t producer_epoch, places, int client_version):
+    def add(self, transactional_id, int64_t producer_id, int64_t producer_epoch, partitions, int client_version):
         cdef ShardCore shard = self.active(transactional_id)
         if shard is None:
-            return self.add_generic(transactional_id, producer_id, producer_epoch, places, client_version)
+            return self.add_generic(transactional_id, producer_id, producer_epoch, partitions, client_version)
+        failure = None
         try:
             code = (<TransactionShardCore>shard.machine).add_to(
-                shard, transactional_id, producer_id, producer_epoch, places, client_version
+                shard, transactional_id, producer_id, producer_epoch, partitions, client_version
             )
         except Exception as error:
-            return self.add_failed(shard, transactional_id, error)
+            failure = error
+        if failure is not None:
+            return self.add_failed(shard, transactional_id, failure)
         return self.taken if code is None else self.refused(code)
 
     cpdef object run(self, api, context, transactional_id, request):

@@ -31,7 +31,7 @@ cdef enum:                  # fields of the response
 
 
 cdef class EndTxnFastPath:
-    """See end_txn.pyi."""
+    """Documented in end_txn.pyi."""
 
     def __init__(self, api, CoordinatorCore coordinator not None, authorizer, permission, *, request, response):
         self._api = api

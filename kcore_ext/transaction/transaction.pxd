@@ -46,7 +46,7 @@ cdef class TransactionBlock:
 cdef bint may_follow(int status, int before) noexcept   # whether a state may follow another one
 cdef bint is_prepared(Transaction transaction) noexcept # whether the transaction is prepared, but not complete
 
-cpdef add(Transaction transaction, int64_t producer_id, int64_t producer_epoch, places, int client_version, int64_t wall_ms)
+cpdef add(Transaction transaction, int64_t producer_id, int64_t producer_epoch, additions, int client_version, int64_t wall_ms)
 cpdef Transaction prepare(Transaction transaction, bint commit, int version, int64_t wall_ms, take)
 cpdef Transaction complete(Transaction transaction, int64_t wall_ms)
 cpdef Transaction prepared(

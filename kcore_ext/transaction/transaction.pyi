@@ -138,7 +138,7 @@ def add(
     transaction: Transaction | None,
     producer_id: int,
     producer_epoch: int,
-    places: Iterable[tuple[str, int]],
+    additions: Iterable[tuple[str, int]],
     client_version: int,
     wall_ms: int,
 ) -> Transaction | int:

@@ -109,7 +109,7 @@ cdef inline uint8_t* put_tag(uint8_t* at, int tag, int64_t value) noexcept:
 @cython.no_gc
 @cython.freelist(64)
 cdef class Transaction:
-    """See transaction.pyi."""
+    """Documented in transaction.pyi."""
 
     def __init__(
         self,
@@ -254,7 +254,7 @@ cdef class Transaction:
 @cython.no_gc
 @cython.freelist(16)
 cdef class TransactionBlock:
-    """See transaction.pyi."""
+    """Documented in transaction.pyi."""
 
     def __cinit__(self, str transactional_id not None, Transaction value not None, int version, make_record):
         if not 0 <= version <= 1:
@@ -296,7 +296,7 @@ cdef class TransactionBlock:
 # ---- steps
 
 cpdef add(
-    Transaction transaction, int64_t producer_id, int64_t producer_epoch, places, int client_version, int64_t wall_ms
+    Transaction transaction, int64_t producer_id, int64_t producer_epoch, additions, int client_version, int64_t wall_ms
 ):
     cdef bint ongoing
     cdef dict partitions = None
@@ -313,7 +313,7 @@ cpdef add(
     if transaction.producer_epoch != producer_epoch:
         return PRODUCER_FENCED
     ongoing = transaction.status == ONGOING
-    for topic, index in places:
+    for topic, index in additions:
         if grown is not None and topic in grown:
             (<set>grown[topic]).add(index)
             continue

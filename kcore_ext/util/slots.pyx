@@ -13,7 +13,7 @@ cpdef tuple names_by_index(dict names):
 
 @cython.final
 cdef class SlotLayout:
-    """See slots.pyi."""
+    """Documented in slots.pyi."""
 
     def __cinit__(self, cls, dict names not None):
         cdef Py_ssize_t at

@@ -1,5 +1,6 @@
 """Properties of assignments of any group: validity, balance, stickiness, convergence, independence from order."""
 
+import os
 import subprocess
 import sys
 from typing import Any
@@ -214,7 +215,7 @@ def test_every_process_gives_the_same_result() -> None:
             [sys.executable, "-c", program],
             capture_output=True,
             check=True,
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
+            env=os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": "."},
         ).stdout
         for seed in ("1", "2")
     ]

@@ -15,6 +15,7 @@ from kcore.broker.metadata.machine import METADATA_PARTITION, MetadataMachine, m
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
 from kcore.config.node import Config
+from kcore.errors import KafkaError
 from kcore.log import MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine
 from kcore.log.memory_engine import MemoryStorage
@@ -190,7 +191,11 @@ class BrokerContext:
             version = api.versions[1]
         request = type(request).decode(request.encode(version), version)
         self.now.update()
-        return serve(api, RequestContext(version, **context), request)
+        about = RequestContext(version, **context)
+        try:
+            return serve(api, about, request)
+        except KafkaError as error:  # the engine makes the response, too
+            return api.error(about, request, error.code, error.message)
 
     def call(self, request: Any, version: int | None = None, **context: Any) -> Any:
         """Sends a request and commits; returns the response as a client decodes it."""

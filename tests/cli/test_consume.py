@@ -9,8 +9,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcore.client.cluster import Cluster
-from kcore.client.member import GroupMember
 from kcore_ext.batch import BatchBuilder
 from tests.cli.terminal import Terminal
 from tests.kit import batch, committed, create, make_topic, produce, wait_until
@@ -89,33 +87,30 @@ def test_records_that_were_not_printed_are_not_committed(kcore: Terminal) -> Non
     assert kcore("consume", "--topic", "u", "--group", "g").lines == ["2", "3"]
 
 
-def test_members_share_the_partitions(kcore: Terminal) -> None:
-    """Each of two members has its own partitions; when one leaves, the other has all."""
-    import threading
+def test_two_processes_share_the_partitions(kcore: Terminal) -> None:
+    """Each of two members has its own partition; when one leaves, the other has both."""
+    import kcore as library
 
-    bootstrap = f"127.0.0.1:{kcore.live.port}"
-    with Cluster(bootstrap) as one, Cluster(bootstrap) as other:
-        first, second = GroupMember(one, "g", ["t"]), GroupMember(other, "g", ["t"])
-        first.join()
-        assert sorted(first.owned) == [("t", 0), ("t", 1)]
-        joining = threading.Thread(target=second.join)
-        joining.start()
+    with library.connect(f"127.0.0.1:{kcore.live.port}") as node:
+        group = node.group("g")
 
-        def rebalancing() -> bool:
-            first._beat_s = 0.0  # due at once
-            return not first.beat()
+        def owned() -> list[int]:
+            if not node.groups.list():
+                return []  # the processes have not joined yet
+            return sorted(len(member.assignment) for member in group.describe().members)
 
-        wait_until(rebalancing, "the rebalance")
-        first.join()
-        joining.join(30)
-        assert sorted([*first.owned, *second.owned]) == [("t", 0), ("t", 1)]
-        assert len(first.owned) == len(second.owned) == 1
-        assert first.commit({first.owned[0]: 1})
-        second.leave()
-        wait_until(rebalancing, "the rebalance")
-        first.join()
-        assert sorted(first.owned) == [("t", 0), ("t", 1)]
-        first.leave()
+        first, second = (following(kcore, "--group", "g") for _ in range(2))
+        try:
+            wait_until(lambda: owned() == [1, 1], "the sharing")
+            second.send_signal(signal.SIGINT)
+            assert second.wait(30) == 130
+            wait_until(lambda: owned() == [2], "the take-over")
+            first.send_signal(signal.SIGINT)
+            assert first.wait(30) == 130
+        finally:
+            for process in (first, second):
+                process.kill()
+                process.communicate()
 
 
 def following(kcore: Terminal, *arguments: str) -> subprocess.Popen[str]:
@@ -189,8 +184,8 @@ def test_aborted_records_are_not_printed() -> None:
 
     log = [of(0, b"plain", -1), of(1, b"bad", 5), of(2, b"good", 6), marker(3, 5, False), marker(4, 6, True)]
     log += [of(5, b"again", 5), marker(6, 5, True)]
-    answer = PartitionData(
+    response = PartitionData(
         records=b"".join(log), aborted_transactions=[AbortedTransaction(producer_id=5, first_offset=1)]
     )
-    records, following = read_records(answer, 0)
+    records, following = read_records(response, 0)
     assert ([record.value for record in records], following) == ([b"plain", b"good", b"again"], 7)

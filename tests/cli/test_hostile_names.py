@@ -56,8 +56,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         engine.send(produce("t", batch([NASTY.encode()])), 9)
         odd = BatchBuilder(1_000, base_timestamp_ms=2**60)
         assert odd.append(2**60, NASTY.encode(), NASTY.encode())
-        answer = engine.send(produce("t", bytes(odd.build())), 9).responses[0].partition_responses[0]
-        assert answer.error_code in (0, 32), answer
+        response = engine.send(produce("t", bytes(odd.build())), 9).responses[0].partition_responses[0]
+        assert response.error_code in (0, 32), response
     return path
 
 

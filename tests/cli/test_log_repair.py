@@ -125,8 +125,8 @@ def test_a_gap_keeps_its_offsets(run: Run, folder: Path) -> None:
     assert values == VALUES + [(3 + n, (b"v%d" % n).hex()) for n in range(10) if n != 3]
     assert offsets == OFFSETS
     with kcore.open(folder, config=SETTINGS) as engine:
-        answer = engine.send(produce("lines", batch([b"new"])), 9).responses[0].partition_responses[0]
-        assert (answer.error_code, answer.base_offset) == (0, 13)
+        response = engine.send(produce("lines", batch([b"new"])), 9).responses[0].partition_responses[0]
+        assert (response.error_code, response.base_offset) == (0, 13)
 
 
 def test_a_damaged_last_batch_keeps_the_end(run: Run, folder: Path) -> None:
@@ -140,8 +140,8 @@ def test_a_damaged_last_batch_keeps_the_end(run: Run, folder: Path) -> None:
     assert (loss["from_offset"], loss["to_offset"], loss["records"], loss["loss"]) == (12, 13, 1, "crc")
     assert loss["contents"] == ["b'k9'"]
     with kcore.open(folder, config=SETTINGS) as engine:
-        answer = engine.send(produce("lines", batch([b"new"])), 9).responses[0].partition_responses[0]
-        assert (answer.error_code, answer.base_offset) == (0, 13)
+        response = engine.send(produce("lines", batch([b"new"])), 9).responses[0].partition_responses[0]
+        assert (response.error_code, response.base_offset) == (0, 13)
 
 
 def test_refused_opens_and_verify_preserve_the_pages_for_a_repair(run: Run, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Compiles and starts the programs of the folder `java` with their Maven dependencies."""
+"""The Java programs of the tests: compiled once for each folder, with the libraries that Maven finds for them."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ import pytest
 
 SOURCE = Path(__file__).with_name("java")
 CACHE = Path(__file__).parents[2] / "build" / "java-clients"
-QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")  # a JVM that starts quickly and stays small
+QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1")  # options of a machine that starts soon and stays small
 
 
 @functools.cache
-def classpath() -> str:
-    """Returns the class path of the compiled programs and their libraries, which are cached for later runs.
+def classpath(source: Path = SOURCE) -> str:
+    """Returns the compiled programs of a folder and their libraries; both are kept for the next run.
 
-    Skips the test without Java, without Maven, or without access to a Maven repository.
+    Skips the test if there is no Java, no Maven, or no repository that it can reach.
     """
     missing = [tool for tool in ("java", "javac", "mvn") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"no {', '.join(missing)} on this machine")
-    pom = SOURCE / "pom.xml"
+    pom = source / "pom.xml"
     libraries = _made_once(_digest(pom), functools.partial(_fetch_libraries, pom))
-    sources = sorted(SOURCE.glob("*.java"))
+    sources = sorted(source.glob("*.java"))
     classes = _made_once(f"classes-{_digest(pom, *sources)}", functools.partial(_compile, sources, f"{libraries}/*"))
     return f"{classes}:{libraries}/*"
 
 
-def command(program: str) -> list[str]:
-    """Returns the command that starts a program."""
-    return ["java", *QUICK, "-cp", classpath(), program]
+def command(program: str, source: Path = SOURCE) -> list[str]:
+    """Returns the command that starts a program of a folder."""
+    return ["java", *QUICK, "-cp", classpath(source), program]
 
 
 def _digest(*files: Path) -> str:
@@ -44,12 +44,12 @@ def _digest(*files: Path) -> str:
 
 
 def _made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """Returns a folder of the cache, made once; several runs may make it at the same time."""
+    """A folder of the cache; several runs may make it at a time."""
     folder = CACHE / name
     if not folder.exists():
         fresh = CACHE / f"fresh-{os.getpid()}-{name}"
         make(fresh)
-        with contextlib.suppress(OSError):  # another run has made it first
+        with contextlib.suppress(OSError):  # another run was faster
             fresh.rename(folder)
     return folder
 

@@ -196,12 +196,14 @@ def test_offsets_of_a_group_are_listed_and_altered(
     send(bootstrap, topic, [b"a", b"b", b"c"])
 
     def listed(*parts: TopicPartition) -> dict[int, int]:
-        asked = [ConsumerGroupTopicPartitions(name, list(parts) or None)]
-        return {part.partition: part.offset for part in only(admin.list_consumer_group_offsets(asked)).topic_partitions}
+        requested = [ConsumerGroupTopicPartitions(name, list(parts) or None)]
+        return {
+            part.partition: part.offset for part in only(admin.list_consumer_group_offsets(requested)).topic_partitions
+        }
 
     def alter(offset: int) -> Any:
-        asked = [ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, offset)])]
-        return only(admin.alter_consumer_group_offsets(asked))
+        requested = [ConsumerGroupTopicPartitions(name, [TopicPartition(topic, 0, offset)])]
+        return only(admin.alter_consumer_group_offsets(requested))
 
     assert listed() == {}
     assert [part.error for part in alter(1).topic_partitions] == [None]

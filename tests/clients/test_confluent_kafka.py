@@ -218,8 +218,8 @@ def test_seek_to_beginning_end_offset_and_time(bootstrap: str, name: str, new_to
         assert at(OFFSET_BEGINNING) == 0
         assert at(OFFSET_END) == "end at 10"
         assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30) == (0, 10)
-        asked = [TopicPartition(topic, 0, 1_600_000_003_500), TopicPartition(topic, 0, 1_600_000_099_000)]
-        assert [consumer.offsets_for_times([each], timeout=30)[0].offset for each in asked] == [4, OFFSET_END]
+        requested = [TopicPartition(topic, 0, 1_600_000_003_500), TopicPartition(topic, 0, 1_600_000_099_000)]
+        assert [consumer.offsets_for_times([each], timeout=30)[0].offset for each in requested] == [4, OFFSET_END]
         assert at(9) == 9
 
 
@@ -236,8 +236,8 @@ def test_commits_are_sync_async_or_manual(bootstrap: str, name: str, new_topic: 
     with consuming(bootstrap, name, on_commit=on_commit) as consumer:
 
         def committed() -> list[int]:
-            asked = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
-            return [part.offset for part in consumer.committed(asked, timeout=30)]
+            requested = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+            return [part.offset for part in consumer.committed(requested, timeout=30)]
 
         consumer.subscribe([topic])
         messages = read(consumer, 10)

@@ -28,7 +28,7 @@ def kill_and_start(server: ServerProcess) -> None:
 
 
 def produce_by_confluent(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all chunks; kills the server while each chunk but the last is in flight."""
+    """Sends all chunks; kills the server while each chunk but the last is being sent."""
     acked: list[str] = []
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -51,7 +51,7 @@ def produce_by_confluent(server: ServerProcess, topic: str, chunks: Sequence[Seq
 
 
 def produce_by_kafka_python(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all chunks; kills the server while each chunk but the last is in flight."""
+    """Sends all chunks; kills the server while each chunk but the last is being sent."""
     producer = KafkaProducer(bootstrap_servers=server.bootstrap, reconnect_backoff_max_ms=200)
     try:
         futures = []
@@ -89,7 +89,7 @@ async def _produce_by_aiokafka(server: ServerProcess, topic: str, chunks: Sequen
 
 
 def produce_by_aiokafka(server: ServerProcess, topic: str, chunks: Sequence[Sequence[str]]) -> None:
-    """Sends all chunks; kills the server while each chunk but the last is in flight."""
+    """Sends all chunks; kills the server while each chunk but the last is being sent."""
     asyncio.run(_produce_by_aiokafka(server, topic, chunks))
 
 
@@ -102,8 +102,8 @@ PRODUCERS = {
 
 def ends_of(admin: AdminClient, topic: str) -> dict[int, int]:
     """Returns the end of each partition."""
-    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
-    return {part.partition: future.result(30).offset for part, future in admin.list_offsets(asked).items()}
+    requested = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+    return {part.partition: future.result(30).offset for part, future in admin.list_offsets(requested).items()}
 
 
 def committed_by(admin: AdminClient, group: str) -> dict[int, int]:

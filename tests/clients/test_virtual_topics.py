@@ -25,8 +25,8 @@ def test_a_virtual_topic_grows_and_refuses_data() -> None:
         topic = engine.topics.by_name("shards")
         assert topic is not None
         assert topic.partitions == 6
-        answer = engine.send(produce("shards", batch([b"data"])), 9)
-        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
+        response = engine.send(produce("shards", batch([b"data"])), 9)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_the_example_prints_the_expected_output() -> None:

@@ -24,8 +24,8 @@ def eventually(condition: Callable[[], T], what: str, deadline_s: float = DEADLI
     """
     end = time.monotonic() + deadline_s
     while True:
-        answer = condition()
-        if answer:
-            return answer
-        assert time.monotonic() < end, f"not within {deadline_s} s: {what}; last answer: {answer!r}"
+        response = condition()
+        if response:
+            return response
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what}; last answer: {response!r}"
         _pause.wait(pause_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -176,3 +178,9 @@ def test_any_value_is_accepted_or_refused_with_a_reason(name: str, value: object
         assert text == (None if parsed is None else HIDDEN), "a secret is not shown, nor that it is empty"
     elif text is not None and entry.type is not SettingType.STRING and entry.type is not SettingType.LIST:
         assert entry.parse(text) == parsed
+
+
+@pytest.mark.parametrize("value", [10**5_000, -(10**5_000), "9" * 5_000], ids=["positive", "negative", "text"])
+def test_an_integer_of_thousands_of_digits_is_out_of_range(value: Any) -> None:
+    with pytest.raises(ConfigError, match="valid: a whole number in"):
+        Config.of({"num.partitions": value})

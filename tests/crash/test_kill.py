@@ -34,8 +34,8 @@ def crew(rng: random.Random) -> list[Worker]:
     ]
 
 
-def start(server: ServerProcess, workers: list[Worker], answers: int) -> None:
-    """Starts the load; waits for one response to each worker, then for `answers` more in total."""
+def start(server: ServerProcess, workers: list[Worker], responses: int) -> None:
+    """Starts the load; waits for one response to each worker, then for a number of further ones in total."""
     before = [worker.done for worker in workers]
     for worker in workers:
         worker.start(server.bootstrap)
@@ -43,10 +43,10 @@ def start(server: ServerProcess, workers: list[Worker], answers: int) -> None:
         lambda: all(worker.done > done or worker.failure for worker, done in zip(workers, before, strict=True)),
         "everybody is answered",
     )
-    until = sum(worker.done for worker in workers) + answers
+    until = sum(worker.done for worker in workers) + responses
     wait_until(
         lambda: sum(worker.done for worker in workers) >= until or any(worker.failure for worker in workers),
-        f"{answers} answers more",
+        f"{responses} answers more",
     )
 
 

@@ -131,8 +131,8 @@ class Member(Worker):
     def work(self, connection: Connection) -> None:
         if self.stable and self.beats:
             self.beats -= 1
-            answer = connection.send(heartbeat(self.name, self.member, self.generation))
-            assert answer.error_code == 0, answer
+            response = connection.send(heartbeat(self.name, self.member, self.generation))
+            assert response.error_code == 0, response
             return
         self.stable = False
         joined = connection.send(join(self.name, self.member, session_ms=20_000, rebalance_ms=200))
@@ -150,8 +150,8 @@ class Member(Worker):
 
     def check(self, connection: Connection) -> None:
         if self.stable:
-            answer = connection.send(heartbeat(self.name, self.member, self.generation))
-            assert answer.error_code == 0, f"{self.name} {self.member} at {self.generation}: {answer}"
+            response = connection.send(heartbeat(self.name, self.member, self.generation))
+            assert response.error_code == 0, f"{self.name} {self.member} at {self.generation}: {response}"
             synced = connection.send(sync(self.name, self.member, self.generation))
             assert (synced.error_code, synced.assignment) == (0, b"%d" % self.generation), synced
 
@@ -190,15 +190,15 @@ class Producer(Worker):
         self._settle(connection, self._batch(self.uncertain))
 
     def _send(self, connection: Connection, records: bytes):  # type: ignore[no-untyped-def]
-        (answer,) = connection.send(produce(self.name, records), PRODUCE_VERSION).responses[0].partition_responses
-        return answer
+        (response,) = connection.send(produce(self.name, records), PRODUCE_VERSION).responses[0].partition_responses
+        return response
 
     def _settle(self, connection: Connection, records: bytes) -> None:
-        answer = self._send(connection, records)
-        assert answer.error_code == 0, answer
-        self.log += list(enumerate(self.uncertain, answer.base_offset))
+        response = self._send(connection, records)
+        assert response.error_code == 0, response
+        self.log += list(enumerate(self.uncertain, response.base_offset))
         self.sequence += len(self.uncertain)
-        self.last = (records, answer.base_offset)
+        self.last = (records, response.base_offset)
         self.uncertain = []
 
     def check(self, connection: Connection) -> None:

@@ -51,7 +51,7 @@ async def test_a_round_that_cannot_be_closed_is_refused_and_the_driver_continues
     monkeypatch.setattr(node.log, "seal", fails_once, raising=False)
     first = await asyncio.wait_for(node.send(commit("g", {("t", 0): 5}), 9), LONG_S)
     second = await asyncio.wait_for(node.send(commit("h", {("t", 0): 5}), 9), LONG_S)
-    assert [answer.topics[0].partitions[0].error_code for answer in (first, second)] == [16, 0]
+    assert [response.topics[0].partitions[0].error_code for response in (first, second)] == [16, 0]
     node.close()
 
 
@@ -66,8 +66,8 @@ async def test_without_a_thread_rounds_are_committed_inline(monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuses)
         first = node.send(commit("g", {("t", 0): 5}), 9)
-        answer = await asyncio.wait_for(first, LONG_S)  # closing this node would hang forever now
-    assert answer.topics[0].partitions[0].error_code == 0
+        response = await asyncio.wait_for(first, LONG_S)  # closing this node would hang forever now
+    assert response.topics[0].partitions[0].error_code == 0
     node.close()
 
 

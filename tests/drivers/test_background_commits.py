@@ -65,8 +65,8 @@ class Node:
     async def begin(self) -> None:
         await self.send(create("t"))
         member_id = (await self.send(join("members", "", session_ms=60_000), 3)).member_id
-        answer = await self.send(SyncGroupRequest(group_id="members", generation_id=1, member_id=member_id), 3)
-        assert answer.error_code == 0
+        response = await self.send(SyncGroupRequest(group_id="members", generation_id=1, member_id=member_id), 3)
+        assert response.error_code == 0
         self.beat = HeartbeatRequest(group_id="members", generation_id=1, member_id=member_id)
 
     async def write_in_background(self, request: Any, version: int) -> asyncio.Future[Any]:
@@ -128,8 +128,8 @@ async def test_other_requests_are_served_while_a_round_is_written() -> None:
     assert not any(future.done() for future in (first, reader, second, elsewhere))
     node.let_through()
     for future in (first, second, elsewhere):
-        answer = await asyncio.wait_for(future, LONG_S)
-        assert answer.topics[0].partitions[0].error_code == 0
+        response = await asyncio.wait_for(future, LONG_S)
+        assert response.topics[0].partitions[0].error_code == 0
     assert (await reader).groups[0].topics[0].partitions[0].committed_offset == 5
     assert "kcore-log" in node.log.threads
     node.close()
@@ -172,9 +172,9 @@ async def test_responses_of_a_shard_wait_for_its_background_commit() -> None:
     await node.serve()
     assert not any(future.done() for future in (first, *waiting))
     node.let_through()
-    answers = await asyncio.wait_for(asyncio.gather(first, *waiting), LONG_S)
-    assert [answer.error_code for answer in answers[1:3]] == [0, 0]
-    assert [answer.groups[0].topics != [] for answer in answers[3:]] == [True, False]
+    responses = await asyncio.wait_for(asyncio.gather(first, *waiting), LONG_S)
+    assert [response.error_code for response in responses[1:3]] == [0, 0]
+    assert [response.groups[0].topics != [] for response in responses[3:]] == [True, False]
     node.close()
 
 
@@ -213,8 +213,8 @@ async def test_the_end_of_a_transaction_is_durable_before_any_request_is_refused
         await asyncio.sleep(0)
     await node.serve()
     node.log.threads.clear()
-    answer = await node.send(begin, 4)
-    assert answer.error_code == 0
+    response = await node.send(begin, 4)
+    assert response.error_code == 0
     assert set(node.log.threads) == {threading.current_thread().name}
     node.close()
 
@@ -227,14 +227,14 @@ async def test_a_round_that_fails_on_the_thread_is_refused_and_the_next_one_work
     node.log.fails = True
     node.let_through()
     for future in (first, second):
-        answer = await asyncio.wait_for(future, LONG_S)
-        assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
+        response = await asyncio.wait_for(future, LONG_S)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NOT_COORDINATOR
     node.log.fails = False
     for _ in range(100):  # the shard loads, one slice per turn of the loop
-        answer = await node.send(commit("g", {("t", 0): 7}), 9)
-        if answer.topics[0].partitions[0].error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        response = await node.send(commit("g", {("t", 0): 7}), 9)
+        if response.topics[0].partitions[0].error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             break
-    assert answer.topics[0].partitions[0].error_code == 0
+    assert response.topics[0].partitions[0].error_code == 0
     assert (await node.send(offsets("g"), 9)).groups[0].topics[0].partitions[0].committed_offset == 7
     node.close()
 

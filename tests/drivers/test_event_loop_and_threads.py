@@ -77,8 +77,8 @@ def test_with_threads_a_failed_commit_gets_kafkas_error_and_the_next_one_works()
     assert names == {"t", "__consumer_offsets"}, "a topic whose creation failed is not there"
     assert target.send(create("u")).topics[0].error_code == 0
     assert target.send(commit("g", {("t", 0): 5}), 9).topics[0].partitions[0].error_code == 0
-    answer = target.send(produce("t", batch([b"v"])), 9).responses[0].partition_responses[0]
-    assert (answer.error_code, answer.base_offset) == (0, 0)
+    response = target.send(produce("t", batch([b"v"])), 9).responses[0].partition_responses[0]
+    assert (response.error_code, response.base_offset) == (0, 0)
 
 
 async def test_on_a_loop_a_failed_commit_gets_kafkas_error_and_the_next_one_works() -> None:
@@ -148,9 +148,9 @@ def test_an_api_that_raises_gets_an_error_and_staged_records_are_committed(error
     target.send(create("t"))
     real = engine.apis[1]
     engine.apis.made[1] = Broken(real, error)  # type: ignore[assignment]
-    answer = target.send(fetch("t"), 12)
-    assert answer.error_code or answer.responses[0].partitions[0].error_code
-    assert code in (answer.error_code, *(part.error_code for row in answer.responses for part in row.partitions))
+    response = target.send(fetch("t"), 12)
+    assert response.error_code or response.responses[0].partitions[0].error_code
+    assert code in (response.error_code, *(part.error_code for row in response.responses for part in row.partitions))
     engine.apis.made[1] = real
     assert target.send(fetch("t"), 12).responses[0].partitions[0].error_code == 0
 
@@ -260,10 +260,10 @@ def test_an_earlier_deadline_wakes_a_sleeping_driver() -> None:
     """The driver sleeps until its next deadline; another thread may arm an earlier one meanwhile."""
     with kcore.open(config=SMALL) as engine:
         engine.send(create("t", "u"))
-        answers: list[Any] = []
+        responses: list[Any] = []
 
         def parked(topic: str, wait_ms: int) -> None:
-            answers.append(
+            responses.append(
                 (topic, engine.send(fetch(topic, wait_ms=wait_ms), 12).responses[0].partitions[0].error_code)
             )
 
@@ -275,7 +275,7 @@ def test_an_earlier_deadline_wakes_a_sleeping_driver() -> None:
         wait_until(lambda: pending.done, "the thread that sleeps fires the timer of one that does not")
         engine.send(produce("t", batch([b"v"])), 9)
         late.join(30)
-        assert answers == [("t", 0)]
+        assert responses == [("t", 0)]
 
 
 def test_timeouts_use_real_time_even_if_the_clock_stands_still() -> None:
@@ -289,10 +289,10 @@ def test_timeouts_use_real_time_even_if_the_clock_stands_still() -> None:
 def test_advancing_the_clock_wakes_waiting_requests() -> None:
     with kcore.open(config=SMALL, clock=kcore.ManualClock()) as engine:
         engine.send(create("t"))
-        answers: list[Any] = []
-        thread = threading.Thread(target=lambda: answers.append(engine.send(fetch("t", wait_ms=3_600_000), 12)))
+        responses: list[Any] = []
+        thread = threading.Thread(target=lambda: responses.append(engine.send(fetch("t", wait_ms=3_600_000), 12)))
         thread.start()
         wait_until(lambda: len(engine.engine.purgatory), "the fetch is parked")
         engine.advance(3_600_000)
         thread.join(30)
-        assert len(answers) == 1
+        assert len(responses) == 1

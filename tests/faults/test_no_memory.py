@@ -1,4 +1,4 @@
-"""Every allocation of a request fails once: nothing acknowledged is lost, and the engine goes on or refuses clearly."""
+"""Allocations of a request fail, alone or several in a row: the engine loses nothing acknowledged and goes on."""
 
 from __future__ import annotations
 
@@ -12,21 +12,27 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("step", "first", "last"),
+    ("step", "first", "last", "span"),
     [
-        ("commit", 0, 60),
-        ("produce", 0, 70),
-        ("transaction", 300, 420),  # its end: the markers and the completion
-        ("classic", 0, 20),
-        ("join", 0, 60),
-        ("consumer", 0, 20),
-        ("consumer join", 0, 60),
-        ("init", 0, 40),
+        ("commit", 0, 60, 1),
+        ("produce", 0, 70, 1),
+        ("transaction", 300, 420, 1),  # its end: the markers and the completion
+        ("classic", 0, 20, 1),
+        ("join", 0, 60, 1),
+        ("consumer", 0, 20, 1),
+        ("consumer join", 0, 60, 1),
+        ("init", 0, 40, 1),
+        # The later failures strike the handlers of the first one, and the traceback of its exception.
+        ("commit", 0, 60, 5),
+        ("produce", 0, 70, 3),
+        ("transaction", 330, 420, 2),
+        ("consumer join", 0, 60, 2),
     ],
 )
-def test_an_allocation_that_fails_loses_nothing_that_was_acknowledged(step: str, first: int, last: int) -> None:
+def test_allocations_that_fail_lose_nothing_that_was_acknowledged(step: str, first: int, last: int, span: int) -> None:
     pytest.importorskip("_testcapi", reason="only CPython's own test module can let an allocation fail")
-    command = [sys.executable, "-m", "tools.interrupting.no_memory", step, "--first", str(first), "--last", str(last)]
+    options = [f"--first={first}", f"--last={last}", f"--span={span}"]
+    command = [sys.executable, "-m", "tools.interrupting.no_memory", step, *options]
     # In a process of its own: an allocation that is not checked would end it.
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]

@@ -111,3 +111,17 @@ def test_the_same_seed_gives_the_same_inputs(monkeypatch: pytest.MonkeyPatch) ->
     first, second, other = (fuzz.fuzz("planted", seed, 5_000, None) for seed in (3, 3, 4))
     assert first == second
     assert first != other
+
+
+def test_a_target_that_is_slow_to_start_is_fuzzed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of a target begins when it is ready, and at least one input runs."""
+    monkeypatch.setitem(TARGETS, "planted", Planted)
+    assert fuzz.fuzz("planted", 1, None, 0.0)[::2] == (1, None)
+
+
+def test_a_process_that_ends_without_a_word_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sanitizer ends a process in this manner after its report."""
+    monkeypatch.setitem(TARGETS, "planted", Planted)
+    monkeypatch.setattr(Planted, "bug", staticmethod(lambda: os._exit(3)))
+    _, data, wrong = fuzz.fuzz("planted", 1, 5_000, None)
+    assert (b"BUG?" in data, wrong) == (True, "exit status 3")

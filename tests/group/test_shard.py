@@ -269,8 +269,8 @@ def test_find_coordinator_refuses_key_types(version: int, key_type: int, text: b
         expected = FindCoordinatorResponse(error_code=code, error_message=code.message, node_id=-1, host="", port=-1)
     else:
         expected = FindCoordinatorResponse(coordinators=[_refused(key, code, code.message if text else "")])
-    asked = {"key": key} if version < 4 else {"coordinator_keys": [key]}
-    assert _find(_api(), version, key_type=key_type, **asked) == expected
+    requested = {"key": key} if version < 4 else {"coordinator_keys": [key]}
+    assert _find(_api(), version, key_type=key_type, **requested) == expected
 
 
 def test_find_coordinator_creates_the_internal_topic() -> None:
@@ -336,16 +336,16 @@ def test_share_keys(text: str, canonical: str | None) -> None:
 )
 def test_a_coordinators_partition_is_javas_hash(key: str, partition: int) -> None:
     """The partition of a key is Java's hash of its UTF-16 units, absolute, modulo the partitions."""
-    asked: list[int] = []
+    requested: list[int] = []
 
     class Cluster(SingleNodeCluster):
         def leader(self, topic: str, partition: int) -> Any:
-            asked.append(partition)
+            requested.append(partition)
             return super().leader(topic, partition)
 
     api = FindCoordinatorApi(Topics({TOPIC_NAME: 50}), Cluster(1, "cluster"))
     _find(api, 4, coordinator_keys=[key])
-    assert asked == [partition]
+    assert requested == [partition]
 
 
 # ---------------------------------------------------------------- heartbeats and other APIs
@@ -410,6 +410,8 @@ def test_every_api_of_groups_is_built() -> None:
         69: (0, 1),
         76: (1, 1),
         77: (1, 1),
+        88: (0, 0),
+        89: (0, 0),
         90: (0, 1),
         91: (0, 0),
         92: (0, 0),

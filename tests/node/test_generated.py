@@ -29,3 +29,23 @@ def test_both_styles_have_the_same_operations() -> None:
 
     assert operations(kcore.Node) == operations(kcore.AsyncNode)
     assert not any(inspect.iscoroutinefunction(value) for value in vars(kcore.Node).values())
+
+
+def test_a_server_does_not_import_the_client_api() -> None:
+    code = (
+        "import sys, kcore.cli.serve, kcore.engine, kcore.server.server, kcore.drivers.event_loop; "
+        "print([name for name in sys.modules if name.startswith(('kcore.node', 'kcore.client'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_node_that_only_sends_does_not_import_topics_and_sockets() -> None:
+    code = (
+        "import sys, kcore\n"
+        "with kcore.open() as node: pass\n"
+        "print([name for name in sys.modules if name.endswith(('.topics', '.member', '.cluster', '.security'))"
+        " and name.startswith(('kcore.node', 'kcore.client'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

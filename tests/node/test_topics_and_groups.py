@@ -8,7 +8,10 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.node.requests import build_batch, read_batches
 from kcore.node.types import GroupDescription, GroupListing, OffsetAndMetadata, Record, RecordMetadata
+from kcore.protocol.compression import CompressionType
+from kcore.protocol.messages.fetch import PartitionData
 from kcore.protocol.topic_partition import TopicPartition
 
 
@@ -137,3 +140,13 @@ def test_groups_are_listed_described_and_deleted(node: kcore.Node, name: str) ->
     group.delete()
     with pytest.raises(errors.GroupIdNotFoundError):
         group.delete()
+
+
+def test_a_damaged_batch_is_not_returned() -> None:
+    place = TopicPartition("t", 0)
+    batch = bytearray(build_batch([(0, None, b"value", ())], CompressionType.NONE))
+    whole = PartitionData(partition_index=0, records=bytes(batch))
+    assert values(read_batches(place, whole, 0, True)[0]) == [b"value"]
+    batch[-3] ^= 1
+    with pytest.raises(errors.CorruptMessageError, match="t-0"):
+        read_batches(place, PartitionData(partition_index=0, records=bytes(batch)), 0, True)

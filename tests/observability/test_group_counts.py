@@ -69,10 +69,10 @@ class World:
         return self.random.randbytes(16)
 
     def send(self, request: object, version: int) -> object:
-        answer = self.driver.start(RequestContext(version, "client"), request)
-        if isinstance(answer, Pending):
-            answer.on_complete(lambda _: None)
-        return answer
+        response = self.driver.start(RequestContext(version, "client"), request)
+        if isinstance(response, Pending):
+            response.on_complete(lambda _: None)
+        return response
 
     def consume(self, group: str) -> None:
         """Lets a member of a consumer group join, send a heartbeat, or leave."""
@@ -89,9 +89,9 @@ class World:
             subscribed_topic_names=["t"] if epoch == 0 else None,
             topic_partitions=[] if epoch == 0 else None,
         )
-        answer = self.send(request, 1)
-        if getattr(answer, "error_code", 1) == 0 and epoch >= 0:
-            members[member] = answer.member_epoch  # type: ignore[attr-defined]
+        response = self.send(request, 1)
+        if getattr(response, "error_code", 1) == 0 and epoch >= 0:
+            members[member] = response.member_epoch  # type: ignore[attr-defined]
         else:
             members.pop(member, None)
 
@@ -106,11 +106,11 @@ class World:
         if self.random.random() < 0.03:
             action = "restart"
         if action == "join":
-            answer = self.send(join(group, session_ms=5_000, rebalance_ms=5_000), 5)
-            if getattr(answer, "error_code", 0) == 79:
-                members.add(answer.member_id)  # type: ignore[attr-defined]
+            response = self.send(join(group, session_ms=5_000, rebalance_ms=5_000), 5)
+            if getattr(response, "error_code", 0) == 79:
+                members.add(response.member_id)  # type: ignore[attr-defined]
                 if self.random.random() < 0.8:
-                    again = join(group, answer.member_id, session_ms=5_000, rebalance_ms=5_000)  # type: ignore[attr-defined]
+                    again = join(group, response.member_id, session_ms=5_000, rebalance_ms=5_000)  # type: ignore[attr-defined]
                     self.send(again, 5)
         elif action == "rejoin":
             self.send(join(group, member, session_ms=5_000, rebalance_ms=5_000), 5)

@@ -118,8 +118,8 @@ def _join_alone(engine: kcore.EmbeddedNode) -> tuple[str, int]:
 def test_refusals_are_logged_at_info_with_the_client(stream: io.StringIO) -> None:
     process_logging.configure(stream, "info", "json")
     with kcore.open(clock=ManualClock()) as engine:
-        answer = engine.send(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1), client_id="c")
-        assert answer.error_code == 42
+        response = engine.send(InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1), client_id="c")
+        assert response.error_code == 42
         engine.engine.groups.unload(engine.engine.groups.partitions - 1)
         refused = [
             engine.send(heartbeat(f"g{number}", "m", 1), client_id="c").error_code for number in range(500)

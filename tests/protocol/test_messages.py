@@ -69,10 +69,10 @@ def test_kio_reads_and_writes_the_same_bytes(cls: type[Message]) -> None:
 
 def test_kio_covers_nearly_all_requests_and_responses() -> None:
     """The oracle lacks only the known APIs."""
-    asked = {cls.__name__ for cls in KIO_PAIRS}
+    requested = {cls.__name__ for cls in KIO_PAIRS}
     everything = {c.__name__ for c in all_messages() if c.__name__.endswith(("Request", "Response"))}
-    assert len(asked) >= 130
-    assert everything - asked <= {"RequestHeader"}
+    assert len(requested) >= 130
+    assert everything - requested <= {"RequestHeader"}
 
 
 WITH_SECRETS = {SaslAuthenticateRequest, AlterUserScramCredentialsRequest, UserScramCredentialRecord}

@@ -51,9 +51,9 @@ class TwoShards(Bench):
         return [(r.key, r.value) for _, batch in self.log.open(key).batches() for r in iter_records(batch)]
 
 
-def given(answer: Any) -> Any:
+def given(response: Any) -> Any:
     """Returns the response; None if it is not complete."""
-    return answer if not isinstance(answer, Pending) else answer.response if answer.done else None
+    return response if not isinstance(response, Pending) else response.response if response.done else None
 
 
 def test_responses_wait_only_for_the_round_that_they_depend_on() -> None:
@@ -66,14 +66,14 @@ def test_responses_wait_only_for_the_round_that_they_depend_on() -> None:
     second = bench.run("add", "a", 1)
     late = bench.run("read", "a")
     background_commit.write()
-    assert [given(answer) for answer in (first, read, second, late)] == [None] * 4
+    assert [given(response) for response in (first, read, second, late)] == [None] * 4
     assert bench.pipeline.finish_background(background_commit)
     assert (bench.pipeline.committing, bench.pipeline.dirty, bench.pipeline.has_uncommitted) == (False, True, True)
-    assert [given(answer) for answer in (first, read)] == [("added", "a", 1), ("count", "a", 1)]
-    assert [given(answer) for answer in (second, late)] == [None, None]
+    assert [given(response) for response in (first, read)] == [("added", "a", 1), ("count", "a", 1)]
+    assert [given(response) for response in (second, late)] == [None, None]
     assert bench.stored() == [(b"a", b"3:1")]
     assert bench.pipeline.commit()
-    assert [given(answer) for answer in (second, late)] == [("added", "a", 2), ("count", "a", 2)]
+    assert [given(response) for response in (second, late)] == [("added", "a", 2), ("count", "a", 2)]
     assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
     assert given(bench.run("read", "a")) == ("count", "a", 2)
     assert (bench.pipeline.rounds, bench.pipeline.failures, bench.pipeline.committing) == (2, 0, False)
@@ -102,7 +102,7 @@ def test_a_failed_round_discards_decisions_made_on_top_of_it() -> None:
     bench.log.failures_left = 1
     background_commit.write()
     assert not bench.pipeline.finish_background(background_commit)
-    assert [given(answer) for answer in (first, on_top, read, elsewhere)] == [NOT_COORDINATOR] * 4
+    assert [given(response) for response in (first, on_top, read, elsewhere)] == [NOT_COORDINATOR] * 4
     assert (bench.pipeline.dirty, bench.pipeline.committing, bench.pipeline.has_uncommitted) == (False, False, False)
     bench.slices.finish()
     assert (given(bench.run("read", "a")), given(bench.ask(bench.other, "read", "b"))) == (

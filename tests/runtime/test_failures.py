@@ -97,10 +97,10 @@ def test_a_batch_refused_by_the_log_during_a_round_aborts_the_round() -> None:
     bench = Bench(max_batch_bytes=400)
     log = picky(bench)
     log.refusals = [LogError("no", FailureReason.IO_ERROR)]
-    answers = [bench.run("add", f"name-{n:040}", n) for n in range(8)]
+    responses = [bench.run("add", f"name-{n:040}", n) for n in range(8)]
     bench.pipeline.commit()
     bench.slices.finish()
-    given = [answer.response if isinstance(answer, Pending) else answer for answer in answers]
+    given = [response.response if isinstance(response, Pending) else response for response in responses]
     assert given == [NOT_COORDINATOR] * 8
     assert stored(bench) == []
     assert bench.shard.machine.counts == {}

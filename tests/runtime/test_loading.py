@@ -40,15 +40,15 @@ CONFIG = Config.of(
 
 
 def call(engine: Engine, request: Any, version: int) -> Any:
-    answer = engine.submit(RequestContext(version), request)
+    response = engine.submit(RequestContext(version), request)
     engine.commit()
-    return answer.response if isinstance(answer, Pending) else answer
+    return response.response if isinstance(response, Pending) else response
 
 
 def fetch(engine: Engine, group: str) -> tuple[int, int]:
     """Returns the group's error and its number of offsets."""
-    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    (found,) = call(engine, asked, 9).groups
+    requested = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+    (found,) = call(engine, requested, 9).groups
     return found.error_code, sum(len(topic.partitions) for topic in found.topics)
 
 
@@ -61,8 +61,8 @@ def written() -> MemoryStorage:
         OffsetCommitRequestPartition(partition_index=index, committed_offset=5) for index in range(PARTITIONS)
     ]
     for number in range(GROUPS):
-        asked = OffsetCommitRequestTopic(name="t", partitions=partitions)
-        call(engine, OffsetCommitRequest(group_id=f"g{number}", topics=[asked]), 8)
+        requested = OffsetCommitRequestTopic(name="t", partitions=partitions)
+        call(engine, OffsetCommitRequest(group_id=f"g{number}", topics=[requested]), 8)
     engine.close()
     return storage
 
@@ -78,9 +78,9 @@ def test_requests_are_served_while_coordinators_load() -> None:
     while engine.loading:
         assert told == []
         assert "t" in [topic.name for topic in call(engine, MetadataRequest(topics=None), 12).topics]
-        answers = {fetch(engine, f"g{number}") for number in range(GROUPS)}
-        assert answers <= {(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0), (0, PARTITIONS)}
-        if (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0) in answers:
+        responses = {fetch(engine, f"g{number}") for number in range(GROUPS)}
+        assert responses <= {(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0), (0, PARTITIONS)}
+        if (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0) in responses:
             refused += 1
         heartbeat = HeartbeatRequest(group_id="g0", member_id="m", generation_id=1)
         # Kafka responds to heartbeats of a loading group without an error, so that its members stay.
@@ -104,10 +104,10 @@ def test_a_loading_node_is_not_ready() -> None:
     def get(address: tuple[str, int]) -> tuple[int, str]:
         connection = http.client.HTTPConnection(*address, timeout=20)
         connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        text = answer.read().decode()
+        response = connection.getresponse()
+        text = response.read().decode()
         connection.close()
-        return answer.status, text
+        return response.status, text
 
     async def run() -> None:
         loop = asyncio.get_running_loop()

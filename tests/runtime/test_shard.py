@@ -64,13 +64,13 @@ def test_decisions_of_one_round_share_a_batch() -> None:
 
 def test_a_round_that_outgrows_a_batch_gets_a_second_one() -> None:
     bench = Bench(max_batch_bytes=400)
-    answers = [bench.run("add", f"name-{n:040}", n) for n in range(8)]
+    responses = [bench.run("add", f"name-{n:040}", n) for n in range(8)]
     bench.pipeline.commit()
     batches = [parse_header(batch) for _, batch in bench.log.open(KEY).batches()]
     assert len(batches) > 1
     assert sum(b.record_count for b in batches) == 8
     assert [offset for offset, *_ in bench.shard.machine.replayed] == list(range(8))
-    assert all(answer.done for answer in answers)
+    assert all(response.done for response in responses)
 
 
 def test_a_decision_too_large_for_a_batch_is_refused_before_anything_changes() -> None:

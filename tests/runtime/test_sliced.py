@@ -115,18 +115,18 @@ def test_a_read_ends_with_its_connection_and_a_write_continues() -> None:
 
 
 def test_a_duplicate_name_is_looked_up_once_and_returned_for_each_occurrence() -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def ask(name: str) -> str:
-        asked.append(name)
+        requested.append(name)
         return name.upper()
 
     for work in (slices(), slices(False)):
         for caches_requests in (1, 3):
-            asked.clear()
+            requested.clear()
             names = [f"n{number % (4 * FEW_NAMES)}" for number in range(4 * FEW_NAMES * caches_requests)]
             found = gather_each(API, CONTEXT, REQUEST, names, ask, list, work, SLICE_COST // 10)
             work.finish()
             response = found.response if isinstance(found, Pending) else found
             assert response == [name.upper() for name in names]
-            assert asked == names[: 4 * FEW_NAMES]
+            assert requested == names[: 4 * FEW_NAMES]

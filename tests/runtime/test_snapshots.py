@@ -84,9 +84,9 @@ class Node:
         return found
 
     def call(self, request: Any, version: int) -> Any:
-        answer = self.engine.submit(RequestContext(version), request)
+        response = self.engine.submit(RequestContext(version), request)
         self.engine.commit()
-        return answer.response if isinstance(answer, Pending) else answer
+        return response.response if isinstance(response, Pending) else response
 
     def commit(self, group: str, offsets: dict[tuple[str, int], int]) -> None:
         topics = [
@@ -96,14 +96,14 @@ class Node:
             )
             for (topic, partition), offset in offsets.items()
         ]
-        answer = self.call(OffsetCommitRequest(group_id=group, topics=topics), 8)
-        assert {one.error_code for topic in answer.topics for one in topic.partitions} == {0}
+        response = self.call(OffsetCommitRequest(group_id=group, topics=topics), 8)
+        assert {one.error_code for topic in response.topics for one in topic.partitions} == {0}
 
     def delete(self, group: str, topic: str, partition: int) -> None:
-        asked = OffsetDeleteRequestTopic(
+        requested = OffsetDeleteRequestTopic(
             name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=partition)]
         )
-        assert self.call(OffsetDeleteRequest(group_id=group, topics=[asked]), 0).error_code == 0
+        assert self.call(OffsetDeleteRequest(group_id=group, topics=[requested]), 0).error_code == 0
 
     def commit_in_transaction(self, producer_id: int, group: str, topic: str, partition: int, offset: int) -> None:
         value = OffsetAndMetadata(-1, offset, -1, "", self.clock.wall_ms(), -1, bytes(16))

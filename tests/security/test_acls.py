@@ -68,6 +68,33 @@ def test_a_decision(entries: list[Acl], allowed: bool | None) -> None:
     assert decide(*reversed(entries)) is allowed
 
 
+@pytest.mark.parametrize(
+    ("written", "client", "same"),
+    [
+        ("::1", "::1", True),
+        ("0:0:0:0:0:0:0:1", "::1", True),  # Java's notation, in which Kafka's lists have it
+        ("0000:0000:0000:0000:0000:0000:0000:0001", "::1", True),
+        ("2001:DB8:0:0:0:0:0:A", "2001:db8::a", True),
+        ("2001:db8:0:0:0:0:0:a", "2001:db8::b", False),
+        ("fe80:0:0:0:0:0:0:1%2", "fe80::1%2", True),
+        ("fe80::1%3", "fe80::1%2", False),
+        ("::ffff:7f00:1", "::ffff:127.0.0.1", True),
+        ("no:address", "::1", False),
+        ("127.0.0.1", "::1", False),
+        ("127.0.0.1", "127.0.0.1", True),
+        ("*", "::1", True),
+    ],
+)
+def test_the_host_of_an_entry_may_have_any_notation(written: str, client: str, same: bool) -> None:
+    """A DENY entry of an IPv6 host denies, however it is written."""
+    table = AclTable()
+    table.add(b"1" * 16, acl(Op.READ, name="orders"))
+    table.add(b"2" * 16, acl(Op.READ, name="orders", permission=DENY, host=written))
+    assert table.decide(ALICE, client, Op.READ, Kind.TOPIC, "orders") is not same
+    table.add(b"3" * 16, acl(Op.WRITE, name="orders", host=written))
+    assert table.decide_any(ALICE, client, Op.WRITE, Kind.TOPIC) is same
+
+
 @pytest.mark.parametrize("granted", list(Op)[2:])
 @pytest.mark.parametrize("asked", list(Op)[3:])
 def test_which_operation_implies_which(granted: Op, asked: Op) -> None:
@@ -328,3 +355,26 @@ def test_authorizers_that_cannot_be(settings: dict[str, str]) -> None:
     """A mistake in the settings stops the start: a node that should be guarded never runs open."""
     with pytest.raises((ConfigError, TypeError)):
         Guarded(**settings)
+
+
+def test_the_log_of_denied_operations_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+    """Each principal, operation and type has ten lines in ten seconds; the others are counted."""
+    caplog.set_level("INFO", "kcore.authorizer")
+    node = Guarded()
+
+    def denied(first: int, count: int, who: str = ALICE) -> list[str]:
+        caplog.clear()
+        for number in range(first, first + count):
+            node.engine.authorizer.allowed(
+                RequestContext(0, principal=who, client_host=f"/{HOST}"), Op.READ, Kind.TOPIC, f"t{number}"
+            )
+        return [record.getMessage() for record in caplog.records]
+
+    lines = [f"'User:alice' from /{HOST} may not READ TOPIC 't{number}'" for number in range(200)]
+    limit = "'User:alice': further denials of READ on TOPICs are not logged for up to 10 s"
+    assert denied(0, 100) == [*lines[:10], limit]
+    assert denied(0, 1, "User:bob") == [lines[0].replace("alice", "bob")]
+    node.engine.advance(9_999)
+    assert denied(100, 5) == []
+    node.engine.advance(1)
+    assert denied(105, 1) == ["'User:alice': 95 denials of READ on TOPICs were not logged", lines[105]]

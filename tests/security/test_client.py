@@ -94,9 +94,7 @@ def test_certificates_that_do_not_fit(secure: Secure) -> None:
 def test_a_client_without_tls_is_told_at_both_ends(secure: Secure, listener: str) -> None:
     """It hears what may be missing; the server's log has a warning. So does a client that does not trust the server."""
     before = len(secure.log)
-    hint = (
-        r"^the server closed the connection without an answer; if it wants TLS or a password, say so: .*--command-conf"
-    )
+    hint = r"^the server closed the connection without a response; if it requires TLS or a password, .*--command-conf"
     with Connection.to(secure.bootstrap(listener)) as plain, pytest.raises(ConnectionClosedError, match=hint):
         list_groups(plain)
 

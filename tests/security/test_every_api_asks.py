@@ -261,7 +261,7 @@ LATER = {
     "SHARE_FETCH", "SHARE_ACKNOWLEDGE", "INITIALIZE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE",
     "WRITE_SHARE_GROUP_STATE", "DELETE_SHARE_GROUP_STATE", "READ_SHARE_GROUP_STATE_SUMMARY",
 }  # fmt: skip
-"""Groups of the new protocols, tested beside those groups; share consumers in `test_share_rights`."""
+"""Groups of the new protocols: see `test_streams_groups` and `test_share_rights`."""
 
 
 @pytest.fixture(scope="module")

@@ -52,7 +52,7 @@ class Tls:
         return peer
 
     def served(self, source: str = "127.0.0.1") -> bool:
-        """Sends a request through TLS; returns True if it is answered."""
+        """Sends a request through TLS; returns True if it gets a response."""
         raw = Raw(self.port, source=source)
         raw.socket = self.context.wrap_socket(raw.socket, server_hostname="127.0.0.1")
         with raw:

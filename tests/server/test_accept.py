@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from itertools import pairwise
 
 import pytest
 
@@ -143,3 +144,22 @@ def test_a_connection_that_cannot_be_set_up_is_not_counted(live: LiveServer, mon
         assert live.call(lambda: live.server.quota.total) == 1
     assert [type(what["exception"]) for what in live.errors] == [MemoryError]
     live.errors.clear()
+
+
+def test_a_crowd_is_accepted_in_several_turns_of_the_loop(live: LiveServer, peers: ExitStack) -> None:
+    """Other connections are served in between, however many clients connect at once."""
+    (acceptor,) = live.server.acceptors
+
+    def crowd() -> list[int]:
+        """Connects 200 clients while the loop stands still, and accepts them turn by turn."""
+        for _ in range(200):
+            peers.enter_context(socket.create_connection(("127.0.0.1", live.port), 20))
+        totals = [live.server.quota.total]
+        while totals[-1] < 200:
+            acceptor._accept()
+            totals.append(live.server.quota.total)
+        return totals
+
+    totals = live.call(crowd)
+    assert max(after - before for before, after in pairwise(totals)) <= 32
+    live.wait_for_connections(200)

@@ -24,8 +24,8 @@ def test_two_hundred_connections_are_served_side_by_side(live: LiveServer) -> No
             raw.send(b"".join(raw.request(commit(f"g{number}", {("t", 0): n}), 8) for n in range(10)))
         for raw in crowd:
             for n in range(10):
-                correlation_id, answer = raw.answer(OffsetCommitRequest(), 8)
-                assert (correlation_id, answer.topics[0].partitions[0].error_code) == (n + 1, 0)
+                correlation_id, response = raw.answer(OffsetCommitRequest(), 8)
+                assert (correlation_id, response.topics[0].partitions[0].error_code) == (n + 1, 0)
         rounds = live.call(lambda: live.engine.pipeline.rounds)
         assert rounds < 2_000, "commits of one turn share a round"
         assert all(committed(other, f"g{number}") == {("t", 0): 9} for number in range(200))

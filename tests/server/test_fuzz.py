@@ -129,7 +129,7 @@ def test_mutated_requests_do_not_affect_other_clients(live: LiveServer, request:
         bystander.send(produce("t2", batch([b"kept"])), 9)
         MEMBER[name] = kit.stable_alone(bystander, "bystander", session_ms=1_800_000)
         bystander.send(commit("bystander", {("t2", 0): 42}, *MEMBER[name]), 9)
-    raw, answered, closed = live.raw(), 0, 0
+    raw, responses_seen, closed = live.raw(), 0, 0
     for n in range(COUNT):
         message, version = rng.choice(seeds)
         frame = bytearray(raw.request(message, version)[4:])
@@ -146,9 +146,9 @@ def test_mutated_requests_do_not_affect_other_clients(live: LiveServer, request:
             raw.reset()
             raw = live.raw()
             continue
-        while (answer := raw.frame()) is not None:
-            if struct.unpack(">i", answer[:4])[0] == expected and is_heartbeat(answer):
-                answered += 1
+        while (response := raw.frame()) is not None:
+            if struct.unpack(">i", response[:4])[0] == expected and is_heartbeat(response):
+                responses_seen += 1
                 break
         else:
             closed += 1
@@ -158,8 +158,8 @@ def test_mutated_requests_do_not_affect_other_clients(live: LiveServer, request:
             still_sound(live, name)
     raw.socket.close()
     still_sound(live, name)
-    print(f"{answered} answered, {closed} closed")
-    assert answered > COUNT // 20
+    print(f"{responses_seen} answered, {closed} closed")
+    assert responses_seen > COUNT // 20
     assert closed > COUNT // 20
     live.wait_for_connections(0)
     assert live.call(lambda: live.server.quota.by_host) == {}

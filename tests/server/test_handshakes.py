@@ -167,6 +167,24 @@ def test_silent_clients_make_room_for_connections_of_any_listener(
         assert server.counted == (3, {"/127.0.0.1": 3})
 
 
+def test_clients_that_wait_for_a_slot_make_room_as_well(
+    tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that stall behind their first message do not hold all connections either."""
+    monkeypatch.setattr(handshake, "MAX_HANDSHAKES", 0)
+    monkeypatch.setattr(handshake, "HANDSHAKE_GRACE_S", 0.1)
+    monkeypatch.setattr(Handshakes, "_abort_oldest", lambda _: NEVER_S)
+    server = tls({"max.connections": "3"})
+    waiting = [peers.enter_context(server.half_open()) for _ in range(3)]
+    wait_until(lambda: server.handshakes == 3, "three clients")
+    with server.live.raw() as raw:
+        raw.send(raw.request(BEAT, 4))
+        assert raw.answer(BEAT, 4)[1].error_code == 25
+        assert ended(waiting[0])
+        assert server.counted == (3, {"/127.0.0.1": 3})
+        assert (server.handshakes, server.all.failed) == (2, 1)
+
+
 def test_a_connection_that_cannot_be_made_frees_its_slot(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

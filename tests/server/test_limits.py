@@ -71,9 +71,9 @@ def test_a_client_that_reads_late_gets_everything_in_order(serve: Any) -> None:
         for _ in range(20):
             other.send(BEAT)
         for number in range(1, 301):
-            correlation_id, answer = late.answer(FetchRequest(), 12)
+            correlation_id, response = late.answer(FetchRequest(), 12)
             assert correlation_id == number
-            assert len(answer.responses[0].partitions[0].records) > RECORD
+            assert len(response.responses[0].partitions[0].records) > RECORD
 
 
 def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: list[str]) -> None:
@@ -268,6 +268,6 @@ def test_an_error_message_that_repeats_a_long_name_is_truncated(serve: Any) -> N
         topic_partitions=[],
     )
     with live.connect() as connection:
-        answer = connection.send(beat)
-        assert answer.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
-        assert 0 < len(answer.error_message) <= 1_000
+        response = connection.send(beat)
+        assert response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+        assert 0 < len(response.error_message) <= 1_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,11 +12,12 @@ from functools import partial
 import pytest
 
 from kcore.cli.users import add
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.security.plain import Plain
 from kcore.security.scram import MIN_ITERATIONS, ScramMechanism
-from kcore.server import login_queue
+from kcore.server import login_queue, unauthenticated
 from kcore.server.login_queue import Login, LoginQueue
 from tests.kit import wait_until
 from tests.server.live import LiveServer, Raw
@@ -164,3 +166,47 @@ def test_a_flood_of_logins_delays_neither_other_addresses_nor_the_engine(
         wait_until(lambda: live.call(lambda: len(queue)) <= 20, "those that have gone wait no more")
         turns.release(100)
         assert {error_of(raw) for raw in flood[:20]} == {58}
+
+
+def test_strangers_together_hold_a_bounded_amount_of_memory(
+    serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch, log_lines: list[str]
+) -> None:
+    """The connection that holds the most is closed; clients with messages of the common size are not."""
+    monkeypatch.setattr(unauthenticated, "MAX_BYTES", 1_000_000)
+    live = serve(SASL)
+    with live.connect() as connection:
+        add(connection, "alice", "secret", list(ScramMechanism), MIN_ITERATIONS)
+    memory = live.server.unauthenticated
+
+    def held() -> int:
+        return live.call(lambda: memory.held_bytes)
+
+    with ExitStack() as stack:
+        for _ in range(5):
+            raw = stack.enter_context(Raw(live.server.addresses["SASL"][1]))
+            raw.send(struct.pack(">i", 524_288) + bytes(300_000))
+        live.wait_for_connections(3, came=6)
+        wait_until(lambda: held() == 3 * 300_004, "the bytes of three")
+        assert log_lines == 2 * [
+            "connection from /127.0.0.1 closed: it sent the most bytes of all clients that have not authenticated"
+        ]
+        alice = stack.enter_context(log_in(live, "alice"))
+        assert error_of(alice) == 0
+        assert held() == 3 * 300_004
+        body = alice.request(HeartbeatRequest(group_id="g", member_id="m"), 4)
+        alice.send(struct.pack(">i", 2_000_000) + body[4:])
+        alice.send(bytes(2_000_000 - len(body) + 4))
+        assert alice.answer(HeartbeatRequest(), 4)[1].error_code == 25
+    wait_until(lambda: held() == 0, "nothing is held")
+
+
+def test_the_token_of_a_waiting_login_counts(serve: Callable[..., LiveServer], monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = threading.Event()
+    monkeypatch.setattr(Plain, "_fits", lambda *_: turn.wait(30))
+    live = serve(SASL)
+    with log_in(live, "a" * 100_000) as raw:
+        size = len("a" * 100_000) + len("\0\0secret")
+        wait_until(lambda: live.call(lambda: live.server.unauthenticated.held_bytes) == size, "its bytes")
+        turn.set()
+        assert error_of(raw) == 0
+        assert live.call(lambda: live.server.unauthenticated.held_bytes) == 0

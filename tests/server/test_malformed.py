@@ -59,8 +59,8 @@ def test_an_unreadable_request_closes_its_connection_only(
         other.send(create("t"))
         first = bad.request(HeartbeatRequest(group_id="g", member_id="m"), 4)
         bad.send(first + data + bad.request(MetadataRequest(topics=None), 9))
-        correlation_id, answer = bad.answer(HeartbeatRequest(), 4)
-        assert (correlation_id, answer.error_code) == (1, 25), "what stands in front is answered"
+        correlation_id, response = bad.answer(HeartbeatRequest(), 4)
+        assert (correlation_id, response.error_code) == (1, 25), "what stands in front is answered"
         assert bad.closed, "what stands behind is lost"
         parked.send(parked.request(MetadataRequest(topics=None), 9))
         assert parked.answer(MetadataRequest(), 9)[0] == 1
@@ -73,8 +73,11 @@ def test_an_api_versions_request_of_a_newer_version_gets_a_response_in_version_0
     """A newer client thus learns the server's versions (KIP-511)."""
     with live.raw() as raw:
         raw.send(framed(header(18, 77) + bytes(10)))
-        _, answer = raw.answer(ApiVersionsRequest(), 0)
-        assert (answer.error_code, [(row.api_key, row.min_version, row.max_version) for row in answer.api_keys]) == (
+        _, response = raw.answer(ApiVersionsRequest(), 0)
+        assert (
+            response.error_code,
+            [(row.api_key, row.min_version, row.max_version) for row in response.api_keys],
+        ) == (
             35,
             [(18, 0, 4)],
         )

@@ -36,9 +36,9 @@ def test_thousands_of_pipelined_requests_get_responses_in_order(live: LiveServer
         sender = threading.Thread(target=raw.send, args=(data,))
         sender.start()
         for number, request in enumerate(requests, 1):
-            correlation_id, answer = raw.answer(*request)
+            correlation_id, response = raw.answer(*request)
             assert correlation_id == number
-            code = answer.topics[0].partitions[0].error_code if isinstance(request[0], OffsetCommitRequest) else 0
+            code = response.topics[0].partitions[0].error_code if isinstance(request[0], OffsetCommitRequest) else 0
             assert code == 0
         sender.join()
         for group in range(7):
@@ -136,8 +136,8 @@ def test_produce_without_acks_has_no_response(live: LiveServer) -> None:
         silent = [raw.request(produce("t", batch([b"%d" % n]), acks=0), 9) for n in range(3)]
         raw.send(b"".join(silent) + raw.request(BEAT, 4) + raw.request(produce("t", batch([b"3"])), 9))
         assert raw.answer(BEAT, 4)[0] == 4
-        correlation_id, answer = raw.answer(ProduceRequest(), 9)
-        assert (correlation_id, answer.responses[0].partition_responses[0].base_offset) == (5, 3)
+        correlation_id, response = raw.answer(ProduceRequest(), 9)
+        assert (correlation_id, response.responses[0].partition_responses[0].base_offset) == (5, 3)
         assert [value for _, value in read_all(other, "t")] == [b"0", b"1", b"2", b"3"]
 
 
@@ -145,8 +145,8 @@ def test_produce_without_acks_has_no_response(live: LiveServer) -> None:
 def test_produce_with_acks_gets_its_response_when_it_is_durable(acks: int, live: LiveServer) -> None:
     with live.connect() as other:
         other.send(create("t"))
-        answer = other.send(produce("t", batch([b"v"]), acks=acks), 9).responses[0].partition_responses[0]
-        assert (answer.error_code, answer.base_offset) == (0, 0)
+        response = other.send(produce("t", batch([b"v"]), acks=acks), 9).responses[0].partition_responses[0]
+        assert (response.error_code, response.base_offset) == (0, 0)
         assert read_all(other, "t") == [(0, b"v")]
 
 

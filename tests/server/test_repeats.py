@@ -35,14 +35,14 @@ def offsets(raw: Raw, request: OffsetFetchRequest) -> list[dict[int, int]]:
     """Returns the topic's offsets from several fetches in one write and several one by one."""
     raw.send(b"".join(raw.request(request, 9) for _ in range(FETCHES)))
     first = raw.correlation_id - FETCHES + 1
-    answers: list[tuple[int, Any]] = [raw.answer(request, 9) for _ in range(FETCHES)]
+    responses: list[tuple[int, Any]] = [raw.answer(request, 9) for _ in range(FETCHES)]
     for _ in range(FETCHES):
         raw.send(raw.request(request, 9))
-        answers.append(raw.answer(request, 9))
-    assert [correlation_id for correlation_id, _ in answers] == list(range(first, first + 2 * FETCHES))
+        responses.append(raw.answer(request, 9))
+    assert [correlation_id for correlation_id, _ in responses] == list(range(first, first + 2 * FETCHES))
     return [
-        {p.partition_index: p.committed_offset for topic in answer.groups[0].topics for p in topic.partitions}
-        for _, answer in answers
+        {p.partition_index: p.committed_offset for topic in response.groups[0].topics for p in topic.partitions}
+        for _, response in responses
     ]
 
 
@@ -70,9 +70,9 @@ def test_a_fetch_after_a_commit_on_one_connection_sees_it(live: LiveServer) -> N
             requests += [(commit("g", {("t", 1): number}), 8), (SOME, 9), (SOME, 9), (SOME, 9)]
         raw.send(b"".join(raw.request(*request) for request in requests))
         for place, request in enumerate(requests):
-            _, answer = raw.answer(*request)
+            _, response = raw.answer(*request)
             if request[0] is SOME:
-                assert answer.groups[0].topics[0].partitions[1].committed_offset == place // 4
+                assert response.groups[0].topics[0].partitions[1].committed_offset == place // 4
 
 
 def test_versions_are_encoded_again_after_features_change(live: LiveServer) -> None:
@@ -82,9 +82,9 @@ def test_versions_are_encoded_again_after_features_change(live: LiveServer) -> N
 
     def told(raw: Raw, version: int = 4) -> tuple[int, set[str]]:
         raw.send(raw.request(request, version))
-        correlation_id, answer = raw.answer(request, version)
-        assert (correlation_id, answer.error_code) == (raw.correlation_id, 0)
-        return answer.finalized_features_epoch, {feature.name for feature in answer.finalized_features}
+        correlation_id, response = raw.answer(request, version)
+        assert (correlation_id, response.error_code) == (raw.correlation_id, 0)
+        return response.finalized_features_epoch, {feature.name for feature in response.finalized_features}
 
     with live.connect() as control, live.raw() as one, live.raw() as two:
         epoch, features = told(one)
@@ -108,10 +108,10 @@ def test_repeated_heartbeats_get_a_new_response_after_a_change(live: LiveServer)
 
     def told(raw: Raw, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         raw.send(raw.request(request, 1))
-        correlation_id, answer = raw.answer(request, 1)
+        correlation_id, response = raw.answer(request, 1)
         assert correlation_id == raw.correlation_id
-        assert isinstance(answer, ConsumerGroupHeartbeatResponse)
-        return answer
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        return response
 
     def turned(level: int) -> UpdateFeaturesRequest:
         update = FeatureUpdateKey(feature="group.version", max_version_level=level, upgrade_type=1 if level else 2)
@@ -128,7 +128,7 @@ def test_repeated_heartbeats_get_a_new_response_after_a_change(live: LiveServer)
         before = live.call(lambda: api.fast_path.served)
         at_rest = [told(raw, beat(epoch)) for _ in range(5)]
         assert live.call(lambda: api.fast_path.served) == before + 5
-        assert [(answer.error_code, answer.member_epoch, answer.assignment) for answer in at_rest] == [
+        assert [(response.error_code, response.member_epoch, response.assignment) for response in at_rest] == [
             (0, epoch, None)
         ] * 5
         assert other.send(turned(0), 1).error_code == 0

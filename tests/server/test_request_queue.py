@@ -290,12 +290,12 @@ def test_both_queues_behave_alike(script: list[tuple[str, Any]]) -> None:
 )
 def test_a_response_slot_holds_back_the_slots_behind_it(make: Any, response_type: Any) -> None:
     owner = Owner(make)
-    answer = response_type(owner.queue, owner.served[0], 4, 3)
-    owner.queue.defer(answer, parked=True)
-    owner.queue.defer(answer)
+    response = response_type(owner.queue, owner.served[0], 4, 3)
+    owner.queue.defer(response, parked=True)
+    owner.queue.defer(response)
     owner.queue.feed(beat("g", 0, 1, 4, "a"))
     assert (owner.queue.serve(), owner.calls, owner.queue.waiting) == (False, [], True)
-    answer.complete(b"whole")
+    response.complete(b"whole")
     owner.queue.serve()
     assert owner.queue.take() == b"whole" + b"\0\0\0\x0a\0\0\0\x04\0\0\0\0\0\0"
     assert (owner.queue.waiting, owner.queue.parked, owner.queue.held_bytes) == (False, False, 0)
@@ -357,9 +357,9 @@ def test_a_long_row_of_responses_is_freed_on_a_small_stack(how: str) -> None:
     finally:
         threading.stack_size(before)
     thread.join()
-    answers = owner.queue.take() or b""
+    responses = owner.queue.take() or b""
     assert (owner.queue.waiting, owner.queue.parked) == (False, False)
-    assert len(answers) == (16 + 14 * count if how == "arrive" else 0)
+    assert len(responses) == (16 + 14 * count if how == "arrive" else 0)
 
 
 @pytest.mark.parametrize("make", [RequestQueue, ReferenceRequestQueue])

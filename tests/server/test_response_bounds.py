@@ -59,8 +59,8 @@ def test_a_response_beyond_the_limit_after_a_commit_is_an_error(serve: Serve) ->
         write, read = commit("other", {("t", 0): 1}), DescribeGroupsRequest(groups=names)
         peer.send(peer.request(write, 8) + peer.request(read, 5))
         peer.answer(write, 8)
-        _, answer = peer.answer(read, 5)
-    assert [group.error_code for group in answer.groups] == [ErrorCode.POLICY_VIOLATION] * 2
+        _, response = peer.answer(read, 5)
+    assert [group.error_code for group in response.groups] == [ErrorCode.POLICY_VIOLATION] * 2
 
 
 def test_a_too_long_response_without_an_error_field_closes_the_connection(serve: Serve, log_lines: list[str]) -> None:
@@ -80,8 +80,8 @@ def test_a_fetch_may_exceed_the_limit_by_one_batch(serve: Serve) -> None:
         connection.send(create("t"))
         for _ in range(2):
             connection.send(produce("t", batch([b"v" * 500_000])), 9)
-        (answer,) = connection.send(fetch("t", max_bytes=1 << 30), 12).responses[0].partitions
-    assert (answer.error_code, 500_000 < len(answer.records or b"") < 501_000) == (0, True)
+        (response,) = connection.send(fetch("t", max_bytes=1 << 30), 12).responses[0].partitions
+    assert (response.error_code, 500_000 < len(response.records or b"") < 501_000) == (0, True)
 
 
 def test_a_setting_can_allow_longer_responses(serve: Serve) -> None:

@@ -1,39 +1,207 @@
-"""Many requests of one connection are served in several turns of the event loop, and all get responses."""
+"""Many requests of few connections are served in several turns of the event loop, and all get responses."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kcore.server import connection
-from tests.server.live import LiveServer
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.server import turns
+from kcore.server.connection import Connection
+from kcore.server.turns import SHARED_NS, SHORTEST_NS, TURN_NS, Turns
+from tests.kit import wait_until
+from tests.server.live import LiveServer, Raw
 
 REQUESTS = 2_000
+MILLISECOND_NS = 1_000_000
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("ends", [False, True])
 def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The order also holds if the client has closed its sending side while requests still wait for their turn."""
-    monkeypatch.setattr(connection, "TURN_NS", 1)
-    turns = 0
-    go_on = connection.Connection._continue
+    monkeypatch.setattr(turns, "TURN_NS", 1)
+    continued = 0
+    go_on = Connection.continue_requests
 
     def counted(self: Any) -> None:
-        nonlocal turns
-        turns += 1
+        nonlocal continued
+        continued += 1
         go_on(self)
 
-    monkeypatch.setattr(connection.Connection, "_continue", counted)
+    monkeypatch.setattr(Connection, "continue_requests", counted)
     request = FindCoordinatorRequest(coordinator_keys=[f"group-{number}" for number in range(20)], key_type=0)
     with LiveServer(loop=loop) as live, live.raw() as raw:
         raw.send(b"".join(raw.request(request, 4) for _ in range(REQUESTS)))
         if ends:
             raw.socket.shutdown(socket.SHUT_WR)
         answers = [raw.answer(request, 4) for _ in range(REQUESTS)]
+        assert live.call(lambda: live.server.turns.waiting) == {}
     assert [correlation_id for correlation_id, _ in answers] == list(range(1, REQUESTS + 1))
     assert {len(response.coordinators) for _, response in answers} == {20}
-    assert turns > 0
+    assert continued > 0
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_single_request_does_not_wait_for_those_of_other_connections(loop: str) -> None:
+    """While a connection waits for its turn, a small request is served at once, and a large one in its turn."""
+    small, large = HeartbeatRequest(group_id="g", member_id="m"), HeartbeatRequest(group_id="g" * 2_000, member_id="m")
+    with LiveServer(loop=loop) as live, live.raw() as first, live.raw() as second:
+        held = Waiting(live)
+        live.call(held.start)
+        first.send(first.request(large, 4))
+        wait_until(lambda: live.call(lambda: len(live.server.turns.waiting)) == 2, "the large one waits")
+        second.send(second.request(small, 4))
+        assert second.answer(small, 4)[1].error_code == 25
+        assert live.call(lambda: len(live.server.turns.waiting)) == 2
+        live.call(held.stop)
+        assert first.answer(large, 4)[1].error_code == 25
+        assert live.call(lambda: live.server.turns.waiting) == {}
+
+
+class Waiting:
+    """Keeps the turns of a server from passing."""
+
+    def __init__(self, live: LiveServer) -> None:
+        self._turns = live.server.turns
+
+    def start(self) -> None:
+        """Adds a waiting connection, for which no turn comes."""
+        self._turns._scheduled = True
+        self._turns.add(self)  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """Lets the turns pass."""
+        self._turns._run()
+
+    def continue_requests(self) -> None:
+        """Has no requests."""
+
+
+class Busy:
+    """A connection whose requests take some time in each of its turns."""
+
+    def __init__(self, turns: Turns, now_ns: list[int], order: list[int], number: int) -> None:
+        self._turns, self._now_ns, self._order, self._number = turns, now_ns, order, number
+        self.left = 3
+
+    def continue_requests(self) -> None:
+        """Uses up its time, and waits again unless all is done."""
+        self._order.append(self._number)
+        self._now_ns[0] += self._turns.turn_ns
+        self.left -= 1
+        if self.left:
+            self._turns.add(self)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 50])
+def test_waiting_connections_share_a_bounded_time_of_each_turn(count: int) -> None:
+    """Each turn takes at most the shared time and one connection's more, however many connections wait."""
+    loop = asyncio.new_event_loop()
+    now_ns, order = [0], []
+    shared = Turns(loop, lambda: now_ns[0])
+    longest_ns, took = 0, 0
+    for number in range(count):
+        shared.add(Busy(shared, now_ns, order, number))  # type: ignore[arg-type]
+    assert shared.turn_ns == min(TURN_NS, max(SHORTEST_NS, SHARED_NS // count))
+    while shared.waiting:
+        before_ns = now_ns[0]
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        longest_ns = max(longest_ns, now_ns[0] - before_ns)
+        took += 1
+    loop.close()
+    assert order == [*range(count)] * 3, "each has its turn, in order"
+    assert longest_ns <= SHARED_NS + TURN_NS
+    assert took >= count * 3 * SHORTEST_NS // (SHARED_NS + TURN_NS)
+    assert shared.turn_ns == TURN_NS
+
+
+def test_a_closed_connection_has_no_turn() -> None:
+    loop = asyncio.new_event_loop()
+    now_ns, order = [0], []
+    shared = Turns(loop, lambda: now_ns[0])
+    first, second = (Busy(shared, now_ns, order, number) for number in range(2))
+    shared.add(first)  # type: ignore[arg-type]
+    shared.add(second)  # type: ignore[arg-type]
+    shared.remove(first)  # type: ignore[arg-type]
+    shared.remove(first)  # type: ignore[arg-type]
+    while shared.waiting:
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    loop.close()
+    assert order == [1, 1, 1]
+
+
+def test_connections_with_many_requests_leave_the_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many connections are filled with requests, few continue between two turns of the loop."""
+    now_ns = [0]
+    monkeypatch.setattr(turns.Turns.__init__, "__defaults__", (lambda: now_ns[0],))
+    request = FindCoordinatorRequest(coordinator_keys=[f"group-{number}" for number in range(20)], key_type=0)
+    in_turn, most = [0], [0]
+    go_on = Connection.continue_requests
+
+    def counted(self: Any) -> None:
+        now_ns[0] += 10 * MILLISECOND_NS
+        in_turn[0] += 1
+        most[0] = max(most[0], in_turn[0])
+        go_on(self)
+
+    def next_turn(live: LiveServer) -> None:
+        in_turn[0] = 0
+        if not live.server.stopping:
+            live.loop.call_soon(next_turn, live)
+
+    monkeypatch.setattr(Connection, "continue_requests", counted)
+    monkeypatch.setattr(turns, "TURN_NS", 1)
+    monkeypatch.setattr(turns, "SHORTEST_NS", 1)
+    with LiveServer() as live:
+        live.call(lambda: next_turn(live))
+        peers = [Raw(live.port) for _ in range(20)]
+        for raw in peers:
+            raw.send(b"".join(raw.request(request, 4) for _ in range(300)))
+        for raw in peers:
+            assert len([raw.answer(request, 4) for _ in range(300)]) == 300
+            raw.socket.close()
+    assert 1 <= most[0] <= 2
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_one_read_of_a_connection_is_served_in_a_turn(loop: str) -> None:
+    """A client whose requests fill the socket's buffer gets a turn for each of the reads, which uvloop would repeat."""
+    request = FindCoordinatorRequest(coordinator_keys=["k" * 32_000], key_type=0)
+    with LiveServer(loop=loop) as live, live.raw() as raw:
+        raw.socket.setblocking(False)
+        data = b"".join(raw.request(request, 4) for _ in range(200))
+        served: list[int] = []
+
+        def requests() -> int:
+            entry = live.server.dispatch.route(10)
+            return 0 if entry is None else entry.requests
+
+        def next_turn() -> None:
+            served.append(requests())
+            if not live.server.stopping:
+                live.loop.call_soon(next_turn)
+
+        def fill() -> int:
+            """Fills the socket's buffers while the loop stands still."""
+            sent = 0
+            with contextlib.suppress(BlockingIOError):
+                while sent < len(data):
+                    sent += raw.socket.send(data[sent:])
+            next_turn()
+            return sent
+
+        sent = live.call(fill)
+        assert sent > 1 << 20
+        raw.socket.settimeout(20)
+        for _ in range(sent // (len(data) // 200)):
+            raw.answer(request, 4)
+    assert max(after - before for before, after in pairwise(served)) <= 2 * 262_144 // 32_000 + 1

@@ -90,8 +90,8 @@ def read_from(peer: Raw, offset: int = 0) -> list[int]:
     """Reads the response to a peer's fetch of everything, and fetches the rest; returns the records."""
     found: list[int] = []
     while True:
-        answer = peer.answer(FetchRequest(), 12)[1]
-        data = answer.responses[0].partitions[0].records or b""
+        response = peer.answer(FetchRequest(), 12)[1]
+        data = response.responses[0].partitions[0].records or b""
         for start, size in split_batches(data).batches:
             found += [
                 int.from_bytes((record.value or b"")[:4], "big") for record in iter_records(data[start : start + size])
@@ -140,8 +140,8 @@ def test_peers_that_never_read_hold_at_most_the_limit(
             assert live.call(lambda: memory(live).held_bytes) <= most()
             assert other.send(commit("g", {("t", 0): number}), 9).topics[0].partitions[0].error_code == 0
         assert committed(other, "g") == {("t", 0): 49}
-        answer = other.send(fetch("t", max_bytes=WHOLE), 12).responses[0].partitions[0]
-        assert len(split_batches(answer.records).batches) >= 1, "a peer that reads gets one batch at least (KIP-74)"
+        response = other.send(fetch("t", max_bytes=WHOLE), 12).responses[0].partitions[0]
+        assert len(split_batches(response.records).batches) >= 1, "a peer that reads gets one batch at least (KIP-74)"
     size_sockets(live, peers, LARGE_SOCKET)
     read: dict[int, list[int]] = {}
     threads = [
@@ -259,9 +259,9 @@ def test_without_room_connections_with_unread_responses_wait_and_others_are_serv
             assert unread(live) <= 2 * (RECORD + 1_000) + UNREAD_CHECK_BYTES
     size_sockets(live, [slow], LARGE_SOCKET)
     for number in range(1, 21):
-        correlation_id, answer = slow.answer(FetchRequest(), 12)
+        correlation_id, response = slow.answer(FetchRequest(), 12)
         assert correlation_id == number
-        assert len(split_batches(answer.responses[0].partitions[0].records).batches) == 1
+        assert len(split_batches(response.responses[0].partitions[0].records).batches) == 1
     slow.socket.close()
 
 

@@ -196,7 +196,7 @@ def test_the_persister_creates_the_topic_and_repeats_what_a_loading_shard_refuse
 
 
 def test_the_persister_repeats_only_the_partitions_that_failed() -> None:
-    """Their shard gives up, the other one has answered."""
+    """Their shard gives up, the other one has responded."""
     world = World(partitions=8)
     shards = world.engine.share.shards
     assert shards is not None

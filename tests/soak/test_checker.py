@@ -28,16 +28,16 @@ def ledger() -> Ledger:
     return Ledger()
 
 
-def answered(client: Client, *answers: Any) -> None:
+def answered(client: Client, *responses: Any) -> None:
     """Sets the responses to the client's next requests; exceptions are raised."""
-    following = list(answers)
+    following = list(responses)
 
     def call(api: str, version: int, body: dict[str, Any]) -> dict[str, Any]:
-        answer = following.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        assert isinstance(answer, dict)
-        return answer
+        response = following.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        assert isinstance(response, dict)
+        return response
 
     client.call = call  # type: ignore[method-assign]
 
@@ -81,8 +81,8 @@ def writer_of(ledger: Ledger, offsets: list[int]) -> IdempotentWriter:
 def test_a_sequence_may_be_refused_only_after_another_request(ledger: Ledger) -> None:
     writer = writer_of(ledger, [0, 1])
     for place, kinds in ((1, {}), (0, {"error": 1})):
-        answers = [produced(2 + number) for number in range(place)] + [produced(-1, 45)]
-        writer.call_all = lambda api, version, bodies, answers=answers: answers  # type: ignore[method-assign]
+        responses = [produced(2 + number) for number in range(place)] + [produced(-1, 45)]
+        writer.call_all = lambda api, version, bodies, responses=responses: responses  # type: ignore[method-assign]
         with pytest.raises(RetryError):
             writer.step()
         assert dict(ledger.kinds) == kinds

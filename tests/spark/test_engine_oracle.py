@@ -22,9 +22,11 @@ from kcore.spark.events.arrow import from_batch
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import FolderSource
 from kcore.spark.state.batch_replay import rebuild_batches
+from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.state.rebuild import AsOf, rebuild
 from kcore.spark.state.tables import table_rows
 from kcore.testing import ServerProcess
+from tests.group.context import WALL_MS
 from tests.kit import wait_until
 from tests.seeds import SEED
 from tests.spark.traffic import HISTORY, QUICK_ENDS, FolderWorld, Moment, Rows, Traffic, live, shown
@@ -50,6 +52,13 @@ EVERY_KIND = {
     "ConsumerGroupCurrentMemberAssignmentKey",
     "ConsumerGroupRegularExpressionKey",
     "TransactionLogKey",
+    "ShareGroupMetadataKey",
+    "ShareGroupMemberMetadataKey",
+    "ShareGroupTargetAssignmentMetadataKey",
+    "ShareGroupTargetAssignmentMemberKey",
+    "ShareGroupCurrentMemberAssignmentKey",
+    "ShareGroupStatePartitionMetadataKey",
+    "ShareSnapshotKey",
 }
 """The record kinds of a log of all traffic, and the kinds with tombstones."""
 
@@ -130,8 +139,11 @@ def difference(found: Rows, expected: Rows) -> list[tuple[str, str]]:
 @pytest.mark.seeded
 @pytest.mark.clients
 @pytest.mark.timeout(TIMEOUT_S)
-def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: Path) -> None:
+def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Compares field by field, at 20 offsets recorded during the traffic and at the end."""
+    monkeypatch.setattr("kcore.share.upkeep.prune", lambda machine: None)  # keeps the whole history of share states
     seed = SEED
     print("seed", seed)
     chance = random.Random(seed)
@@ -157,7 +169,7 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: P
     made_s = time.monotonic()
 
     with FolderSource(tmp_path / "data") as source:
-        parts = [part for part in source.parts() if part.topic in ("__consumer_offsets", "__transaction_state")]
+        parts = [part for part in source.parts() if part.topic in COORDINATOR_TOPICS]
         logs = {part[:2]: list(source.rows(part)) for part in parts}
         batches = {part[:2]: list(source.batches(part)) for part in parts}
     assert {place: list(chain.from_iterable(map(from_batch, of))) for place, of in batches.items()} == logs
@@ -165,7 +177,7 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: P
     kinds, tombstones = counted(logs)
     print(f"{events} events made in {made_s - started_s:.0f} s: {dict(kinds)}, of these tombstones: {dict(tombstones)}")
     assert events >= EVENTS
-    assert kinds.keys() >= EVERY_KIND | {"marker"}
+    assert kinds.keys() >= EVERY_KIND | {"marker", "ShareUpdateKey"}
     assert {name for name, count in tombstones.items() if count} >= EVERY_KIND
     compared = unwritten = 0
     for moment in moments:
@@ -183,3 +195,26 @@ def test_the_rebuild_is_the_engine_at_the_end_and_at_earlier_offsets(tmp_path: P
     assert len(moments) == CUTS + 1
     assert compared > 1_000
     assert unwritten < compared / 100
+
+
+def test_the_rebuild_of_pruned_share_states_is_the_engine(tmp_path: Path) -> None:
+    """The share coordinator deletes the log below the oldest live snapshot; what remains gives the same states."""
+    world = FolderWorld(tmp_path / "data", WALL_MS, SETTINGS, Traffic.TOPICS)
+    traffic = Traffic(world, random.Random(3))
+    for _ in range(6):
+        for step in (traffic._share_join, *[traffic._share_beat] * 3, *[traffic._share_offsets] * 3):
+            step()
+        for _ in range(30):
+            traffic._share_state()
+        world.advance(400_000)
+        world.settle()
+    moment = live(world)
+    world.engine.close()
+    with FolderSource(tmp_path / "data") as source:
+        parts = [part for part in source.parts() if part.topic == "__share_group_state"]
+        logs = {part[:2]: list(source.rows(part)) for part in parts}
+    assert any(rows and rows[0].offset > 0 for rows in logs.values()), "nothing was pruned"
+    for place, rows in logs.items():
+        result = rebuild(*place, rows)
+        assert shown(table_rows(result.state, result.cut)) == moment[place].rows
+    assert sum(len(moment[place].rows) for place in logs) > 5

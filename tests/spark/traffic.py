@@ -12,27 +12,62 @@ from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import GroupState
 from kcore.log import LmdbLogEngine
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE, ConsumerProtocolSubscription
+from kcore.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from kcore.protocol.messages.read_share_group_state import (
+    PartitionData as ReadPartition,
+)
+from kcore.protocol.messages.read_share_group_state import ReadShareGroupStateRequest, ReadStateData
+from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kcore.protocol.messages.write_share_group_state import (
+    PartitionData as WritePartition,
+)
+from kcore.protocol.messages.write_share_group_state import StateBatch, WriteShareGroupStateRequest, WriteStateData
 from kcore.runtime import Pending
+from kcore.share.state import SharePartitionKey, ShareState
 from kcore.spark.events.sources import ServerSource
-from kcore.spark.state.tables import group_shard_rows, transaction_rows
+from kcore.spark.state.tables import group_shard_rows, share_state_rows, transaction_rows
 from tests import kit
+from tests.spark.streams_traffic import StreamsTraffic
 from tests.transaction.world import Identity, World
 
-STATE_TABLES = {"groups", "members", "assignments", "regexes", "offsets", "transactions"}
+STATE_TABLES = {
+    "groups",
+    "members",
+    "assignments",
+    "regexes",
+    "offsets",
+    "transactions",
+    "share_topics",
+    "share_states",
+}
 HISTORY = {"kcore.snapshot.min.bytes": 2**60, "log.cleaner.backoff.ms": 2**60}
 """Settings that keep the whole history, without compaction."""
 QUICK_ENDS = {
     "offsets.retention.minutes": 600,
     "transactional.id.expiration.ms": 7_200_000,
     "group.consumer.assignment.interval.ms": 0,
+    "group.streams.assignment.interval.ms": 0,
+    "group.streams.initial.rebalance.delay.ms": 0,
+    "group.streams.num.standby.replicas": 1,
+    "group.share.assignment.interval.ms": 0,
+    "share.coordinator.state.topic.num.partitions": 2,
+    "share.coordinator.snapshot.update.records.per.snapshot": 20,
 }
 
 Place = tuple[str, int]
@@ -120,6 +155,9 @@ def live(world: World) -> Moment:
     for transactions in engine.transactions.shards:
         place = ("__transaction_state", transactions.index)
         found[place] = Stand(ends[place], shown(transaction_rows(transactions.machine)), frozenset())
+    for shares in engine.share.shards or ():
+        place = ("__share_group_state", shares.index)
+        found[place] = Stand(ends[place], shown(share_state_rows(shares.machine)), frozenset())
     return found
 
 
@@ -157,7 +195,7 @@ class ConsumerMember:
 
 
 class Traffic:
-    """Generates commits, deletions, groups of both protocols, migrations, transactions and expiries.
+    """Generates commits, deletions, groups of all protocols, migrations, transactions, share states and expiries.
 
     Args:
         world: the node, which must have the topics of `TOPICS`.
@@ -176,7 +214,9 @@ class Traffic:
         self._burst = burst
         self._open: dict[str, Identity] = {}
         self._members: list[ConsumerMember] = []
+        self._sharing: dict[str, tuple[str, int]] = {}  # member of a share group -> its group and epoch
         self._made = 0
+        streams = self._streams = StreamsTraffic(self._sender.send, chance)
         self._steps: dict[Callable[[], None], int] = {
             self._commit: 40,
             self._simple_classic: 3,
@@ -185,6 +225,14 @@ class Traffic:
             self._consumer_beat: 25,
             self._consumer_leave: 2,
             self._move: 1,
+            streams.join: 4,
+            streams.beat: 15,
+            streams.leave: 1,
+            self._share_join: 3,
+            self._share_beat: 10,
+            self._share_leave: 1,
+            self._share_offsets: 2,
+            self._share_state: 12,
             self._begin: 5,
             self._pending: 10,
             self._end: 6,
@@ -205,6 +253,8 @@ class Traffic:
             self._world.settle()
         self._open.clear()
         self._members.clear()
+        self._streams.clear()
+        self._sharing.clear()
 
     def step(self) -> None:
         """Runs one action."""
@@ -308,6 +358,90 @@ class Traffic:
         else:
             self._members.append(other)
 
+    # ---- share groups
+
+    def _share_group(self) -> str:
+        return f"queue{self._chance.randrange(4)}"
+
+    def _share_join(self) -> None:
+        self._share_send(self._new("sharer"), self._share_group(), 0, self._chance.choice([["t"], ["u"], ["t", "u"]]))
+
+    def _share_send(self, member_id: str, group: str, epoch: int, topics: list[str] | None = None) -> None:
+        request = ShareGroupHeartbeatRequest(
+            group_id=group, member_id=member_id, member_epoch=epoch, subscribed_topic_names=topics
+        )
+        response = self._sender.send(request)
+        if response.error_code or epoch < 0:
+            self._sharing.pop(member_id, None)
+        else:
+            self._sharing[member_id] = (group, response.member_epoch)
+
+    def _share_beat(self) -> None:
+        group = self._share_group()
+        for member_id, (of, epoch) in list(self._sharing.items()):
+            if of == group:
+                self._share_send(member_id, group, epoch)
+
+    def _share_leave(self) -> None:
+        if self._sharing:
+            member_id = self._chance.choice(list(self._sharing))
+            self._share_send(member_id, self._sharing[member_id][0], -1)
+
+    def _share_offsets(self) -> None:
+        """Alters or deletes the offsets of a group, which may have members, and then refuses."""
+        group = f"idle{self._chance.randrange(3)}" if self._chance.random() < 0.7 else self._share_group()
+        if self._chance.random() < 0.3:
+            deleted = DeleteShareGroupOffsetsRequestTopic(topic_name="t")
+            self._sender.send(DeleteShareGroupOffsetsRequest(group_id=group, topics=[deleted]))
+            return
+        partitions = [
+            AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=self._chance.randrange(50))
+            for index in self._chance.sample(range(8), 3)
+        ]
+        topic = AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)
+        self._sender.send(AlterShareGroupOffsetsRequest(group_id=group, topics=[topic]))
+
+    def _share_states(self) -> dict[SharePartitionKey, ShareState]:
+        shards = self._world.engine.share.shards
+        return {key: state for shard in shards or () for key, state in shard.machine.states.items()}
+
+    def _share_state(self) -> None:
+        """Reads or writes delivery states as a partition leader does."""
+        info = self._world.engine.topics.by_name("t")
+        assert info is not None
+        group = self._chance.choice([self._share_group(), f"idle{self._chance.randrange(3)}"])
+        partition = self._chance.randrange(8)
+        if self._chance.random() < 0.2:
+            read = ReadPartition(partition=partition, leader_epoch=self._chance.randrange(4))
+            topics = [ReadStateData(topic_id=info.topic_id, partitions=[read])]
+            self._sender.send(ReadShareGroupStateRequest(group_id=group, topics=topics))
+            return
+        state = self._share_states().get(SharePartitionKey(group, info.topic_id, partition))
+        start_offset = max(0, -1 if state is None else state.start_offset)
+        counts = {
+            offset: -1 if of_batch in (2, 4) else count
+            for first, last, of_batch, count in (() if state is None else state.batches)
+            for offset in range(first, last + 1)
+        }
+        batches = []
+        first = start_offset + self._chance.randrange(60)
+        for offset in range(first, first + self._chance.randrange(20)):
+            if counts.get(offset, 0) >= 0:  # otherwise its delivery is complete
+                to, count = self._chance.choice([0, 2, 4]), counts.get(offset, 0) + 1
+                batches.append(
+                    StateBatch(first_offset=offset, last_offset=offset, delivery_state=to, delivery_count=count)
+                )
+        written = WritePartition(
+            partition=partition,
+            state_epoch=-1,
+            leader_epoch=-1,
+            start_offset=self._chance.choice([-1, start_offset + self._chance.randrange(4)]),
+            delivery_complete_count=self._chance.randrange(-1, 9),
+            state_batches=batches,
+        )
+        topic = WriteStateData(topic_id=info.topic_id, partitions=[written])
+        self._sender.send(WriteShareGroupStateRequest(group_id=group, topics=[topic]))
+
     # ---- transactions
 
     def _begin(self) -> None:
@@ -335,7 +469,8 @@ class Traffic:
     # ---- what takes away
 
     def _delete_group(self) -> None:
-        self._sender.send(DeleteGroupsRequest(groups_names=[self._group(), f"work{self._chance.randrange(1, 50)}"]))
+        named = [f"work{self._chance.randrange(1, 50)}", f"idle{self._chance.randrange(3)}", self._share_group()]
+        self._sender.send(DeleteGroupsRequest(groups_names=[self._group(), self._chance.choice(named)]))
 
     def _delete_offsets(self) -> None:
         parts = [OffsetDeleteRequestPartition(partition_index=index) for index in range(5)]

@@ -50,14 +50,14 @@ def open_transaction(connection: Connection, tid: str, topic: str) -> Identity:
     connection.send(CreateTopicsRequest(topics=[made], timeout_ms=1000))
     connection.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[tid]))
     while (
-        answer := connection.send(InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=60_000), 5)
+        response := connection.send(InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=60_000), 5)
     ).error_code:
         pass
-    who = Identity(answer.producer_id, answer.producer_epoch)
+    who = Identity(response.producer_id, response.producer_epoch)
     nobody = Identity(-1, -1)
-    for asked, sender, values in ((None, nobody, [b"x"]), (tid, who, [b"a", b"b"]), (None, nobody, [b"y"])):
-        sequence = 0 if asked else -1
-        request = produce_request(asked, sender, sequence, *values, topic=topic, wall_ms=now_ms())
+    for requested, sender, values in ((None, nobody, [b"x"]), (tid, who, [b"a", b"b"]), (None, nobody, [b"y"])):
+        sequence = 0 if requested else -1
+        request = produce_request(requested, sender, sequence, *values, topic=topic, wall_ms=now_ms())
         assert not connection.send(request, 12).responses[0].partition_responses[0].error_code
     return who
 

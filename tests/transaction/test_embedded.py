@@ -25,9 +25,9 @@ def begin(engine: Any, tid: str) -> Identity:
     """Creates the coordinator's topic at its first use and initialises a producer."""
     while engine.send(FindCoordinatorRequest(key_type=1, coordinator_keys=[tid])).coordinators[0].error_code:
         pass
-    answer = engine.send(InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=60_000))
-    assert not answer.error_code
-    return Identity(answer.producer_id, answer.producer_epoch)
+    response = engine.send(InitProducerIdRequest(transactional_id=tid, transaction_timeout_ms=60_000))
+    assert not response.error_code
+    return Identity(response.producer_id, response.producer_epoch)
 
 
 def test_transactions_of_an_embedded_engine_in_virtual_time(tmp_path: Path) -> None:

@@ -251,10 +251,10 @@ def test_after_the_last_epoch_another_producer_id_follows(commit):
         commit_of(world, "a")
         known = exhausted(world, "a")
         world.ask(end_request("a", Identity(known.producer_id, LAST_EPOCH), commit), 5)
-        answer = world.facts()["answers"][-1]
-        assert (answer.error_code, answer.producer_epoch) == (0, 0)
-        assert answer.producer_id > known.producer_id
-        seen.append((answer, world.facts()))
+        response = world.facts()["answers"][-1]
+        assert (response.error_code, response.producer_epoch) == (0, 0)
+        assert response.producer_id > known.producer_id
+        seen.append((response, world.facts()))
     assert seen[0] == seen[1]
 
 

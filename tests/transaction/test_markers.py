@@ -48,12 +48,12 @@ def test_end_markers_and_completion_are_one_commit() -> None:
     world = World()
     who = open_transaction(world)
     before = world.engine.pipeline.rounds
-    answer = world.start(end_request("a", who, True), 4)
-    assert isinstance(answer, Pending)
-    assert not answer.done
+    response = world.start(end_request("a", who, True), 4)
+    assert isinstance(response, Pending)
+    assert not response.done
     assert world.end_offsets() == (0, 1)
     world.settle()
-    assert answer.done
+    assert response.done
     assert world.engine.pipeline.rounds == before + 1
     assert world.end_offsets() == (2, 2)
     assert world.log_states("a")[-2:] == [("PrepareCommit", 0, 0), ("CompleteCommit", 0, 0)]
@@ -83,9 +83,9 @@ def test_an_addition_and_the_first_batch_are_one_commit() -> None:
     world = World()
     who = world.begin("a")
     world.log.failures_left = 1
-    answer = world.start(produce_request("a", who, 0, b"x"), 12)
+    response = world.start(produce_request("a", who, 0, b"x"), 12)
     world.settle()
-    assert answer.response.responses[0].partition_responses[0].error_code == E.KAFKA_STORAGE_ERROR
+    assert response.response.responses[0].partition_responses[0].error_code == E.KAFKA_STORAGE_ERROR
     assert world.state("a") == "Empty"
     assert world.end_offsets() == (0, 0)
     before = world.engine.pipeline.rounds
@@ -134,10 +134,10 @@ def test_markers_for_unreachable_partitions_are_retried(code: E) -> None:
     world.end("a", who, False)
     waits = []
     for _ in range(8):
-        asked = len(remote.asked)
+        requested = len(remote.asked)
         remote.respond(world, {("t", 0): E.NONE, ("t", 1): code})
         waited = 0
-        while len(remote.asked) == asked:
+        while len(remote.asked) == requested:
             world.advance(1)
             waited += 1
         waits.append(waited)

@@ -149,8 +149,8 @@ def test_end_since_version_5(state: TransactionStatus) -> None:
     """
     found = transaction(state)
     busy = E.CONCURRENT_TRANSACTIONS if state in COMPLETION else None
-    for epoch, answers in ((5, SINCE[state][0]), (4, SINCE[state][1])):
-        for committed, code in zip((True, False), answers, strict=True):
+    for epoch, responses in ((5, SINCE[state][0]), (4, SINCE[state][1])):
+        for committed, code in zip((True, False), responses, strict=True):
             assert ending.check_since_v5(found, PID, epoch, committed) is code, (epoch, committed)
     for committed in (True, False):
         assert ending.check_since_v5(found, PID + 1, 5, committed) is (busy or E.INVALID_PRODUCER_ID_MAPPING)

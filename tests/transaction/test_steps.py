@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -182,3 +183,22 @@ def test_names_too_long_for_a_record_are_refused() -> None:
 def test_other_tables_of_states_are_refused() -> None:
     with pytest.raises(ValueError, match="numbered"):
         bind_states(STATES, PREVIOUS, COMPLETION)
+
+
+def test_many_partitions_are_added_in_linear_time() -> None:
+    """The ratio of two processor times depends little on the machine: 20 for linear work, 400 for quadratic work."""
+    before = Transaction(1, -1, -1, 0, -1, 60_000, TransactionStatus.ONGOING, {"t": frozenset({0})}, 5, 5, 2)
+
+    def measure(count: int) -> float:
+        places = [("t", index) for index in range(count)] + [("u", index) for index in range(count)]
+        times = []
+        for _ in range(5):
+            begun_s = time.thread_time()
+            result = adding.add(before, 1, 0, places, 2, 9)
+            times.append(time.thread_time() - begun_s)
+            assert isinstance(result, Transaction)
+            assert result.partitions == {name: frozenset(range(count)) for name in ("t", "u")}
+        return min(times)
+
+    measure(100)
+    assert measure(20_000) < 100 * measure(1_000)

@@ -211,10 +211,10 @@ class World:
         return _code(self.call(request, version).topics[0].partitions[0].error_code)
 
     def offset(self, group: str, topic: str = "t", index: int = 0, *, stable: bool = True) -> tuple[ErrorCode, int]:
-        asked = OffsetFetchRequestGroup(
+        requested = OffsetFetchRequestGroup(
             group_id=group, topics=[OffsetFetchRequestTopics(name=topic, partition_indexes=[index])]
         )
-        response = self.call(OffsetFetchRequest(groups=[asked], require_stable=stable), 8)
+        response = self.call(OffsetFetchRequest(groups=[requested], require_stable=stable), 8)
         part = response.groups[0].topics[0].partitions[0]
         return _code(part.error_code), part.committed_offset
 
@@ -250,10 +250,10 @@ class World:
             isolation_level=1,
             topics=[FetchTopic(topic=topic, partitions=[part])],
         )
-        answer = self.call(request, 12).responses[0].partitions[0]
-        assert not answer.error_code
-        aborted = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())
-        data = answer.records or b""
+        response = self.call(request, 12).responses[0].partitions[0]
+        assert not response.error_code
+        aborted = sorted((each.first_offset, each.producer_id) for each in response.aborted_transactions or ())
+        data = response.records or b""
         values: list[bytes] = []
         active: set[int] = set()
         for start, size in split_batches(data).batches:

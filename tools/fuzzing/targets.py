@@ -309,9 +309,9 @@ class Requests(Target):
 
     def _ask(self, request: Any, version: int | None = None) -> Any:
         version = self.engine.newest_version(request) if version is None else version
-        answer = self.engine.submit(RequestContext(version, "bystander"), request)
+        response = self.engine.submit(RequestContext(version, "bystander"), request)
         self.engine.commit()
-        return answer.response if isinstance(answer, Pending) else answer
+        return response.response if isinstance(response, Pending) else response
 
     def _bystander(self) -> None:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="bystander", topics=None)])
@@ -320,7 +320,7 @@ class Requests(Target):
         if found != [("kept", 0, 42)]:
             raise BugError(f"another client's group has {found}")
         if self._ask(HeartbeatRequest(group_id="bystander", member_id="nobody", generation_id=1)).error_code != 25:
-            raise BugError("another client is answered wrongly")
+            raise BugError("another client gets a wrong response")
 
     def make(self, rng: random.Random) -> bytes:
         """Generates a request frame."""
@@ -355,12 +355,12 @@ class Requests(Target):
             return
         request = served.api.request_type.decode(data, version, position)
         context = RequestContext(version, client_id, connection_id=self.count)
-        answer = self.engine.submit(context, request)
+        response = self.engine.submit(context, request)
         self.engine.commit()
-        if isinstance(answer, Pending):
-            answer = answer.response
-        if answer is not None:
-            encode_response(answer, version, correlation_id, served.header_version(version))
+        if isinstance(response, Pending):
+            response = response.response
+        if response is not None:
+            encode_response(response, version, correlation_id, served.header_version(version))
 
 
 def _topic(name: str) -> CreatableTopic:

@@ -364,9 +364,9 @@ class Ledger:
     def committed(self, group: str) -> int:
         """Returns the offset that a group has committed."""
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-        (answer,) = self.send(request, 9).groups
-        check(answer.error_code)
-        ((part,),) = [topic.partitions for topic in answer.topics]
+        (response,) = self.send(request, 9).groups
+        check(response.error_code)
+        ((part,),) = [topic.partitions for topic in response.topics]
         return int(part.committed_offset)
 
     def read(self, partition: int) -> list[tuple[int, int]]:
@@ -379,10 +379,10 @@ class Ledger:
             request = FetchRequest(
                 max_wait_ms=0, min_bytes=0, max_bytes=1 << 24, isolation_level=1, session_epoch=-1, topics=topics
             )
-            (answer,) = self.send(request, 12).responses[0].partitions
-            check(answer.error_code)
-            data = answer.records or b""
-            aborted = sorted((a.first_offset, a.producer_id) for a in answer.aborted_transactions or ())
+            (response,) = self.send(request, 12).responses[0].partitions
+            check(response.error_code)
+            data = response.records or b""
+            aborted = sorted((a.first_offset, a.producer_id) for a in response.aborted_transactions or ())
             before = offset
             gone: set[int] = set()
             for start, size in split_batches(data).batches:

@@ -141,10 +141,10 @@ class Cases:
         yield self.partitions(ApiKey.LIST_OFFSETS, "by time", "topics.partitions", timestamp=1)
         yield self.partitions(ApiKey.OFFSET_FOR_LEADER_EPOCH, "most partitions", "topics.partitions", leader_epoch=1)
         describe = request_class(ApiKey.DESCRIBE_PRODUCERS)
-        asked = struct_of(describe, "topics")
+        requested = struct_of(describe, "topics")
         yield self.of(
             ApiKey.DESCRIBE_PRODUCERS, "10,000 producers, again and again",
-            lambda n: describe(topics=[asked(name="data", partition_indexes=[0] * n)]),
+            lambda n: describe(topics=[requested(name="data", partition_indexes=[0] * n)]),
         )  # fmt: skip
 
     def data(self) -> Iterator[Case]:
@@ -311,16 +311,16 @@ class Cases:
         """Yields the cases of topics and metadata."""
         state = self.state
         metadata = request_class(ApiKey.METADATA)
-        asked = struct_of(metadata, "topics")
+        topic = struct_of(metadata, "topics")
         yield Case(ApiKey.METADATA, "all topics", 13, [metadata(topics=None)])
         yield self.of(
             ApiKey.METADATA, "absent topics",
-            lambda n: metadata(topics=[asked(name=name) for name in self.names[:n]], allow_auto_topic_creation=False),
+            lambda n: metadata(topics=[topic(name=name) for name in self.names[:n]], allow_auto_topic_creation=False),
             400_000,
         )  # fmt: skip
         yield self.of(
             ApiKey.METADATA, "topics to make",
-            lambda n: metadata(topics=[asked(name=name) for name in self.names[:n]], allow_auto_topic_creation=True),
+            lambda n: metadata(topics=[topic(name=name) for name in self.names[:n]], allow_auto_topic_creation=True),
             400_000, 8,
         )  # fmt: skip
         create = request_class(ApiKey.CREATE_TOPICS)
@@ -382,15 +382,15 @@ class Cases:
         names = self.state.names
         describe = request_class(ApiKey.DESCRIBE_CONFIGS)
         resource = struct_of(describe, "resources")
-        for what, asked in (("10,000 topics", names), ("one topic, again and again", ["wide"] * 100_000)):
+        for what, requested in (("10,000 topics", names), ("one topic, again and again", ["wide"] * 100_000)):
             yield self.of(
                 ApiKey.DESCRIBE_CONFIGS, what,
-                lambda n, asked=asked: describe(
+                lambda n, requested=requested: describe(
                     resources=[
-                        resource(resource_type=2, resource_name=name, configuration_keys=None) for name in asked[:n]
+                        resource(resource_type=2, resource_name=name, configuration_keys=None) for name in requested[:n]
                     ],
                     include_synonyms=True, include_documentation=True,
-                ), len(asked),
+                ), len(requested),
             )  # fmt: skip
         for key in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
             alter = request_class(key)

@@ -106,5 +106,5 @@ class State:
     def _fill_group(self) -> None:
         member = self.send(join(self.big_group), 4).member_id
         joined = self.send(join(self.big_group, member, metadata=b"m" * BLOB), 4)
-        answer = self.send(sync(self.big_group, member, joined.generation_id, {member: b""}), 4)
-        assert not answer.error_code, answer
+        response = self.send(sync(self.big_group, member, joined.generation_id, {member: b""}), 4)
+        assert not response.error_code, response

@@ -160,7 +160,7 @@ class ClassicMember(Member):
     def join_group(self) -> None:
         """Joins and syncs until the member is stable in a generation."""
         floor = self.group.epoch
-        answer = self.call(
+        response = self.call(
             "JoinGroup",
             5,
             {
@@ -172,15 +172,15 @@ class ClassicMember(Member):
                 "protocols": [{"name": "share", "metadata": b""}],
             },
         )
-        code = self.checked("JoinGroup", answer["error_code"], CLASSIC_EXPELLED | {MEMBER_ID_REQUIRED})
+        code = self.checked("JoinGroup", response["error_code"], CLASSIC_EXPELLED | {MEMBER_ID_REQUIRED})
         if code:
-            self.member_id = answer["member_id"] if code == MEMBER_ID_REQUIRED else ""
+            self.member_id = response["member_id"] if code == MEMBER_ID_REQUIRED else ""
             raise RetryError(code)
-        self.member_id = answer["member_id"]
-        generation = answer["generation_id"]
+        self.member_id = response["member_id"]
+        generation = response["generation_id"]
         shares = []
-        if answer["leader"] == self.member_id:
-            members = sorted(member["member_id"] for member in answer["members"])
+        if response["leader"] == self.member_id:
+            members = sorted(member["member_id"] for member in response["members"])
             for place, member in enumerate(members):
                 share = ",".join(map(str, range(place, WORK_PARTITIONS, len(members))))
                 shares.append({"member_id": member, "assignment": share.encode()})
@@ -190,12 +190,12 @@ class ClassicMember(Member):
             "member_id": self.member_id,
             "assignments": shares,
         }
-        answer = self.call("SyncGroup", 3, body)
-        code = self.checked("SyncGroup", answer["error_code"], CLASSIC_EXPELLED)
+        response = self.call("SyncGroup", 3, body)
+        code = self.checked("SyncGroup", response["error_code"], CLASSIC_EXPELLED)
         if code:
             self.forget(keep_id=code != UNKNOWN_MEMBER)
             raise RetryError(code)
-        self.owned = {int(part) for part in answer["assignment"].decode().split(",") if part}
+        self.owned = {int(part) for part in response["assignment"].decode().split(",") if part}
         self.epoch = generation
         self.offsets = {}
         self.group.claim(self.member_id, generation, self.owned, floor)
@@ -226,7 +226,7 @@ class ConsumerMember(Member):
                 self.member_id = str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
         floor = self.group.epoch if joins else self.epoch
         began = time.monotonic()
-        answer = self.call(
+        response = self.call(
             "ConsumerGroupHeartbeat",
             1,
             {
@@ -240,13 +240,13 @@ class ConsumerMember(Member):
                 else [],
             },
         )
-        if self.checked("ConsumerGroupHeartbeat", answer["error_code"], EXPELLED):
+        if self.checked("ConsumerGroupHeartbeat", response["error_code"], EXPELLED):
             self.epoch = 0
             self.give_up()
-            raise RetryError(answer["error_code"])
-        self.epoch = answer["member_epoch"]
-        if answer["assignment"] is not None:
-            given = {index for topic in answer["assignment"]["topic_partitions"] for index in topic["partitions"]}
+            raise RetryError(response["error_code"])
+        self.epoch = response["member_epoch"]
+        if response["assignment"] is not None:
+            given = {index for topic in response["assignment"]["topic_partitions"] for index in topic["partitions"]}
             if given != self.owned:
                 self.ledger.count("assignments")
             self.owned = given
@@ -266,5 +266,5 @@ class ConsumerMember(Member):
         self.give_up()
         body = {"group_id": self.group.name, "member_id": self.member_id, "member_epoch": -1}
         self.member_id, self.epoch = "", 0
-        answer = self.call("ConsumerGroupHeartbeat", 1, body)
-        self.checked("ConsumerGroupHeartbeat", answer["error_code"], EXPELLED)
+        response = self.call("ConsumerGroupHeartbeat", 1, body)
+        self.checked("ConsumerGroupHeartbeat", response["error_code"], EXPELLED)

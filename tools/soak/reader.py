@@ -55,10 +55,10 @@ class Reader(Client):
                 "session_epoch": -1,
                 "topics": [{"topic": topic, "partitions": parts}],
             }
-            answer = self.call("Fetch", 11, body)
-            self.checked("Fetch", answer["error_code"])
+            response = self.call("Fetch", 11, body)
+            self.checked("Fetch", response["error_code"])
             codes = []
-            for part in answer["responses"][0]["partitions"]:
+            for part in response["responses"][0]["partitions"]:
                 codes.append(part["error_code"])
                 if not part["error_code"]:
                     self.read(topic, part["partition_index"], part)

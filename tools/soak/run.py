@@ -42,17 +42,17 @@ class _Administrator(Client):
             ],
             "timeout_ms": 30_000,
         }
-        for answer in self.call("CreateTopics", 7, body)["topics"]:
-            self.checked("CreateTopics", answer["error_code"])
-            if answer["name"] == WORK:
-                topic_id = str(answer["topic_id"])
+        for response in self.call("CreateTopics", 7, body)["topics"]:
+            self.checked("CreateTopics", response["error_code"])
+            if response["name"] == WORK:
+                topic_id = str(response["topic_id"])
         self.patiently(self.find_transaction_coordinator)
         return topic_id
 
     def find_transaction_coordinator(self) -> None:
         """Finds a coordinator; the first such request creates the internal topic of transactions."""
-        (answer,) = self.call("FindCoordinator", 4, {"key_type": 1, "coordinator_keys": ["any"]})["coordinators"]
-        self.checked("FindCoordinator", answer["error_code"])
+        (response,) = self.call("FindCoordinator", 4, {"key_type": 1, "coordinator_keys": ["any"]})["coordinators"]
+        self.checked("FindCoordinator", response["error_code"])
 
     def patiently(self, ask: Callable[[], Any]) -> Any:
         """Repeats a request for up to `PROGRESS_S`."""
@@ -62,7 +62,7 @@ class _Administrator(Client):
                 return ask()
             except (LostError, RetryError) as error:
                 if time.monotonic() > until:
-                    raise TimeoutError(f"no answer within {PROGRESS_S:.0f} s: {error}") from error
+                    raise TimeoutError(f"no response within {PROGRESS_S:.0f} s: {error}") from error
                 time.sleep(0.05)
 
 

@@ -94,7 +94,7 @@ class Client(threading.Thread):
             return [one.result(ANSWER_S) for one in pending]
         except TimeoutError:
             self.disconnect()
-            self.ledger.violation("unanswered", f"{self.name}: {api} has had no answer for {ANSWER_S:.0f} s")
+            self.ledger.violation("unanswered", f"{self.name}: {api} has had no response for {ANSWER_S:.0f} s")
             raise LostError from None
         except (OSError, EOFError, struct.error) as error:
             if not isinstance(error, OSError):
@@ -112,7 +112,7 @@ class Client(threading.Thread):
             return code
         self.ledger.count(f"error {code}")
         if code not in RETRIABLE:
-            self.ledger.violation("error", f"{self.name}: {api} is answered with error {code}")
+            self.ledger.violation("error", f"{self.name}: {api} gets error {code}")
         raise RetryError(code)
 
     def committed_offsets(self, group: str, topic: str, partitions: list[int], stable: bool = False) -> dict[int, int]:
@@ -121,10 +121,10 @@ class Client(threading.Thread):
             "groups": [{"group_id": group, "topics": [{"name": topic, "partition_indexes": partitions}]}],
             "require_stable": stable,
         }
-        (answer,) = self.call("OffsetFetch", 8, body)["groups"]
-        self.checked("OffsetFetch", answer["error_code"])
+        (response,) = self.call("OffsetFetch", 8, body)["groups"]
+        self.checked("OffsetFetch", response["error_code"])
         found = {}
-        for part in answer["topics"][0]["partitions"]:
+        for part in response["topics"][0]["partitions"]:
             self.checked("OffsetFetch", part["error_code"])
             found[part["partition_index"]] = part["committed_offset"]
         return found
@@ -140,5 +140,5 @@ class Client(threading.Thread):
             "member_id": member,
             "topics": [{"name": topic, "partitions": parts}],
         }
-        (answer,) = self.call("OffsetCommit", 9, body)["topics"]
-        return [part["error_code"] for part in answer["partitions"]]
+        (response,) = self.call("OffsetCommit", 9, body)["topics"]
+        return [part["error_code"] for part in response["partitions"]]

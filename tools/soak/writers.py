@@ -84,13 +84,13 @@ class IdempotentWriter(Client):
     def step(self) -> None:
         """Sends the next batches."""
         if self.producer_id < 0:
-            answer = self.call("InitProducerId", 4, {"transactional_id": None, "transaction_timeout_ms": 0})
-            self.checked("InitProducerId", answer["error_code"])
-            self.producer_id = answer["producer_id"]
+            response = self.call("InitProducerId", 4, {"transactional_id": None, "transaction_timeout_ms": 0})
+            self.checked("InitProducerId", response["error_code"])
+            self.producer_id = response["producer_id"]
         first = len(self.offsets)
         bodies = [self.body(first + place) for place in range(1 if self.alone else self.rng.randint(1, 5))]
-        for place, answer in enumerate(self.call_all("Produce", 9, bodies)):
-            part = answer["responses"][0]["partition_responses"][0]
+        for place, response in enumerate(self.call_all("Produce", 9, bodies)):
+            part = response["responses"][0]["partition_responses"][0]
             code = part["error_code"]
             if code == OUT_OF_ORDER and place:
                 raise RetryError(code)
@@ -185,7 +185,7 @@ class TransactionalWriter(Client):
 
     def initialise(self) -> None:
         """Initialises the next instance of its transactional id, which aborts an open transaction."""
-        answer = self.call(
+        response = self.call(
             "InitProducerId",
             4,
             {
@@ -195,8 +195,8 @@ class TransactionalWriter(Client):
                 "producer_epoch": -1,
             },
         )
-        self.checked("InitProducerId", answer["error_code"])
-        self.become((answer["producer_id"], answer["producer_epoch"]))
+        self.checked("InitProducerId", response["error_code"])
+        self.become((response["producer_id"], response["producer_epoch"]))
 
     def become(self, identity: tuple[int, int]) -> None:
         """Stores a producer id and epoch; the epochs of one id may only grow."""
@@ -242,9 +242,9 @@ class TransactionalWriter(Client):
             "producer_epoch": self.identity[1],
             "committed": commit,
         }
-        answer = self.until_response("EndTxn", 4 if self.version == 1 else 5, body, _top_code)
+        response = self.until_response("EndTxn", 4 if self.version == 1 else 5, body, _top_code)
         if self.version == 2:
-            self.become((answer["producer_id"], answer["producer_epoch"]))
+            self.become((response["producer_id"], response["producer_epoch"]))
 
     def resolve(self, number: int, transaction: Transaction) -> None:
         """Derives from the group's offset how a transaction ended whose EndTxn had no response."""
@@ -266,12 +266,12 @@ class TransactionalWriter(Client):
         """
         while not self.ledger.over.is_set():
             try:
-                answer = self.call(api, version, body)
-                for code in codes_of(answer):  # type: ignore[operator]
+                response = self.call(api, version, body)
+                for code in codes_of(response):  # type: ignore[operator]
                     if self.checked(api, code, ENDED):
                         raise _EndedError(f"{api}: {code}")
                 self.ledger.succeeded(self.name)
-                return answer
+                return response
             except (LostError, RetryError):
                 self.ledger.over.wait(0.02)
         raise LostError
@@ -281,18 +281,18 @@ class _EndedError(Exception):
     """The coordinator ended the transaction."""
 
 
-def _top_code(answer: dict) -> list[int]:  # type: ignore[type-arg]
-    return [answer["error_code"]]
+def _top_code(response: dict) -> list[int]:  # type: ignore[type-arg]
+    return [response["error_code"]]
 
 
-def _partition_codes(answer: dict) -> list[int]:  # type: ignore[type-arg]
-    topics = answer["results_by_topic_v3_and_below"]
+def _partition_codes(response: dict) -> list[int]:  # type: ignore[type-arg]
+    topics = response["results_by_topic_v3_and_below"]
     return [part["partition_error_code"] for topic in topics for part in topic["results_by_partition"]]
 
 
-def _produce_codes(answer: dict) -> list[int]:  # type: ignore[type-arg]
-    return [part["error_code"] for topic in answer["responses"] for part in topic["partition_responses"]]
+def _produce_codes(response: dict) -> list[int]:  # type: ignore[type-arg]
+    return [part["error_code"] for topic in response["responses"] for part in topic["partition_responses"]]
 
 
-def _offset_codes(answer: dict) -> list[int]:  # type: ignore[type-arg]
-    return [part["error_code"] for topic in answer["topics"] for part in topic["partitions"]]
+def _offset_codes(response: dict) -> list[int]:  # type: ignore[type-arg]
+    return [part["error_code"] for topic in response["topics"] for part in topic["partitions"]]

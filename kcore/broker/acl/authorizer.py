@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.acl.denials import DenialLog
 from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.errors import ConfigError
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -14,10 +14,9 @@ from kcore.security.plugin import load_object
 if TYPE_CHECKING:
     from kcore.broker.acl.entries import AclTable
     from kcore.broker.metadata.topics import Topics
+    from kcore.clock import Now
     from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
-
-logger = logging.getLogger("kcore.authorizer")
 
 MAX_CACHED_BYTES = 4 << 20  # memory of the decision cache; a full cache is cleared
 MAX_CACHED_CHARACTERS = 300  # decisions with longer principals or resource names are not cached; topics have 249
@@ -32,20 +31,23 @@ class AclAuthorizer:
         topics: gives access to the metadata image.
         super_users: principals that are allowed every operation.
         allow_if_none: the decision for a resource that no entry covers.
+        now: the time of the round, for the log of denied operations.
     """
 
     __slots__ = (
         "_allow_if_none",
         "_cached",
         "_cached_bytes",
+        "_denials",
         "_epoch",
         "_super_users",
         "_table",
         "_topics",
     )
 
-    def __init__(self, topics: Topics, super_users: frozenset[str] = frozenset(), allow_if_none: bool = False) -> None:
+    def __init__(self, topics: Topics, super_users: frozenset[str], allow_if_none: bool, now: Now) -> None:
         self._topics = topics
+        self._denials = DenialLog(now)
         self._super_users = super_users
         self._allow_if_none = allow_if_none
         self._table: AclTable | None = None
@@ -90,10 +92,7 @@ class AclAuthorizer:
         found = table.decide(principal, _host(client_host), operation, resource_type, name)
         decision = self._allow_if_none if found is None else found
         if not decision:
-            logger.info(
-                "%r from %s may not %s %s %r",
-                principal, client_host, Operation(operation).name, ResourceType(resource_type).name, name,
-            )  # fmt: skip
+            self._denials.denied(principal, client_host, operation, resource_type, name)
         return decision
 
     def allowed_on_any(self, context: Any, operation: Operation, resource_type: ResourceType) -> bool:
@@ -108,7 +107,7 @@ def _host(client_host: str) -> str:
     return client_host.removeprefix("/")
 
 
-def make_authorizer(config: Config, topics: Topics) -> Authorizer | None:
+def make_authorizer(config: Config, topics: Topics, now: Now) -> Authorizer | None:
     """Makes the authorizer that `authorizer.class.name` names. Without one (None), every operation is allowed.
 
     A custom class is called with the configuration. It must have the method `allowed` of
@@ -125,7 +124,7 @@ def make_authorizer(config: Config, topics: Topics) -> Authorizer | None:
         for user in users:
             if ":" not in user:
                 raise ConfigError(f"super.users: {user!r} is not a principal of the form TYPE:NAME")
-        return AclAuthorizer(topics, frozenset(users), config.allow_everyone_if_no_acl_found)
+        return AclAuthorizer(topics, frozenset(users), config.allow_everyone_if_no_acl_found, now)
     made = load_object(name, "authorizer.class.name")(config)
     if not callable(getattr(made, "allowed", None)):
         raise ConfigError(f"authorizer.class.name={name} has no method allowed(context, operation, type, name)")

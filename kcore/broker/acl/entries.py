@@ -4,7 +4,8 @@ The rules for an operation on a resource are those of Kafka's StandardAuthorizer
 
 1. The candidates are the entries of the resource's type whose pattern covers its name: the name itself (LITERAL), a
    prefix of it (PREFIXED), or LITERAL "*".
-2. Of these, an entry applies if its principal is the client's or "User:*", and its host the client's or "*".
+2. Of these, an entry applies if its principal is the client's or "User:*", and its host the client's or "*". The host
+   of an entry may have any notation of an IPv6 address: Java's has no "::", others have.
 3. A DENY entry for the operation, or for ALL, denies it. It does not deny the operations that the operation implies.
 4. Else an ALLOW entry for the operation, for ALL, or for an operation that implies it, allows it. READ, WRITE,
    DELETE and ALTER imply DESCRIBE; ALTER_CONFIGS implies DESCRIBE_CONFIGS.
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
+from functools import lru_cache
+from ipaddress import AddressValueError, IPv6Address
 from typing import NamedTuple
 
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -47,6 +50,30 @@ IMPLIED_BY: Mapping[int, frozenset[int]] = {
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
 """Operation -> the operations that imply it in an ALLOW entry."""
+
+
+@lru_cache(maxsize=1_024)
+def _address(host: str) -> IPv6Address | None:
+    """Parses an IPv6 address; returns None for anything else."""
+    try:
+        return IPv6Address(host)
+    except AddressValueError:
+        return None
+
+
+def is_host(entry_host: str, host: str) -> bool:
+    """Returns True if the host of an entry is the host of a client.
+
+    Args:
+        entry_host: an address, or "*" for any.
+        host: the client's address.
+    """
+    if entry_host in (host, WILDCARD):
+        return True
+    if ":" not in entry_host or ":" not in host:
+        return False
+    address = _address(entry_host)
+    return address is not None and address == _address(host)
 
 
 class Acl(NamedTuple):
@@ -222,7 +249,7 @@ class AclTable:
         covered = allowed = False
         for acl in self.covering(resource_type, name):
             covered = True
-            if acl.principal not in (principal, ANY_PRINCIPAL) or acl.host not in (host, WILDCARD):
+            if acl.principal not in (principal, ANY_PRINCIPAL) or not is_host(acl.host, host):
                 continue
             if implies(acl, operation):
                 if acl.permission == Permission.DENY:
@@ -243,7 +270,7 @@ class AclTable:
             if (
                 acl.resource_type != resource_type
                 or acl.principal not in (principal, ANY_PRINCIPAL)
-                or acl.host not in (host, WILDCARD)
+                or not is_host(acl.host, host)
                 or acl.operation not in (operation, Operation.ALL)
             ):
                 continue

@@ -45,15 +45,15 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
 
     def handle(self, context: RequestContext, request: AlterUserScramCredentialsRequest) -> Any:
         """Decides the request, in parts if it names many users."""
-        things: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
+        items: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
 
         def part(some: list[Any]) -> AlterUserScramCredentialsRequest:
             return AlterUserScramCredentialsRequest(
-                deletions=[thing for thing in some if isinstance(thing, ScramCredentialDeletion)],
-                upsertions=[thing for thing in some if isinstance(thing, ScramCredentialUpsertion)],
+                deletions=[item for item in some if isinstance(item, ScramCredentialDeletion)],
+                upsertions=[item for item in some if isinstance(item, ScramCredentialUpsertion)],
             )
 
-        return self.in_parts(context, request, things, part, _merged, key=lambda thing: thing.name)
+        return self.in_parts(context, request, items, part, _merged, key=lambda item: item.name)
 
     def decide(
         self, machine: MetadataMachine, context: RequestContext, request: AlterUserScramCredentialsRequest

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 Request = TypeVar("Request")
 Response = TypeVar("Response")
 
-FEW_THINGS = 100
-"""Largest number of things that one decision handles; a larger request is decided in parts of this size."""
-THING_COST = 100
-"""The cost of deciding one thing and of its commit, in microseconds."""
+ITEMS_PER_STEP = 100
+"""Largest number of items that one decision handles; a larger request is decided in parts of this size."""
+ITEM_COST = 100
+"""The cost of deciding one item and of its commit, in microseconds."""
 
 SHARD_REFUSALS = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
 """Error codes of a shard that cannot serve now; the clients of these APIs expect other codes."""
@@ -58,63 +58,63 @@ class ControlApi(Api[Request, Response]):
         self,
         context: RequestContext,
         request: Request,
-        things: Sequence[Any],
+        items: Sequence[Any],
         part: Callable[[list[Any]], Request],
         merge: Callable[[list[Any]], Any],
         *,
         key: Callable[[Any], Hashable] | None = None,
         weight: Callable[[Any], int] | None = None,
-        cost: int = THING_COST,
+        cost: int = ITEM_COST,
     ) -> Any:
-        """Decides a request about many things in parts, so that other requests are served in between.
+        """Decides a request about many items in parts, so that other requests are served in between.
 
-        Each part is its own decision, durable as a whole or not at all. The response has a result for each thing.
+        Each part is its own decision, durable as a whole or not at all. The response has a result for each item.
 
         Args:
             context: the context of the request.
             request: the whole request.
-            things: the things that the request names.
+            items: the items that the request names.
             part: makes the request about some of them.
             merge: makes the response from the parts' responses.
-            key: things with equal keys go into the same part, because the decision refuses duplicates; None: the things
+            key: items with equal keys go into the same part, because the decision refuses duplicates; None: the items
                 keep their order instead.
-            weight: returns the number of things that a thing counts for; None: each counts once.
-            cost: the cost of one thing, in microseconds.
+            weight: returns the number of items that an item counts for; None: each counts once.
+            cost: the cost of one item, in microseconds.
 
         Returns:
             The response, or a `Pending` of it.
         """
-        if len(things) <= FEW_THINGS:
+        if len(items) <= ITEMS_PER_STEP:
             return self.shard.run(self, context, request)
 
         def join(parts: list[Any]) -> Any:
             return gather(self, context, request, parts, merge)
 
-        work = self._parts(context, things, part, key, weight, cost)
+        work = self._parts(context, items, part, key, weight, cost)
         return self.shard.slices.requests.run(self, context, request, work, join)
 
     def _parts(
         self,
         context: RequestContext,
-        things: Sequence[Any],
+        items: Sequence[Any],
         part: Callable[[list[Any]], Request],
         key: Callable[[Any], Hashable] | None,
         weight: Callable[[Any], int] | None,
         cost: int,
     ) -> Work:
-        groups: Iterable[list[Any]] = ([thing] for thing in things)
+        groups: Iterable[list[Any]] = ([item] for item in items)
         if key is not None:
             by_key: dict[Hashable, list[Any]] = {}
-            for thing in things:
-                by_key.setdefault(key(thing), []).append(thing)
+            for item in items:
+                by_key.setdefault(key(item), []).append(item)
             groups = by_key.values()
         parts: list[Any] = []
         some: list[Any] = []
         size = 0
         for group in groups:
             some += group
-            size += len(group) if weight is None else sum(weight(thing) for thing in group)
-            if size >= FEW_THINGS:
+            size += len(group) if weight is None else sum(weight(item) for item in group)
+            if size >= ITEMS_PER_STEP:
                 parts.append(self.shard.run(self, context, part(some)))
                 yield cost * size
                 some, size = [], 0

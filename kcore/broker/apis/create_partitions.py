@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import FEW_THINGS, ControlApi, client_code, text
+from kcore.broker.apis.control import ITEMS_PER_STEP, ControlApi, client_code, text
 from kcore.broker.metadata.names import is_internal
 from kcore.broker.metadata.records import partition_records
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
@@ -58,7 +58,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
         """Decides the request, in parts if it names many topics whose new partitions are within the limit."""
         by_name = self.shard.machine.image.by_name
-        if len(request.topics) > FEW_THINGS:
+        if len(request.topics) > ITEMS_PER_STEP:
             existing = ((requested, by_name(requested.name)) for requested in request.topics)
             added = sum(
                 max(0, requested.count - topic.partitions) for requested, topic in existing if topic is not None

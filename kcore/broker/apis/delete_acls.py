@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from kcore.broker.acl.entries import Acl
+from kcore.broker.acl.entries import Acl, PatternType
 from kcore.broker.apis.acls import AclApi, filter_of, refuse_zeroes
 from kcore.broker.apis.control import client_code
 from kcore.broker.metadata.records import acl_removal_record
@@ -88,6 +88,10 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
         """
         acls = machine.image.acls
         entries = list(acls.by_id.items())
+        by_name: dict[str, list[tuple[bytes, Acl]]] = {}
+        for entry in entries:
+            by_name.setdefault(entry[1].resource_name, []).append(entry)
+        yield len(entries)
         known: dict[AclFilter, DeleteAclsFilterResult] = {}
         deleted: dict[bytes, None] = {}
         results = []
@@ -102,8 +106,11 @@ class DeleteAclsApi(AclApi[DeleteAclsRequest, DeleteAclsResponse]):
                     result.error_message = "the filter has an unknown type, operation or permission"
                 else:
                     matching: list[tuple[bytes, Acl]] = []
-                    for first in range(0, len(entries), STEP_ENTRIES):
-                        some = entries[first : first + STEP_ENTRIES]
+                    name = acl_filter.resource_name
+                    exact = name is not None and acl_filter.pattern_type != PatternType.MATCH
+                    candidates = by_name.get(name or "", []) if exact else entries
+                    for first in range(0, len(candidates), STEP_ENTRIES):
+                        some = candidates[first : first + STEP_ENTRIES]
                         matching += [entry for entry in some if acl_filter.matches(entry[1])]
                         yield len(some)
                     deleted.update((acl_id, None) for acl_id, _ in matching)

@@ -48,25 +48,25 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
 
     def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> Any:
         """Decides the request, in parts if it names many topics."""
-        things: list[Any] = [*request.topic_names, *request.topics]
+        items: list[Any] = [*request.topic_names, *request.topics]
 
         def part(some: list[Any]) -> DeleteTopicsRequest:
             return DeleteTopicsRequest(
-                topic_names=[thing for thing in some if isinstance(thing, str)],
-                topics=[thing for thing in some if not isinstance(thing, str)],
+                topic_names=[item for item in some if isinstance(item, str)],
+                topics=[item for item in some if not isinstance(item, str)],
                 timeout_ms=request.timeout_ms,
             )
 
-        return self.in_parts(context, request, things, part, _merged, key=self._topic_of)
+        return self.in_parts(context, request, items, part, _merged, key=self._topic_of)
 
-    def _topic_of(self, thing: Any) -> str | bytes:
+    def _topic_of(self, item: Any) -> str | bytes:
         """Returns the same key for a topic named by name and by id: its name, or the id if the topic is unknown."""
-        if isinstance(thing, str):
-            return thing
-        if thing.name is not None:
-            return str(thing.name)
-        topic = self.shard.machine.image.by_id(thing.topic_id)
-        return bytes(thing.topic_id) if topic is None else topic.name
+        if isinstance(item, str):
+            return item
+        if item.name is not None:
+            return str(item.name)
+        topic = self.shard.machine.image.by_id(item.topic_id)
+        return bytes(item.topic_id) if topic is None else topic.name
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DeleteTopicsRequest) -> Any:
         """Checks each topic and deletes those without an error."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 STEP_PARTITIONS = 50
-PARTITION_COST = 25
+PARTITION_COST = 50
 """The cost of one partition, in microseconds."""
 
 

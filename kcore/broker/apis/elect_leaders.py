@@ -62,12 +62,12 @@ class ElectLeadersApi(SlicedReadApi[ElectLeadersRequest, ElectLeadersResponse]):
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
         results = []
         everything = request.topic_partitions is None
-        places: list[tuple[str, Sequence[int]]]
+        selected: list[tuple[str, Sequence[int]]]
         if request.topic_partitions is None:
-            places = [(topic.name, range(topic.partitions)) for topic in machine.image.all()]
+            selected = [(topic.name, range(topic.partitions)) for topic in machine.image.all()]
         else:
-            places = [(requested.topic, requested.partitions) for requested in request.topic_partitions]
-        for name, indexes in places:
+            selected = [(requested.topic, requested.partitions) for requested in request.topic_partitions]
+        for name, indexes in selected:
             partitions: list[PartitionResult] = []
             for first in range(0, len(indexes), STEP_PARTITIONS):
                 some = indexes[first : first + STEP_PARTITIONS]

@@ -47,8 +47,10 @@ if TYPE_CHECKING:
     from kcore_ext.runtime.purgatory import Purgatory
 
 COMMIT_WAIT_MS = 30_000
-"""Timeout of a fetch without max wait time for a commit that it must see. Commits take milliseconds; the timeout is for
-a commit that hangs."""
+"""The timeout of a fetch with `max_wait_ms` 0 that must wait for a commit. A commit takes milliseconds, so only a
+hanging
+commit reaches it.
+"""
 
 
 class FetchApi(Api[FetchRequest, FetchResponse]):
@@ -136,7 +138,13 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         fetch_context = session = None
         if request.session_epoch != FINAL_EPOCH or request.session_id:
             opened = open_context(
-                request, version, self.sessions, self._partitions, self._now.now_ms, context.connection_id
+                request,
+                version,
+                self.sessions,
+                self._partitions,
+                self._now.now_ms,
+                context.connection_id,
+                context.principal,
             )
             if isinstance(opened, ErrorCode):
                 return FetchResponse(error_code=opened)

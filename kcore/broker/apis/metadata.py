@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from kcore.broker.apis.control import FEW_THINGS, SHARD_REFUSALS, ControlApi
+from kcore.broker.apis.control import ITEMS_PER_STEP, SHARD_REFUSALS, ControlApi
 from kcore.broker.metadata.names import is_internal, name_fault
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
@@ -112,7 +112,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         requested, image = request.topics, self.shard.machine.image
         version = context.api_version
         if requested is None or (version == 0 and not requested):
-            if len(image.names) <= FEW_THINGS:
+            if len(image.names) <= ITEMS_PER_STEP:
                 return self.shard.run(self, context, request)
             return self.in_parts(
                 context,
@@ -123,7 +123,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
                 weight=lambda topic: 1 + topic.partitions // PARTITIONS_A_TOPIC,
                 cost=TOPIC_COST,
             )
-        if len(requested) <= FEW_THINGS or any(topic.topic_id != ZERO_UUID for topic in requested):
+        if len(requested) <= ITEMS_PER_STEP or any(topic.topic_id != ZERO_UUID for topic in requested):
             return self.shard.run(self, context, request)
         may_create = self._config.auto_create_topics_enable and (version < 4 or request.allow_auto_topic_creation)
         names = tuple(dict.fromkeys(topic.name for topic in requested))

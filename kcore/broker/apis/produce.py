@@ -103,6 +103,10 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
     response_type = ProduceResponse
     versions = (0, 13)
     small_responses = True
+    differs = (
+        "A compressed batch with more than 16 MiB of records when decompressed gets MESSAGE_TOO_LARGE, as do the last "
+        "ones of a request with more than 64 MiB and more than 32 times its size; Kafka decompresses any number."
+    )
     served_versions = (3, 13)
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -32,7 +32,7 @@ class _Held(NamedTuple):
 
 
 class ReplayedState:
-    """State of a log replayed by key: the last record of a key counts, a transaction's from its marker on.
+    """State of a log replayed by key: the last record of each key. Records of a transaction count from its marker on.
 
     Attributes:
         values: key -> its last record.

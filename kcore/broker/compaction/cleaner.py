@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from kcore_ext.batch.run import Run
 
 SLICE_RECORDS: Final = 6_000
-"""Work units that a slice reads, to within a batch, before requests are served: each record, each batch and each 512
-bytes count as one unit."""
+"""Maximum work units of a slice, exceeded by at most one batch. Each record, each batch and each 512 bytes count as one
+unit.
+"""
 SLICE_REMOVED: Final = 1_500
 """Batches that a slice removes at most: removing them costs the storage time when the slice is committed."""
 UNREAD_BATCHES: Final = 32

@@ -41,6 +41,9 @@ def read_value(setting: Setting, text: str) -> Any:
     return value
 
 
+MAX_DIGITS = 19  # of the largest int64
+
+
 def _parse(setting: Setting, text: str) -> Any:
     kind = setting.type
     if kind is SettingType.BOOLEAN:
@@ -51,8 +54,10 @@ def _parse(setting: Setting, text: str) -> Any:
         if _WHOLE.fullmatch(text) is None:
             raise InvalidValueError(f"{setting.name}={text!r}: no whole number")
         low, high = WIDTHS[kind]
-        number = int(text)
-        if not low <= number <= high:
+        digits = text.lstrip("+-").lstrip("0")
+        # Python refuses to convert thousands of digits.
+        number = int(("-" if text.startswith("-") else "") + (digits or "0")) if len(digits) <= MAX_DIGITS else None
+        if number is None or not low <= number <= high:
             raise InvalidValueError(f"{setting.name}={text!r}: no number of type {kind.name}")
         return number
     if kind is SettingType.DOUBLE:

@@ -50,6 +50,7 @@ class FetchSession:
         created_ms: monotonic ms.
         last_used_ms: monotonic ms.
         connection_id: the connection that created it; the session ends with the connection.
+        principal: the principal of the client that created it; other clients cannot use or close the session.
         evictable_size: its number of partitions when it was found old enough to be evicted by a larger one; -1 before.
     """
 
@@ -60,6 +61,7 @@ class FetchSession:
         "evictable_size",
         "last_used_ms",
         "partitions",
+        "principal",
         "session_id",
         "uses_topic_ids",
     )
@@ -71,8 +73,10 @@ class FetchSession:
         partitions: dict[PartitionName, SessionPartition],
         now_ms: int,
         connection_id: int = NO_CONNECTION,
+        principal: str = "",
     ) -> None:
         self.session_id = session_id
+        self.principal = principal
         self.uses_topic_ids = uses_topic_ids
         self.partitions = partitions
         self.connection_id = connection_id
@@ -206,6 +210,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
         connection_id: int = NO_CONNECTION,
+        principal: str = "",
     ) -> int:
         """Creates a session if there is capacity, or if another can be evicted; returns its id, else 0."""
         size = len(partitions)
@@ -217,7 +222,9 @@ class FetchSessions:
         session_id = self._random_id()
         while session_id in self._sessions:
             session_id = self._random_id()
-        self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, partitions, now_ms, connection_id)
+        self._sessions[session_id] = FetchSession(
+            session_id, uses_topic_ids, partitions, now_ms, connection_id, principal
+        )
         self.partitions += size
         if connection_id != NO_CONNECTION:
             self._of_connections.setdefault(connection_id, set()).add(session_id)
@@ -259,9 +266,10 @@ class FetchContext:
         epoch: the request's session epoch.
         uses_topic_ids: the request's version names topics by id.
         connection_id: the connection of the request.
+        principal: the principal of the client.
     """
 
-    __slots__ = ("connection_id", "epoch", "founding", "session", "sessions", "uses_topic_ids")
+    __slots__ = ("connection_id", "epoch", "founding", "principal", "session", "sessions", "uses_topic_ids")
 
     def __init__(
         self,
@@ -271,8 +279,10 @@ class FetchContext:
         epoch: int,
         uses_topic_ids: bool,
         connection_id: int = NO_CONNECTION,
+        principal: str = "",
     ) -> None:
         self.connection_id = connection_id
+        self.principal = principal
         self.sessions = sessions
         self.session = session
         self.founding = founding
@@ -295,7 +305,7 @@ class FetchContext:
             member.high_watermark = data.high_watermark
             member.local_log_start_offset = data.log_start_offset
             partitions[member.name] = member
-        return self.sessions.create(partitions, self.uses_topic_ids, now_ms, self.connection_id)
+        return self.sessions.create(partitions, self.uses_topic_ids, now_ms, self.connection_id, self.principal)
 
 
 def _bounded(items: list[FetchItem]) -> bool:
@@ -319,8 +329,9 @@ def open_context(
     partitions: Partitions,
     now_ms: int,
     connection_id: int = NO_CONNECTION,
+    principal: str = "",
 ) -> FetchContext | ErrorCode:
-    """Reads the session fields of a request.
+    """Reads the session fields of a request. The session of another principal is as unknown as an absent one.
 
     Returns:
         The context, or the error code of the whole response: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH,
@@ -329,11 +340,12 @@ def open_context(
     session_id, epoch = request.session_id, request.session_epoch
     uses_topic_ids = version >= FIRST_VERSION_WITH_TOPIC_IDS
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-        if session_id != NO_SESSION:
+        session = sessions.get(session_id)
+        if session is not None and session.principal == principal:
             sessions.close(session_id)
-        return FetchContext(sessions, None, epoch == INITIAL_EPOCH, epoch, uses_topic_ids, connection_id)
+        return FetchContext(sessions, None, epoch == INITIAL_EPOCH, epoch, uses_topic_ids, connection_id, principal)
     session = sessions.get(session_id)
-    if session is None:
+    if session is None or session.principal != principal:
         return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     if session.epoch != epoch:
         return ErrorCode.INVALID_FETCH_SESSION_EPOCH

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PART_COST = 5_000
 """The cost of the batches that are appended together, in microseconds."""
-ITEM_COST = 15
+ITEM_COST = 25
 """The cost of a batch besides that of its bytes, in microseconds."""
 CHECKED_BYTES_A_MICROSECOND = 200
 """Speed of the check and the copies of a batch as it was sent, about."""

@@ -9,7 +9,7 @@ from kcore.broker.acl.entries import Acl
 from kcore.broker.metadata.features import FEATURES, bootstrap_records
 from kcore.broker.metadata.image import ConfigKey, ConfigType, MetadataImage
 from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
-from kcore.broker.metadata.records import MetadataValue, image_records
+from kcore.broker.metadata.records import MetadataValue, image_records, image_size
 from kcore.log.interface import PartitionKey
 from kcore.protocol.records.metadata import (
     AccessControlEntryRecord,
@@ -245,7 +245,7 @@ class MetadataMachine:
 
     def _consider_compaction(self) -> None:
         """Compacts the log if it is long enough; else sets the length at which to check again."""
-        needed = len(image_records(self.image, self._node_id))
+        needed = image_size(self.image)
         self._compact_at = max(COMPACT_FROM_RECORDS, COMPACT_RATIO * needed)
         if self._records >= self._compact_at:
             self._records = needed  # do not request it twice

@@ -29,7 +29,7 @@ def share_apis(
 
     Args:
         share_partitions: the share partitions of the node.
-        enabled: returns True if share groups are enabled; the APIs answer UNSUPPORTED_VERSION otherwise.
+        enabled: returns True if share groups are enabled; UNSUPPORTED_VERSION otherwise.
         room: the memory for fetch responses.
         cluster: this node's endpoints.
         authorizer: decides about permissions; None allows all requests.

@@ -33,7 +33,7 @@ MAX_FRAME_BYTES = 1 << 30
 
 
 class AsyncConnection(asyncio.Protocol):
-    """One connection, created by `open`. Requests are pipelined; the broker answers them in order.
+    """One connection, created by `open`. Requests are pipelined; the broker responds in order.
 
     Attributes:
         versions: API key -> the versions that the broker serves.

@@ -9,6 +9,7 @@ from typing import Any
 
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import (
+    Assigned,
     Commit,
     MemberClosedError,
     MemberEvent,
@@ -87,6 +88,7 @@ class GroupMemberMachine:
         event: the event that the user's code has to handle now, or None.
         error: the error that the next call of the user raises, or None.
         closed: True once the member has left.
+        may_rebalance: False while the user's code processes records: a rebalance begins at its next poll.
     """
 
     def __init__(self, settings: MemberSettings, now_ms: int, *, consumed: Callable[[], Positions] = dict) -> None:
@@ -97,6 +99,7 @@ class GroupMemberMachine:
         self.event: MemberEvent | None = None
         self.error: BaseException | None = None
         self.closed = False
+        self.may_rebalance = True
         self._consumed = consumed
         self._outgoing: list[Outgoing] = []
         self._event_done: Callable[[BaseException | None, int], None] | None = None
@@ -113,7 +116,7 @@ class GroupMemberMachine:
         self._poll_deadline_ms = now_ms + settings.rebalance_timeout_ms
         self._closing = False
         self._close_deadline_ms = 0
-        self._fenced_callback = False
+        self._interrupted = False
 
     # ---- what both protocols define
 
@@ -189,7 +192,10 @@ class GroupMemberMachine:
             now_ms: the time.
         """
         follow, self._event_done = self._event_done, None
-        self.event = None
+        event, self.event = self.event, None
+        if self._interrupted and event is not None and not isinstance(event, Assigned):
+            self.assignment -= frozenset(event.partitions)  # given up, though the rebalance that wanted it has ended
+        self._interrupted = False
         if error is not None and self.error is None:
             self.error = error
         if follow is not None:
@@ -301,9 +307,10 @@ class GroupMemberMachine:
         self.event = event
         self._event_done = follow
 
-    def _drop_event(self) -> None:
-        """Takes back an event that the user's code has not begun to handle; keeps one that it is handling."""
+    def _interrupt_event(self) -> None:
+        """Ends the rebalance behind an event. The user's code still handles the event, as it may have begun to."""
         self._event_done = None
+        self._interrupted = self.event is not None
 
     # ---- the coordinator
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final
 
 from kcore.assignors import COOPERATIVE
 from kcore.client.consumer_coordinator.base import (
@@ -17,11 +18,13 @@ from kcore.client.consumer_coordinator.base import (
     Positions,
     sorted_partitions,
 )
+from kcore.client.consumer_coordinator.classic_requests import heartbeat_request, join_request, sync_request
 from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,
     Assigned,
     CommitFailedError,
+    Generation,
     Lost,
     MemberSettings,
     Revoked,
@@ -30,17 +33,16 @@ from kcore.client.consumer_coordinator.leader import (
     assign,
     decode_assignment,
     decode_member,
-    encode_subscription,
     rebalance_protocol,
 )
 from kcore.client.consumer_coordinator.states import CLASSIC, ClassicState
 from kcore.errors import ConnectionClosedError, KafkaError
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
-from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from kcore.protocol.messages.heartbeat import HeartbeatResponse
+from kcore.protocol.messages.join_group import JoinGroupResponse
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kcore.protocol.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
 from kcore.protocol.topic_partition import TopicPartition
 
 UNJOINED, PREPARING, JOINING = ClassicState.UNJOINED, ClassicState.PREPARING, ClassicState.JOINING
@@ -51,20 +53,6 @@ JOIN_MARGIN_MS = 5_000  # the coordinator answers a join at the latest after the
 MAX_REASON = 255
 BEATING: Final = frozenset({PREPARING, SYNCING, COMPLETING, STABLE})
 """States in which a member with a generation sends heartbeats."""
-
-
-class Generation(NamedTuple):
-    """A member's place in its group.
-
-    Attributes:
-        id: the generation; -1: none.
-        member_id: the member's id; "": none yet.
-        protocol: the chosen assignor.
-    """
-
-    id: int = -1
-    member_id: str = ""
-    protocol: str = ""
 
 
 class ClassicMember(GroupMemberMachine):
@@ -127,15 +115,19 @@ class ClassicMember(GroupMemberMachine):
                 yield self._heartbeat_at_ms
                 yield self._poll_deadline_ms
             yield self._session_deadline_ms
-        if self.state in (UNJOINED, STABLE, JOINING) and self._polled_once and self._broker is not None:
-            if self._needs_topics() and not self._asking_metadata:
+        if self.state in (UNJOINED, STABLE, JOINING) and self._broker is not None and not self._asking_metadata:
+            if self._may_join and self._needs_topics():
                 yield self._metadata_at_ms
-            elif self._rejoin and not self._in_flight and not self._asking_metadata:
+            elif (self._may_join or self.state is JOINING) and not self._in_flight:
                 yield self._join_at_ms
         if self.state is STABLE and (self.is_leader or self._pattern is not None) and not self._asking_metadata:
             yield self._metadata_at_ms
         if self.state is SYNCING and not self._in_flight and not self._asking_metadata:
             yield max(self._metadata_at_ms if self.is_leader else self._join_at_ms, 0)
+
+    @property
+    def _may_join(self) -> bool:
+        return self._rejoin and self._polled_once and (self.may_rebalance or not self.assignment)
 
     def _needs_topics(self) -> bool:
         return self._pattern is not None and not self._in_flight and self.state is UNJOINED and not self._topics()
@@ -155,9 +147,9 @@ class ClassicMember(GroupMemberMachine):
             return
         self._keep_session(now_ms)
         self._watch_topics(now_ms)
-        if self.state is STABLE and self._rejoin and self._polled_once:
+        if self.state is STABLE and self._rejoin and self._polled_once and self.may_rebalance:
             self._prepare(now_ms)
-        elif self.state is UNJOINED and self._rejoin and self._polled_once and self._broker is not None:
+        elif self.state is UNJOINED and self._may_join and self._broker is not None:
             if self._needs_topics() and not self._asking_metadata and now_ms >= self._metadata_at_ms:
                 self._ask_metadata(None, (), lambda _: None)
             if not self._asking_metadata:
@@ -181,12 +173,7 @@ class ClassicMember(GroupMemberMachine):
         elif now_ms >= self._heartbeat_at_ms:
             self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
             generation = self.generation
-            request = HeartbeatRequest(
-                group_id=self.settings.group_id,
-                generation_id=generation.id,
-                member_id=generation.member_id,
-                group_instance_id=self.settings.instance_id,
-            )
+            request = heartbeat_request(self.settings, generation)
             self._send(
                 request,
                 lambda response, at_ms: self._beat(response, generation, at_ms),
@@ -235,27 +222,24 @@ class ClassicMember(GroupMemberMachine):
         partitions = sorted_partitions(self.assignment)
         if self.generation.id < 0 or not self.generation.member_id:
             if partitions:
-                self._emit(Lost(partitions, self._last_epoch), self._given_up)
+                self._emit(Lost(partitions, self._last_epoch), partial(self._given_up, self.assignment))
                 return
         elif not self._cooperative:
-            self._emit(Revoked(partitions, self.generation.id), self._given_up)
+            self._emit(Revoked(partitions, self.generation.id), partial(self._given_up, self.assignment))
             return
         else:
             topics = self._topics()
             dropped = tuple(each for each in partitions if each.topic not in topics)
             if dropped:
                 self.revoking = frozenset(dropped)
-                self._emit(Revoked(dropped, self.generation.id), self._given_up)
+                self._emit(Revoked(dropped, self.generation.id), partial(self._given_up, self.revoking))
                 return
         self._begin_join(now_ms)
 
     _last_epoch = -1
 
-    def _given_up(self, error: BaseException | None, now_ms: int) -> None:
-        if self._cooperative and self.generation.id >= 0:
-            self.assignment -= self.revoking
-        else:
-            self.assignment = frozenset()
+    def _given_up(self, gone: frozenset[TopicPartition], error: BaseException | None, now_ms: int) -> None:
+        self.assignment -= gone
         self.revoking = frozenset()
         if self.generation.id < 0 and self.assignment:
             self._give_up(now_ms)  # the member was fenced meanwhile: the rest is lost
@@ -279,25 +263,7 @@ class ClassicMember(GroupMemberMachine):
             return
         generation = self.generation
         self._joined_topics = topics = self._topics()
-        protocols = [
-            JoinGroupRequestProtocol(
-                name=one.name,
-                metadata=encode_subscription(
-                    one.name, topics, self.assignment, self._previous, generation.id, self.settings.rack
-                ),
-            )
-            for one in self.settings.assignors
-        ]
-        request = JoinGroupRequest(
-            group_id=self.settings.group_id,
-            session_timeout_ms=self.settings.session_timeout_ms,
-            rebalance_timeout_ms=self.settings.rebalance_timeout_ms,
-            member_id=generation.member_id,
-            group_instance_id=self.settings.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocols=protocols,
-            reason=self._reason or None,
-        )
+        request = join_request(self.settings, generation, topics, self.assignment, self._previous, self._reason)
         self._in_flight = "join"
         self._send(
             request,
@@ -370,15 +336,7 @@ class ClassicMember(GroupMemberMachine):
 
     def _send_sync(self, assignments: list[SyncGroupRequestAssignment]) -> None:
         generation = self.generation
-        request = SyncGroupRequest(
-            group_id=self.settings.group_id,
-            generation_id=generation.id,
-            member_id=generation.member_id,
-            group_instance_id=self.settings.instance_id,
-            protocol_type=PROTOCOL_TYPE,
-            protocol_name=generation.protocol,
-            assignments=assignments,
-        )
+        request = sync_request(self.settings, generation, assignments)
         self._in_flight = "sync"
         self._send(
             request,
@@ -411,17 +369,29 @@ class ClassicMember(GroupMemberMachine):
         if self._cooperative and dropped:
             self.revoking = dropped
             self.rejoin("partitions were revoked: the group may assign them now")
-            event = Revoked(sorted_partitions(dropped), self.generation.id)
-            self._emit(event, lambda error, at_ms: self._take_over(assigned, at_ms))
+            # Records may have been consumed since the commit before the join, because fetching went on.
+            then = partial(self._revoke_dropped, assigned, dropped)
+            self._commit_consumed(now_ms, self.settings.rebalance_timeout_ms, then)
         else:
-            self._take_over(assigned, now_ms)
+            self._take_over(assigned, frozenset(), now_ms)
 
-    def _take_over(self, assigned: frozenset[TopicPartition], now_ms: int) -> None:
+    def _revoke_dropped(
+        self, assigned: frozenset[TopicPartition], dropped: frozenset[TopicPartition], now_ms: int
+    ) -> None:
+        if self.state is not COMPLETING:
+            return
+        if self.generation.id < 0:
+            self._take_over(assigned, frozenset(), now_ms)
+            return
+        event = Revoked(sorted_partitions(dropped), self.generation.id)
+        self._emit(event, lambda error, at_ms: self._take_over(assigned, dropped, at_ms))
+
+    def _take_over(self, assigned: frozenset[TopicPartition], dropped: frozenset[TopicPartition], now_ms: int) -> None:
         if self.state is not COMPLETING:
             return
         if self.generation.id < 0:  # fenced while the user's code handled the revocation
-            self.assignment -= self.revoking
-            self.revoking = frozenset()
+            self.assignment -= dropped
+            self.revoking = self.assignment
             self._enter(UNJOINED)
             return
         added = assigned - self.assignment
@@ -562,23 +532,26 @@ class ClassicMember(GroupMemberMachine):
         joined_before = self.state in BEATING
         self._enter(LEAVING)
         self._stage = "commit" if joined_before and self.generation.id >= 0 else "revoke"
-        self._drop_event()
+        self._interrupt_event()
         self._leave_step(now_ms)
 
     def _leave_step(self, now_ms: int) -> None:
         """Takes the next step of leaving, as soon as the user's code has handled the last event."""
-        if now_ms >= self._close_deadline_ms:
-            if self.event is None or now_ms >= self._close_deadline_ms + JOIN_MARGIN_MS:
-                self._enter(CLOSED)
-                self.abandon()
+        late = now_ms >= self._close_deadline_ms
+        if self.event is not None and not (late and now_ms >= self._close_deadline_ms + JOIN_MARGIN_MS):
             return
-        if self.event is not None:
+        if late and self._stage in ("commit", "committing"):
+            self._stage = "revoke"  # the commit did not end in time; the user's code still gives the partitions up
+        elif late and self._stage != "revoke":
+            self._enter(CLOSED)
+            self.abandon()
             return
         if self._stage == "commit":
             self._stage = "committing"
             self._commit_consumed(now_ms, self._close_deadline_ms - now_ms, self._leave_committed)
         elif self._stage == "revoke":
             self._stage = "revoking"
+            self._close_deadline_ms = max(self._close_deadline_ms, now_ms + 1)
             partitions = sorted_partitions(self.assignment)
             if not partitions:
                 self._leave_revoked(None, now_ms)
@@ -592,8 +565,9 @@ class ClassicMember(GroupMemberMachine):
             self._send_last(now_ms)
 
     def _leave_committed(self, now_ms: int) -> None:
-        self._stage = "revoke"
-        self._leave_step(now_ms)
+        if self._stage == "committing":
+            self._stage = "revoke"
+            self._leave_step(now_ms)
 
     def _leave_revoked(self, error: BaseException | None, now_ms: int) -> None:
         self.assignment = self.revoking = frozenset()

@@ -79,6 +79,7 @@ class ConsumerMember(GroupMemberMachine):
         self._owned_ids: dict[bytes, tuple[int, ...]] = {}  # `assignment` by topic id
         self._reconciling = False
         self._polled_once = False
+        self._join_lost = False  # a join may have reached the coordinator though no response arrived
         self._late = False  # leaving because the user's code did not poll
 
     @property
@@ -111,7 +112,8 @@ class ConsumerMember(GroupMemberMachine):
                 yield self._heartbeat_at_ms
         if self.state in (UNSUBSCRIBED, STALE) and self._polled_once and self.event is None:
             yield 0
-        if self.state is RECONCILING and not self._reconciling and self.event is None and not self._asking_metadata:
+        idle = not self._reconciling and self.event is None and not self._asking_metadata
+        if self.state is RECONCILING and idle and self.may_rebalance:
             yield self._metadata_at_ms if self._unresolved() else 0
 
     def _advance(self, now_ms: int) -> None:
@@ -171,6 +173,7 @@ class ConsumerMember(GroupMemberMachine):
         def refuse(error: Exception, at_ms: int) -> None:
             self._in_flight -= 1
             self._sent = {}
+            self._join_lost = self._join_lost or epoch == 0
             if epoch < 0:
                 self._left(at_ms)
                 return
@@ -241,6 +244,7 @@ class ConsumerMember(GroupMemberMachine):
         if self.state not in IN_GROUP or response.member_epoch < 0:
             return
         self._epoch = response.member_epoch
+        self._join_lost = False
         if response.assignment is not None:
             self._target = {
                 row.topic_id: tuple(sorted(row.partitions))
@@ -275,6 +279,8 @@ class ConsumerMember(GroupMemberMachine):
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self.error = KafkaError.of(code, message)
             self._pause(now_ms)
+        elif code == ErrorCode.UNRELEASED_INSTANCE_ID and self._join_lost:
+            self._pause(now_ms)  # the instance id belongs to the member of a join whose response was lost
         else:
             self._fail(KafkaError.of(code, message), now_ms)
 
@@ -297,7 +303,7 @@ class ConsumerMember(GroupMemberMachine):
         last_epoch, self._epoch = self._epoch, 0
         self._reconciling = False
         self.revoking = self.assignment
-        self._drop_event()
+        self._interrupt_event()
         if self.event is not None:  # the user's code handles an event: the loss is reported after it
             self._event_done = lambda error, at_ms: self._report_lost(last_epoch, at_ms)
         else:
@@ -339,7 +345,7 @@ class ConsumerMember(GroupMemberMachine):
 
     def _reconcile(self, now_ms: int) -> None:
         """Begins to change from the current assignment to the target."""
-        if self._reconciling or self.event is not None or self._closing:
+        if self._reconciling or self.event is not None or self._closing or not self.may_rebalance:
             return
         unresolved = self._unresolved()
         if unresolved and not self._asking_metadata and now_ms >= self._metadata_at_ms:
@@ -436,7 +442,7 @@ class ConsumerMember(GroupMemberMachine):
 
     def _begin_close(self, now_ms: int) -> None:
         self._stage = "wait"
-        self._drop_event()
+        self._interrupt_event()
         self._reconciling = False
         if self.state in IN_GROUP:
             self._enter(PREPARE_LEAVING)
@@ -446,17 +452,20 @@ class ConsumerMember(GroupMemberMachine):
 
     def _leave_step(self, now_ms: int) -> None:
         """Takes the next step of leaving, as soon as the user's code has handled the last event."""
-        if now_ms >= self._close_deadline_ms:
-            if self.event is None or now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:
-                self._finish()
+        late = now_ms >= self._close_deadline_ms
+        if self.event is not None and not (late and now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS):
             return
-        if self.event is not None:
+        if late and self._stage in ("wait", "committing"):
+            self._stage = "revoke"  # the commit did not end in time; the user's code still gives the partitions up
+        elif late and self._stage != "revoke":
+            self._finish()
             return
         if self._stage == "wait":
             self._stage = "committing"
             self._commit_consumed(now_ms, self._close_deadline_ms - now_ms, self._leave_committed)
         elif self._stage == "revoke":
             self._stage = "revoking"
+            self._close_deadline_ms = max(self._close_deadline_ms, now_ms + 1)
             partitions = sorted_partitions(self.assignment)
             if not partitions:
                 self._leave_revoked(None, now_ms)
@@ -475,8 +484,9 @@ class ConsumerMember(GroupMemberMachine):
                 self._send_heartbeat(STATIC_LEAVE_EPOCH if self._leaves_temporarily() else LEAVE_EPOCH, now_ms)
 
     def _leave_committed(self, now_ms: int) -> None:
-        self._stage = "revoke"
-        self._leave_step(now_ms)
+        if self._stage == "committing":
+            self._stage = "revoke"
+            self._leave_step(now_ms)
 
     def _leave_revoked(self, error: BaseException | None, now_ms: int) -> None:
         self.assignment = self.revoking = frozenset()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kcore.client.aio.broker import Broker
 from kcore.errors import KcoreError
@@ -83,7 +83,24 @@ class MemberSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class _PartitionEvent:
+    """The base of the events. An event is also a collection of its partitions."""
+
+    partitions: tuple[TopicPartition, ...]
+    epoch: int
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(self.partitions)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __contains__(self, partition: object) -> bool:
+        return partition in self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned(_PartitionEvent):
     """Partitions that the member owns from now on.
 
     Attributes:
@@ -92,12 +109,9 @@ class Assigned:
             with a lower epoch are safe against a member that was paused.
     """
 
-    partitions: tuple[TopicPartition, ...]
-    epoch: int
-
 
 @dataclass(frozen=True, slots=True)
-class Revoked:
+class Revoked(_PartitionEvent):
     """Partitions that the member gives up. It owns them until the event is handled, and may commit their offsets.
 
     Attributes:
@@ -105,12 +119,9 @@ class Revoked:
         epoch: the member epoch or generation in which the member owned them.
     """
 
-    partitions: tuple[TopicPartition, ...]
-    epoch: int
-
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(_PartitionEvent):
     """Partitions that the member has lost: it was fenced or away too long, and they may have new owners already.
 
     Attributes:
@@ -118,11 +129,22 @@ class Lost:
         epoch: the last member epoch or generation in which the member owned them.
     """
 
-    partitions: tuple[TopicPartition, ...]
-    epoch: int
-
 
 MemberEvent = Assigned | Revoked | Lost
+
+
+class Generation(NamedTuple):
+    """A member's place in its group.
+
+    Attributes:
+        id: the generation; -1: none.
+        member_id: the member's id; "": none yet.
+        protocol: the chosen assignor.
+    """
+
+    id: int = -1
+    member_id: str = ""
+    protocol: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.group.apis.base import GroupApi
 from kcore.group.share.chain import chain
-from kcore.group.share.offsets import Altered, begin_alter, finish_alter
+from kcore.group.share.offsets import MAX_NAMES, TOO_MANY, Altered, begin_alter, finish_alter
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -44,6 +44,7 @@ class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterSha
     request_type = AlterShareGroupOffsetsRequest
     response_type = AlterShareGroupOffsetsResponse
     versions = (0, 0)
+    differs: ClassVar[str] = f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST."
 
     __slots__ = ("_services", "_topics")
 
@@ -66,6 +67,8 @@ class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterSha
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not request.group_id:
             return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
+        if sum(len(topic.partitions) + 1 for topic in request.topics) > MAX_NAMES:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
         allowed, refused = [], []
         for topic in request.topics:
             code = self._refusal_of(context, topic.topic_name)

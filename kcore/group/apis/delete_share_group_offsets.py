@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.group.apis.base import GroupApi
 from kcore.group.share.chain import chain
-from kcore.group.share.offsets import Deleted, begin_delete, finish_delete
+from kcore.group.share.offsets import MAX_NAMES, TOO_MANY, Deleted, begin_delete, finish_delete
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -40,6 +40,7 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
     request_type = DeleteShareGroupOffsetsRequest
     response_type = DeleteShareGroupOffsetsResponse
     versions = (0, 0)
+    differs: ClassVar[str] = f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST."
 
     __slots__ = ("_services",)
 
@@ -57,6 +58,8 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not request.group_id:
             return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
+        if len(request.topics) > MAX_NAMES:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
         authorizer = self._authorizer
         allowed, refused = [], []
         for topic in request.topics:

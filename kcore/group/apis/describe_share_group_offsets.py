@@ -6,11 +6,12 @@ v1 adds the lag (KIP-1226): the records from the start offset on that are not co
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from kcore.group.apis.base import GroupApi
 from kcore.group.share.chain import chain
 from kcore.group.share.group import ShareGroup
+from kcore.group.share.offsets import MAX_NAMES, TOO_MANY
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -42,18 +43,20 @@ UNKNOWN: Final = -1
 """The start offset, lag or leader epoch that is not known."""
 
 
-class Wanted(NamedTuple):
+class RequestedTopic(NamedTuple):
     """The partitions of one topic whose offsets are described.
 
     Attributes:
         name: the topic's name.
         topic_id: its id.
         partitions: the partitions.
+        missing: requested partitions that the topic does not have.
     """
 
     name: str
     topic_id: bytes
     partitions: tuple[int, ...]
+    missing: tuple[int, ...] = ()
 
 
 class InitializedTopics(NamedTuple):
@@ -80,6 +83,10 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
     request_type = DescribeShareGroupOffsetsRequest
     response_type = DescribeShareGroupOffsetsResponse
     versions = (0, 1)
+    differs: ClassVar[str] = (
+        f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST. "
+        "A partition that does not exist is answered at once."
+    )
 
     __slots__ = ("_services", "_topics")
 
@@ -96,6 +103,9 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
 
     def handle(self, context: RequestContext, request: DescribeShareGroupOffsetsRequest) -> Any:
         """Describes each group, with its own error."""
+        named = sum(len(topic.partitions) + 1 for group in request.groups for topic in group.topics or ())
+        if len(request.groups) + named > MAX_NAMES:
+            return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
         parts = [self._describe(context, group) for group in request.groups]
         return gather(self, context, request, parts, _merged)
 
@@ -128,13 +138,15 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
             code = ErrorCode.NONE
             if not self._may_describe(context, requested.topic_name):
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            indexes = dict.fromkeys(requested.partitions)  # a repeated partition is described once
             if topic is not None and not code:
-                wanted.append(Wanted(topic.name, topic.topic_id, tuple(requested.partitions)))
+                existing = tuple(index for index in indexes if 0 <= index < topic.partitions)
+                missing = tuple(index for index in indexes if not 0 <= index < topic.partitions)
+                wanted.append(RequestedTopic(topic.name, topic.topic_id, existing, missing))
                 continue
             decided.append(
                 DescribeShareGroupOffsetsResponseTopic(
-                    topic_name=requested.topic_name,
-                    partitions=[_without_offset(index, code) for index in requested.partitions],
+                    topic_name=requested.topic_name, partitions=[_without_offset(index, code) for index in indexes]
                 )
             )
         return self._summarize(context, part, wanted, decided)
@@ -143,14 +155,14 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         authorizer = self._authorizer
         return authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
-    def _visible(self, context: RequestContext, topics: Iterable[Wanted]) -> list[Wanted]:
+    def _visible(self, context: RequestContext, topics: Iterable[RequestedTopic]) -> list[RequestedTopic]:
         return [topic for topic in topics if self._may_describe(context, topic.name)]
 
     def _summarize(
         self,
         context: RequestContext,
         part: DescribeShareGroupOffsetsRequest,
-        wanted: list[Wanted],
+        wanted: list[RequestedTopic],
         decided: list[DescribeShareGroupOffsetsResponseTopic],
     ) -> Any:
         """Reads the summaries of the states from the share coordinator, and adds the lag."""
@@ -176,21 +188,34 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         return gather(self, context, part, [persister.read_summary(request)], build)
 
     def _topics_of(
-        self, summary: ReadShareGroupStateSummaryResponse, wanted: list[Wanted]
+        self, summary: ReadShareGroupStateSummaryResponse, wanted: list[RequestedTopic]
     ) -> list[DescribeShareGroupOffsetsResponseTopic]:
+        states = {(topic.topic_id, state.partition): state for topic in summary.results for state in topic.partitions}
         return [
             DescribeShareGroupOffsetsResponseTopic(
                 topic_name=topic.name,
                 topic_id=topic.topic_id,
-                partitions=[self._partition(topic.name, partition) for partition in result.partitions],
+                partitions=[
+                    *(
+                        self._partition(topic.name, index, states.get((topic.topic_id, index)))
+                        for index in topic.partitions
+                    ),
+                    *(_without_offset(index, ErrorCode.NONE) for index in topic.missing),
+                ],
             )
-            for topic, result in zip(wanted, summary.results, strict=True)
+            for topic in wanted
         ]
 
-    def _partition(self, name: str, state: Any) -> DescribeShareGroupOffsetsResponsePartition:
-        """Returns the offsets of one partition; the share coordinator's errors become an unknown offset."""
-        if state.error_code:
-            return _without_offset(state.partition, ErrorCode.NONE)
+    def _partition(self, name: str, index: int, state: Any) -> DescribeShareGroupOffsetsResponsePartition:
+        """Returns the offsets of one partition; the share coordinator's errors become an unknown offset.
+
+        Args:
+            name: the topic.
+            index: the partition.
+            state: its summary; None if the share coordinator did not look it up, because the group id is empty.
+        """
+        if state is None or state.error_code:
+            return _without_offset(index, ErrorCode.NONE)
         lag = UNKNOWN
         if UNKNOWN not in (state.start_offset, state.delivery_complete_count):
             end_offset = self._services.end_offset(name, state.partition)
@@ -206,13 +231,13 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
 
     def decide(  # type: ignore[override]
         self, machine: GroupShard, context: RequestContext, request: InitializedTopics
-    ) -> tuple[Wanted, ...]:
+    ) -> tuple[RequestedTopic, ...]:
         """Returns the initialized topics of the group; none for a group that does not exist or has another type."""
         group = machine.groups.get(request.group_id)
         if not isinstance(group, ShareGroup):
             return ()
         return tuple(
-            Wanted(topic.name, topic_id, tuple(sorted(topic.partitions)))
+            RequestedTopic(topic.name, topic_id, tuple(sorted(topic.partitions)))
             for topic_id, topic in group.state_partitions.initialized.items()
         )
 

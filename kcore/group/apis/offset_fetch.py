@@ -190,7 +190,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         )
         if query.refused:
             topics += query.refused
-        return _answer(version, query.group_id, topics, ErrorCode.NONE)
+        return _group_response(version, query.group_id, topics, ErrorCode.NONE)
 
     def _all(
         self,
@@ -213,8 +213,8 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
                     continue
                 topic_id = topic.topic_id
             pending = unstable.get(name, NO_PARTITIONS)
-            answers = fetch_responses(_partition_type(version), partitions, partitions, pending, None)
-            topics.append(_topic(version, name, topic_id, answers))
+            responses = fetch_responses(_partition_type(version), partitions, partitions, pending, None)
+            topics.append(_topic(version, name, topic_id, responses))
         return topics
 
     def error(self, context: RequestContext, request: GroupQuery, code: ErrorCode, message: str | None = None) -> Any:
@@ -223,7 +223,7 @@ class OffsetFetchOfGroupApi(Api[GroupQuery, Any]):
         topics = []
         if version < GROUP_ERROR_SINCE:
             topics = [_refused_topic(version, topic_request, code) for topic_request in request.requested or ()]
-        return _answer(version, request.group_id, topics, code)
+        return _group_response(version, request.group_id, topics, code)
 
 
 def _partition_type(version: int) -> Any:
@@ -257,7 +257,7 @@ def _refused_topic(version: int, topic_request: Any, code: ErrorCode) -> Any:
     )
 
 
-def _answer(version: int, group_id: str, topics: list[Any], code: ErrorCode) -> Any:
+def _group_response(version: int, group_id: str, topics: list[Any], code: ErrorCode) -> Any:
     if version >= SEVERAL_GROUPS_SINCE:
         return OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=code)
     return OffsetFetchResponse(topics=topics, error_code=code)

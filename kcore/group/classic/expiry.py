@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def expire_member(group: ClassicGroup, member: Member) -> list[Record]:
     """Removes a member whose session timeout ended, and rebalances the group.
 
-    A member with a parked join or sync stays: its session starts anew with the response. A new member is removed even
+    A member with a parked join or sync stays: its session restarts with the response. A new member is removed even
     then if its first join got no response within five minutes, because its client may be gone.
     """
     if group.members.get(member.member_id) is not member:
@@ -32,6 +32,7 @@ def expire_pending(group: ClassicGroup, pending: PendingMember) -> list[Record]:
     if group.pending_joins.get(pending.member_id) is not pending:
         return []
     del group.pending_joins[pending.member_id]
+    group.shard.unused_member_ids.pop(pending.member_id, None)
     if group.state is PREPARING and group.has_all_members_joined():
         return complete_join_phase(group)
     return []

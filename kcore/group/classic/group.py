@@ -37,6 +37,10 @@ NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 
 UNKNOWN_TIMESTAMP: Final = -1
 
+MAX_UNUSED_MEMBER_IDS = 5_000
+"""Limit of assigned member ids of a shard that no client has used yet. A client uses its id at once, but one that never
+does could take memory for each request, for up to the session timeout."""
+
 
 class ClassicGroup(Group):
     """A group of the classic protocol, or a *simple* group: offsets only, no protocol type, no members.
@@ -230,14 +234,24 @@ class ClassicGroup(Group):
         return NO_ERROR if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def add_pending(self, member_id: str, session_timeout_ms: int) -> None:
-        """Registers an assigned member id, which the client must use within the session timeout."""
+        """Registers an assigned member id, which the client must use within the session timeout.
+
+        A shard keeps a bounded number of unused ids; the oldest one expires early.
+        """
         pending = PendingMember(self, member_id)
         pending.timer = self.shard.context.schedule(self.shard.now.now_ms + session_timeout_ms, pending)
         self.pending_joins[member_id] = pending
+        unused = self.shard.unused_member_ids
+        unused[member_id] = pending
+        if len(unused) > MAX_UNUSED_MEMBER_IDS:
+            oldest = unused.pop(next(iter(unused)))
+            oldest.timer.cancel()
+            oldest.timer = self.shard.context.schedule(self.shard.now.now_ms, oldest)
 
     def _drop_pending(self, member_id: str) -> None:
         pending = self.pending_joins.pop(member_id, None)
         if pending is not None:
+            self.shard.unused_member_ids.pop(member_id, None)
             pending.timer.cancel()
 
     def remove_by_id(self, member_id: str) -> None:

@@ -303,7 +303,7 @@ class ConsumerGroup(Group):
     # ---- timers
 
     def keep_session(self, member: ConsumerMember) -> None:
-        """Starts a member's session anew, in full."""
+        """Restarts a member's session, in full."""
         deadline_ms = self.shard.now.now_ms + self.session_timeout_ms(member.metadata)
         if member.timer is None:
             member.timer = self.shard.context.schedule(deadline_ms, member)
@@ -317,7 +317,7 @@ class ConsumerGroup(Group):
         self.await_revocation(member)
 
     def await_revocation(self, member: ConsumerMember) -> None:
-        """Arms a member's revocation timer, anew with each revocation, or cancels it.
+        """Arms a member's revocation timer at each revocation, or cancels it.
 
         Classic members have none: they must rejoin, and their join timer covers that. A static member that left
         temporarily has none either: it uses no partitions any more.

@@ -83,7 +83,7 @@ def not_found(group_id: str) -> KafkaError:
 
 
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> ConsumerGroup:
-    """Returns the group; for a joining member, also a tentative one that is new or replaces a classic group.
+    """Returns the group. For a joining member it may be a tentative group, which is new or replaces a classic one.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND.

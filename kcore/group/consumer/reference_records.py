@@ -98,9 +98,9 @@ def current_assignment(group_id: str, member_id: str, current: CurrentAssignment
 
 PLAIN: Final[dict[int, Callable[[ConsumerRecord], Record]]] = {
     3: lambda record: group_epoch(record.group_id, record.epoch, record.number),
-    5: lambda record: member_metadata(record.group_id, record.member_id or "", record.said),
+    5: lambda record: member_metadata(record.group_id, record.member_id or "", record.content),
     6: lambda record: assignment_epoch(record.group_id, record.epoch, record.number),
-    7: lambda record: target_assignment(record.group_id, record.member_id or "", record.said),
-    8: lambda record: current_assignment(record.group_id, record.member_id or "", record.said),
+    7: lambda record: target_assignment(record.group_id, record.member_id or "", record.content),
+    8: lambda record: current_assignment(record.group_id, record.member_id or "", record.content),
 }
 """The reference function of each record type, by the type of its key."""

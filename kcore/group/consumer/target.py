@@ -202,7 +202,7 @@ class AssignmentJob:
         )
 
     def compute(self) -> GroupAssignment:
-        """Runs the assignor; reads nothing of the group, so that it may run on any thread."""
+        """Runs the assignor without reading the group, so that it may run on any thread."""
         result: GroupAssignment = self._assignor.assign(self._members, self._topics, self._previous)
         return result
 
@@ -281,7 +281,7 @@ class AssignmentJob:
         """Writes the targets of the remaining members in slices, and then the epoch.
 
         A crash in between leaves targets of two computations. This is harmless: ownership does not depend on targets,
-        and the unchanged epoch shows that a target is due, so that the next heartbeat computes it anew.
+        and the unchanged epoch shows that a target is due, so that the next heartbeat computes it again.
         """
         group = self.group
         group_id, shard = group.group_id, group.shard

@@ -95,7 +95,7 @@ def leave_group(group: ConsumerGroup, members: Sequence[MemberIdentity]) -> tupl
 
 
 def await_join(member: ConsumerMember) -> None:
-    """Starts a classic member's rebalance timeout when it is first asked to rejoin."""
+    """Starts a classic member's rebalance timeout when a response first tells it to rejoin."""
     if member.join_timer is None:
         member.join_timer = MemberTimer.armed(member, Awaited.JOIN, member.metadata.rebalance_timeout_ms)
 
@@ -121,7 +121,7 @@ def _leaving(group: ConsumerGroup, identity: MemberIdentity) -> ConsumerMember:
 def _must_compute_target(group: ConsumerGroup) -> bool:
     """Returns True if a target is due and no consumer member remains whose heartbeat would compute it.
 
-    This occurs only if the policy prevents a downgrade. Kafka 4.3 does not ask the classic members to rejoin: the
+    This occurs only if the policy prevents a downgrade. Kafka 4.3 does not make the classic members rejoin: the
     partitions of the last consumer member stay without an owner until another member joins.
     """
     return group.group_epoch > group.assignment_epoch and group.subscriptions.classic_members == len(group.members)

@@ -87,7 +87,7 @@ def expire(shard: GroupShard) -> Iterator[Outcome | None]:
 
 
 def _expire_group(shard: GroupShard, group_id: str, work: WorkSlice) -> Iterator[Outcome | None]:
-    """Expires one group's offsets, and the group if nothing of it remains. Pauses when the slice is full."""
+    """Expires one group's offsets, and the group if it is then empty. Pauses when the slice is full."""
     offsets = shard.offsets
     retention_ms = shard.config.offsets_retention_minutes * MINUTE_MS
     group = shard.groups.get(group_id)

@@ -162,8 +162,9 @@ class OffsetStore:
             del self._open[group_id]
 
     def complete(self, producer_id: int, commit: bool) -> None:
-        """Ends a transaction. The order of records in the log decides, not that of the markers, so that compaction
-        agrees.
+        """Ends a transaction. Offsets apply in the order of their records in the log, not of the markers, because
+        compaction
+        keeps the last record of a key.
 
         A pending offset is dropped if its record precedes that of the materialised offset. Then a non-transactional
         commit replaced it, or another transaction that began later and ended earlier.

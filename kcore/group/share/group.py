@@ -243,7 +243,7 @@ class ShareGroup(Group):
         return not self.topics_checked or self.group_epoch < self.checked_epoch
 
     def keep_session(self, member: ShareMember) -> None:
-        """Starts a member's session anew, in full."""
+        """Restarts a member's session, in full."""
         deadline_ms = self.shard.now.now_ms + self.shard.share.settings(self.group_id).session_timeout_ms
         if member.timer is None:
             member.timer = self.shard.context.schedule(deadline_ms, member)

@@ -1,4 +1,4 @@
-"""Initialization of share partitions: the group asks the share coordinator for state, and records its answer.
+"""Initialization of share partitions: the group requests state from the share coordinator, and records the result.
 
 A heartbeat adds the missing partitions to the initializing list (record 15). When that record is replayed, the request
 to the share coordinator is queued; the heartbeat does not wait for it. Its result moves the partitions to the

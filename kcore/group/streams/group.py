@@ -69,6 +69,7 @@ class StreamsGroup(Group):
         configured: the topology as the existing topics allow it; None: the next heartbeat configures it. Soft state.
         topics_changed: whether a topic of the topology changed since it was configured. Soft state.
         endpoint_epoch: counts changes of endpoints' partitions. Soft state.
+        target_job: whether a target is being written in slices. Soft state.
         shutdown_member: the member that requested the shutdown of the application, or None. Soft state.
         rest_epoch: the group epoch if the group has no work for heartbeats and reports nothing, else `NEVER`. Soft
             state.
@@ -93,6 +94,7 @@ class StreamsGroup(Group):
         "rest_settings",
         "shard",
         "shutdown_member",
+        "target_job",
         "targets",
         "topics_changed",
         "topology",
@@ -121,6 +123,7 @@ class StreamsGroup(Group):
         self.configured: ConfiguredTopology | None = None
         self.topics_changed = False
         self.endpoint_epoch = 0
+        self.target_job = False
         self.shutdown_member: str | None = None
         self.rest_epoch = NEVER
         self.rest_settings: StreamsSettings | None = None
@@ -269,7 +272,7 @@ class StreamsGroup(Group):
         self.rest_settings = settings
 
     def keep_session(self, member: StreamsMember) -> None:
-        """Starts a member's session anew, in full."""
+        """Restarts a member's session, in full."""
         timeout_ms = self.shard.streams.settings(self.group_id).session_timeout_ms
         deadline_ms = self.shard.now.now_ms + timeout_ms
         if member.timer is None:
@@ -278,7 +281,7 @@ class StreamsGroup(Group):
             member.timer.extend(deadline_ms)
 
     def await_revocation(self, member: StreamsMember) -> None:
-        """Arms a member's revocation timer, anew with each revocation, or cancels it."""
+        """Arms a member's revocation timer at each revocation, or cancels it."""
         if member.revocation_timer is not None:
             member.revocation_timer.cancel()
             member.revocation_timer = None

@@ -15,7 +15,7 @@ from kcore.group.streams.group import NOT_VALIDATED
 from kcore.group.streams.reconcile import reconcile
 from kcore.group.streams.states import STABLE
 from kcore.group.streams.timers import start_initial_delay
-from kcore.group.streams.topology import Topology, from_request
+from kcore.group.streams.topology import Topology, from_request, is_same
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class MemberChange:
             self.records.append(group_records.topology_record(group.group_id, self.topology))
             return
         self.topology = present
-        if requested is not None and requested.epoch >= present.epoch and from_request(requested) != present:
+        if requested is not None and requested.epoch >= present.epoch and not is_same(requested, present):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a topology cannot be changed")
         if self.metadata.topology_epoch < present.epoch:
             text = f"the member's topology epoch {self.metadata.topology_epoch} is behind the group's {present.epoch}"
@@ -126,7 +126,7 @@ class MemberChange:
             if changed or group.topology is None or configured is None:
                 configured = configure(self.topology, group.shard.topics)
                 group.set_configured(configured)
-            group.topics_changed = False
+            group.topics_changed = changed  # until the new hash is durable: this decision may still be refused
         self.configured = configured
         validated_epoch = NOT_VALIDATED
         if configured.is_ready:

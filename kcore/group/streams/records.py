@@ -118,6 +118,21 @@ def topology_record(group_id: str, topology: Topology) -> Record:
     return Record(StreamsGroupTopologyKey(group_id=group_id), topology.value)
 
 
+def group_records(group: StreamsGroup) -> list[Record]:
+    """Returns the records that define the whole group, with its members in order."""
+    group_id = group.group_id
+    records = [] if group.topology is None else [topology_record(group_id, group.topology)]
+    for member_id, member in group.members.items():
+        records.append(member_metadata(group_id, member_id, member.metadata))
+        records.append(current_assignment(group_id, member_id, member.current))
+    records += [target_assignment(group_id, member_id, target) for member_id, target in group.targets.items()]
+    records.append(
+        group_epoch(group_id, group.group_epoch, group.metadata_hash, group.validated_epoch, group.assignment_configs)
+    )
+    records.append(assignment_epoch(group_id, group.assignment_epoch, group.assigned_at_ms))
+    return records
+
+
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:
     """Returns the records that delete a member: its tasks first, its metadata last."""
     return [

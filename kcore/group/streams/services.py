@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.group.streams.configure import InternalTopic
 
-ASSIGNOR: Final = "sticky"
 STANDBY_REPLICAS: Final = "num.standby.replicas"
 """The name of the only assignment setting in a group's record."""
 
@@ -133,7 +132,7 @@ class StreamsServices:
         topic_creator: creates internal topics; None: they are never created.
 
     Raises:
-        ConfigError: settings contradict each other.
+        ConfigError: settings contradict each other, or the assignor cannot be loaded.
 
     Attributes:
         config: the node's settings.
@@ -167,7 +166,7 @@ class StreamsServices:
         check_settings(config)
         self.config = config
         self.metadata = metadata
-        self.assignor: TaskAssignor = get(ASSIGNOR, "streams")
+        self.assignor: TaskAssignor = get(config.kcore_streams_assignor, "streams")
         self.topic_creator: TopicCreator = NoTopicCreator() if topic_creator is None else topic_creator
         self._settings: GroupSettings = BrokerSettings(config) if settings is None else settings
         self._enabled = enabled

@@ -93,6 +93,15 @@ RECONCILIATION: Final[dict[EpochState, Step]] = {
 assert len(RECONCILIATION) == len(MemberState) * 4, "every combination has a step"
 
 
+MOVES: Final[dict[MemberState, frozenset[MemberState]]] = {
+    STABLE: frozenset({UNREVOKED, UNRELEASED}),
+    UNREVOKED: frozenset({STABLE, UNRELEASED}),
+    UNRELEASED: frozenset({STABLE, UNREVOKED}),
+    UNKNOWN: frozenset({STABLE, UNREVOKED, UNRELEASED}),
+}
+"""The states that may follow each state by a heartbeat."""
+
+
 class GroupState(Enum):
     """The states of a group, derived from its topology, members and epochs; the value is Kafka's name.
 

@@ -1,18 +1,19 @@
 """Target assignments, computed by the task assignor.
 
 A target is due when the group epoch is newer than the assignment epoch, the initial rebalance delay is over and the
-assignment interval has passed (KIP-1263). The next heartbeat of any member computes it. While the topology is not
-ready, every target is empty.
+assignment interval has passed (KIP-1263). The next heartbeat of any member computes it. A target that does not fit into
+one decision is written in slices, and applies when the last one is written. While the topology is not ready, every
+target is empty.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from kcore.assignors.streams_sticky import StickyTaskAssignor, Subtopology
 from kcore.assignors.streams_sticky import StreamsMember as AssignorMember
-from kcore.assignors.streams_sticky import Subtopology
 from kcore.errors import KafkaError
 from kcore.group.streams import records as group_records
 from kcore.group.streams.configure import Status, TopicFault
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
     from kcore.runtime.machine import Record
 
 logger = logging.getLogger(__name__)
+
+TARGET_BYTES: Final = 128  # approximate size of one member's target besides its tasks
+PART_BYTES: Final = 16  # size of one subtopology in it besides its id and partitions
+PARTITION_BYTES: Final = 4
 
 IN_INITIAL_DELAY = TopicFault(
     Status.ASSIGNMENT_DELAYED, "the assignment waits for streams.initial.rebalance.delay.ms of the group's first join"
@@ -53,13 +58,19 @@ def update(change: MemberChange) -> tuple[int, Tasks]:
         return group.assignment_epoch, NOTHING
     if change.group_epoch <= group.assignment_epoch:
         return group.assignment_epoch, group.target_of(member_id)
-    if _is_too_early(group):
+    if group.target_job or _is_too_early(group):
         change.statuses.append(IN_ASSIGNMENT_INTERVAL)
         return group.assignment_epoch, group.target_of(member_id)
     processes = {member.member_id: member.metadata.process_id for member in group.members.values()}
     processes[member_id] = change.metadata.process_id
     targets = _compute(group, change.configured, processes, change.settings.num_standby_replicas)
-    change.records += _records(group, targets, change.group_epoch)
+    changed = _changed(group, targets)
+    # Half of the bytes that a decision may write; the other half is for the member's metadata.
+    if _bytes(changed) > group.shard.max_record_bytes // 2:
+        _write_in_slices(group, changed, change.group_epoch)
+        change.statuses.append(IN_ASSIGNMENT_INTERVAL)
+        return group.assignment_epoch, group.target_of(member_id)
+    change.records += _records(group, changed, change.group_epoch)
     return change.group_epoch, targets[member_id]
 
 
@@ -74,8 +85,11 @@ def after_initial_delay(shard: GroupShard, group_id: str) -> Outcome | None:
         return None
     processes = {member.member_id: member.metadata.process_id for member in group.members.values()}
     replicas = int(dict(group.assignment_configs).get(STANDBY_REPLICAS, "0"))
-    targets = _compute(group, group.configured, processes, replicas)
-    return Outcome(list(_records(group, targets, group.group_epoch)))
+    changed = _changed(group, _compute(group, group.configured, processes, replicas))
+    if _bytes(changed) > shard.max_record_bytes // 2:
+        _write_in_slices(group, changed, group.group_epoch)
+        return None
+    return Outcome(_records(group, changed, group.group_epoch))
 
 
 def _is_too_early(group: StreamsGroup) -> bool:
@@ -109,7 +123,7 @@ def _compute(
     assignor = group.shard.streams.assignor
     try:
         result = assignor.assign(members, parts, num_standby_replicas=replicas)
-        return {
+        targets = {
             member_id: Tasks(
                 _partitions(result.active.get(member_id)),
                 _partitions(result.standby.get(member_id)),
@@ -117,6 +131,9 @@ def _compute(
             )
             for member_id in processes
         }
+        if not isinstance(assignor, StickyTaskAssignor):
+            _validate(targets, processes, parts)
+        return targets
     except Exception as error:
         logger.exception(
             "group %s: assignor %s failed; the old target stays, the next heartbeat retries",
@@ -126,17 +143,87 @@ def _compute(
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error}") from error
 
 
+def _validate(targets: Mapping[str, Tasks], processes: Mapping[str, str], parts: Mapping[str, Subtopology]) -> None:
+    """Checks the result of a user's assignor.
+
+    Raises:
+        ValueError: a task does not exist, is active in two members or in none, or is twice in one process.
+    """
+    active: set[tuple[str, int]] = set()
+    held: set[tuple[str, str, int]] = set()
+    for member_id, tasks in targets.items():
+        for role in tasks:
+            for part, numbers in role.items():
+                for number in numbers:
+                    if part not in parts or not 0 <= number < parts[part].partitions:
+                        raise ValueError(f"member {member_id} gets task {part}-{number}, which does not exist")
+                    key = (processes[member_id], part, number)
+                    if key in held:
+                        raise ValueError(f"the process of member {member_id} gets task {part}-{number} twice")
+                    held.add(key)
+                    if role is tasks.active and (part, number) in active:
+                        raise ValueError(f"two members get the active task {part}-{number}")
+                    if role is tasks.active:
+                        active.add((part, number))
+    if len(active) < sum(part.partitions for part in parts.values()):
+        raise ValueError("not every task is active in a member")
+
+
 def _partitions(assigned: Any) -> Partitions:
     if assigned is None:
         return NO_TASKS
     return {part: dict.fromkeys(numbers, 0) for part, numbers in assigned.items() if numbers} or NO_TASKS
 
 
-def _records(group: StreamsGroup, targets: Mapping[str, Tasks], epoch: int) -> Iterator[Record]:
-    """Yields the targets that are new or differ, and then the epoch."""
+def _changed(group: StreamsGroup, targets: Mapping[str, Tasks]) -> dict[str, Tasks]:
+    """Returns the targets that are new or differ from the stored ones."""
+    stored = group.targets
+    return {member_id: tasks for member_id, tasks in targets.items() if stored.get(member_id) != tasks}
+
+
+def _records(group: StreamsGroup, changed: Mapping[str, Tasks], epoch: int) -> list[Record]:
+    """Returns the records of changed targets, and that of their epoch."""
     group_id = group.group_id
-    for member_id, tasks in targets.items():
-        stored = group.targets.get(member_id)
-        if stored is None or stored != tasks:
-            yield group_records.target_assignment(group_id, member_id, tasks)
-    yield group_records.assignment_epoch(group_id, epoch, group.shard.now.wall_ms)
+    records = [group_records.target_assignment(group_id, member_id, tasks) for member_id, tasks in changed.items()]
+    records.append(group_records.assignment_epoch(group_id, epoch, group.shard.now.wall_ms))
+    return records
+
+
+def _bytes(targets: Mapping[str, Tasks]) -> int:
+    """Returns an upper bound of the size of targets in the log."""
+    parts = [(part, numbers) for tasks in targets.values() for role in tasks for part, numbers in role.items()]
+    names = sum(4 * len(part) + PART_BYTES for part, _ in parts)
+    return TARGET_BYTES * len(targets) + names + PARTITION_BYTES * sum(len(numbers) for _, numbers in parts)
+
+
+def _write_in_slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> None:
+    """Starts writing a target that does not fit into one decision; no other one starts until it is done."""
+    group.target_job = True
+    group.shard.context.in_slices(_slices(group, changed, epoch))
+
+
+def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Iterator[Outcome | None]:
+    """Writes the targets of the remaining members in slices, and then the epoch.
+
+    A crash in between leaves targets of two computations. This is harmless: ownership does not depend on targets, and
+    the unchanged epoch shows that a target is due.
+    """
+    shard, group_id = group.shard, group.group_id
+    pending: list[Record] = []
+    size_bytes = 0
+    try:
+        for member_id, tasks in changed.items():
+            if shard.groups.get(group_id) is not group:
+                return
+            if member_id not in group.members:
+                continue
+            pending.append(group_records.target_assignment(group_id, member_id, tasks))
+            size_bytes += _bytes({member_id: tasks})
+            if size_bytes > shard.max_record_bytes // 4:
+                yield Outcome(pending)
+                pending, size_bytes = [], 0
+        if shard.groups.get(group_id) is group:
+            pending.append(group_records.assignment_epoch(group_id, epoch, shard.now.wall_ms))
+            yield Outcome(pending)
+    finally:
+        group.target_job = False

@@ -96,6 +96,31 @@ def from_request(topology: RequestedTopology) -> Topology:
     )
 
 
+def is_same(requested: RequestedTopology, topology: Topology) -> bool:
+    """Returns True if a request's topology equals the group's. Every join compares them, so no object is built."""
+    parts = requested.subtopologies
+    if requested.epoch != topology.epoch or len(parts) != len(topology.subtopologies):
+        return False
+    seen = set()
+    for part in parts:
+        present = topology.subtopologies.get(part.subtopology_id)
+        if present is None or not _is_same_part(part, present):
+            return False
+        seen.add(part.subtopology_id)
+    return len(seen) == len(parts)
+
+
+def _is_same_part(part: Any, present: Subtopology) -> bool:
+    return (
+        tuple(part.source_topics) == tuple(present.source_topics)
+        and tuple(part.source_topic_regex) == tuple(present.source_topic_regex)
+        and tuple(part.repartition_sink_topics) == tuple(present.repartition_sink_topics)
+        and _topics(part.state_changelog_topics) == tuple(present.state_changelog_topics)
+        and _topics(part.repartition_source_topics) == tuple(present.repartition_source_topics)
+        and _copartitions(part.copartition_groups) == tuple(present.copartition_groups)
+    )
+
+
 def _required(part: Subtopology) -> Iterator[str]:
     yield from input_topics(part)
     for topic in part.state_changelog_topics:
@@ -110,14 +135,18 @@ def _subtopology(part: Any) -> Subtopology:
         state_changelog_topics=_topics(part.state_changelog_topics),
         repartition_sink_topics=tuple(part.repartition_sink_topics),
         repartition_source_topics=_topics(part.repartition_source_topics),
-        copartition_groups=tuple(
-            CopartitionGroup(
-                source_topics=tuple(group.source_topics),
-                source_topic_regex=tuple(group.source_topic_regex),
-                repartition_source_topics=tuple(group.repartition_source_topics),
-            )
-            for group in part.copartition_groups
-        ),
+        copartition_groups=_copartitions(part.copartition_groups),
+    )
+
+
+def _copartitions(groups: Sequence[Any]) -> tuple[CopartitionGroup, ...]:
+    return tuple(
+        CopartitionGroup(
+            source_topics=tuple(group.source_topics),
+            source_topic_regex=tuple(group.source_topic_regex),
+            repartition_source_topics=tuple(group.repartition_source_topics),
+        )
+        for group in groups
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.routes import GROUP
@@ -12,6 +12,7 @@ from kcore.node import versions
 from kcore.node._async.backend import gather
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.topics import LATEST, offsets_of
+from kcore.node.membership import Protocol, member_settings
 from kcore.node.requests import (
     by_topic,
     check_commit,
@@ -23,6 +24,7 @@ from kcore.node.requests import (
 from kcore.node.types import (
     GroupDescription,
     GroupListing,
+    Isolation,
     OffsetAndMetadata,
     Offsets,
     Partition,
@@ -41,6 +43,11 @@ from kcore.protocol.messages.offset_delete import (
 )
 from kcore.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kcore.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
+
+if TYPE_CHECKING:
+    from kcore.client.consumer_coordinator.interface import Assigned, Lost, Revoked
+    from kcore.node._async.consumer import AsyncConsumer
+    from kcore.node._async.member import AsyncMember
 
 
 class AsyncGroups:
@@ -170,6 +177,135 @@ class AsyncGroup:
         committed = await self.committed()
         ends = await offsets_of(self._calls, dict.fromkeys(committed, LATEST), "read_uncommitted") if committed else {}
         return {each: max(0, ends[each] - committed[each].offset) for each in sorted(committed) if each in ends}
+
+    # ---- members
+
+    def join(
+        self,
+        topics: str | Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        protocol: Protocol = "consumer",
+        assignors: Iterable[Any] = ("range", "cooperative-sticky"),
+        server_assignor: str | None = None,
+        instance_id: str | None = None,
+        rack: str | None = None,
+        session_timeout: float = 45.0,
+        heartbeat_interval: float = 3.0,
+        rebalance_timeout: float = 300.0,
+        metadata_max_age: float = 300.0,
+        leave_on_close: bool | None = None,
+        on_assigned: Callable[[Assigned], Any] | None = None,
+        on_revoked: Callable[[Revoked], Any] | None = None,
+        on_lost: Callable[[Lost], Any] | None = None,
+    ) -> AsyncMember:
+        """Returns a new member, which joins when its `with` block is entered and leaves at the block's end.
+
+        Args:
+            topics: the topics to subscribe to.
+            pattern: a regular expression that selects topics, instead of names.
+            protocol: "consumer" (KIP-848: the broker assigns) or "classic" (a member assigns).
+            assignors: classic: names of `kcore.assignors`, or custom assignors, in the order of preference.
+            server_assignor: consumer: the broker's assignor; None: its default.
+            instance_id: makes the member static: it keeps its partitions when it restarts in time.
+            rack: the member's rack.
+            session_timeout: classic: the group removes a member that is silent for so many seconds.
+            heartbeat_interval: classic: seconds between heartbeats.
+            rebalance_timeout: the seconds in which the member must handle a rebalance, and between polls.
+            metadata_max_age: the seconds after which topics are looked up again.
+            leave_on_close: False keeps the membership until its timeout; None: static members stay, others leave.
+            on_assigned: called with an `Assigned` event; may be a coroutine function or a function.
+            on_revoked: called with a `Revoked` event; the member gives the partitions up when it returns.
+            on_lost: called with a `Lost` event; None: `on_revoked` gets it.
+        """
+        from kcore.node._async.member import AsyncMember  # noqa: PLC0415 - only members need it
+
+        settings = member_settings(
+            self.id,
+            topics,
+            pattern,
+            protocol,
+            assignors,
+            instance_id=instance_id,
+            rack=rack,
+            server_assignor=server_assignor,
+            session_timeout=session_timeout,
+            heartbeat_interval=heartbeat_interval,
+            rebalance_timeout=rebalance_timeout,
+            metadata_max_age=metadata_max_age,
+            leave_on_close=leave_on_close,
+        )
+        return AsyncMember(
+            self._calls, settings, protocol, on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost
+        )
+
+    def consume(
+        self,
+        topics: str | Iterable[str] = (),
+        *,
+        pattern: str | None = None,
+        protocol: Protocol = "consumer",
+        assignors: Iterable[Any] = ("range", "cooperative-sticky"),
+        server_assignor: str | None = None,
+        instance_id: str | None = None,
+        rack: str | None = None,
+        session_timeout: float = 45.0,
+        heartbeat_interval: float = 3.0,
+        rebalance_timeout: float = 300.0,
+        metadata_max_age: float = 300.0,
+        leave_on_close: bool | None = None,
+        on_assigned: Callable[[Assigned], Any] | None = None,
+        on_revoked: Callable[[Revoked], Any] | None = None,
+        on_lost: Callable[[Lost], Any] | None = None,
+        auto_commit: float | None = 5.0,
+        isolation: Isolation = "read_committed",
+        reset: Literal["earliest", "latest", "none"] = "earliest",
+        max_records: int = 500,
+    ) -> AsyncConsumer:
+        """Returns a new consumer: a member that reads the records of its partitions.
+
+        The arguments besides these are those of `join`.
+
+        Args:
+            auto_commit: the seconds between commits of the processed records; they are also committed before
+                partitions move and at the end. None: only `commit` commits.
+            isolation: "read_committed" leaves out records of open and aborted transactions.
+            reset: the position in a partition without a committed offset: "earliest", "latest", or "none" for an
+                error.
+            max_records: the largest number of records that `poll` returns.
+        """
+        from kcore.client.fetching import Positions, Reading  # noqa: PLC0415 - only consumers need it
+        from kcore.node._async.consumer import AsyncConsumer  # noqa: PLC0415
+        from kcore.node._async.member import AsyncMember  # noqa: PLC0415
+
+        settings = member_settings(
+            self.id,
+            topics,
+            pattern,
+            protocol,
+            assignors,
+            instance_id=instance_id,
+            rack=rack,
+            server_assignor=server_assignor,
+            session_timeout=session_timeout,
+            heartbeat_interval=heartbeat_interval,
+            rebalance_timeout=rebalance_timeout,
+            metadata_max_age=metadata_max_age,
+            leave_on_close=leave_on_close,
+            auto_commit=auto_commit,
+        )
+        positions = Positions()
+        member = AsyncMember(
+            self._calls,
+            settings,
+            protocol,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+            consumed=positions.consumed,
+        )
+        reading = Reading(isolation, reset, max_records, rack or "")
+        return AsyncConsumer(self._calls, member, positions, reading)
 
     # ---- administration
 

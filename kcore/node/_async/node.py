@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kcore.node._async.calls import AsyncCalls
 from kcore.node.transport import AsyncSend, AsyncTransport
 
 if TYPE_CHECKING:
     from kcore.node._async.groups import AsyncGroup, AsyncGroups
+    from kcore.node._async.producer import AsyncProducer
     from kcore.node._async.topics import AsyncTopics
     from kcore.node._async.transactions import AsyncTransaction, TransactionalProducer
 
@@ -73,6 +74,39 @@ class AsyncNode:
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
         self._producers[transactional_id] = producer
         return AsyncTransaction(producer, CompressionType.from_name(compression))
+
+    def producer(
+        self,
+        *,
+        linger: float = 0.0,
+        batch_bytes: int = 131_072,
+        buffer_bytes: int = 33_554_432,
+        compression: str = "none",
+        timeout: float = 120.0,
+        acks: Literal["all", 1] = "all",
+        create_topics: bool = False,
+    ) -> AsyncProducer:
+        """Returns a producer, which batches records and stores each once; for many records.
+
+        Args:
+            linger: the seconds for which a batch waits for more records. With 0, a batch grows while the one before
+                it is being stored.
+            batch_bytes: the size at which a batch is sent at once.
+            buffer_bytes: the size of all batches at which `append` waits.
+            compression: "none", "gzip", "snappy", "lz4" or "zstd".
+            timeout: the time limit of a record in seconds, with all retries.
+            acks: "all" waits for all in-sync replicas; 1 for the leader alone, and a repetition may store a record
+                twice.
+            create_topics: True to let the server create missing topics, if it is configured to.
+        """
+        from kcore.node._async.producer import AsyncProducer  # noqa: PLC0415 - only producers need it
+        from kcore.protocol.compression import CompressionType  # noqa: PLC0415
+
+        codec = CompressionType.from_name(compression)
+        number = -1 if acks == "all" else acks
+        return AsyncProducer(
+            self._calls, linger, batch_bytes, buffer_bytes, codec, timeout, number, create_topics=create_topics
+        )
 
     async def close(self) -> None:
         """Closes the node with its members, consumers and producers; other requests without a response fail."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kcore.node._sync.calls import Calls
 from kcore.node.transport import Send, Transport
 
 if TYPE_CHECKING:
     from kcore.node._sync.groups import Group, Groups
+    from kcore.node._sync.producer import Producer
     from kcore.node._sync.topics import Topics
     from kcore.node._sync.transactions import Transaction, TransactionalProducer
 
@@ -72,6 +73,39 @@ class Node:
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
         self._producers[transactional_id] = producer
         return Transaction(producer, CompressionType.from_name(compression))
+
+    def producer(
+        self,
+        *,
+        linger: float = 0.0,
+        batch_bytes: int = 131_072,
+        buffer_bytes: int = 33_554_432,
+        compression: str = "none",
+        timeout: float = 120.0,
+        acks: Literal["all", 1] = "all",
+        create_topics: bool = False,
+    ) -> Producer:
+        """Returns a producer, which batches records and stores each once; for many records.
+
+        Args:
+            linger: the seconds for which a batch waits for more records. With 0, a batch grows while the one before
+                it is being stored.
+            batch_bytes: the size at which a batch is sent at once.
+            buffer_bytes: the size of all batches at which `append` waits.
+            compression: "none", "gzip", "snappy", "lz4" or "zstd".
+            timeout: the time limit of a record in seconds, with all retries.
+            acks: "all" waits for all in-sync replicas; 1 for the leader alone, and a repetition may store a record
+                twice.
+            create_topics: True to let the server create missing topics, if it is configured to.
+        """
+        from kcore.node._sync.producer import Producer  # noqa: PLC0415 - only producers need it
+        from kcore.protocol.compression import CompressionType  # noqa: PLC0415
+
+        codec = CompressionType.from_name(compression)
+        number = -1 if acks == "all" else acks
+        return Producer(
+            self._calls, linger, batch_bytes, buffer_bytes, codec, timeout, number, create_topics=create_topics
+        )
 
     def close(self) -> None:
         """Closes the node with its members, consumers and producers; other requests without a response fail."""

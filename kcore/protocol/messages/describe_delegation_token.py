@@ -41,7 +41,7 @@ class DescribedDelegationToken(Struct):
 
 
 class DescribeDelegationTokenResponse(Message, api_key=41, versions="1-3", flexible="2+"):
-    """The tokens; v3 has who asked for them (KIP-373)."""
+    """The tokens; v3 adds their requesters (KIP-373)."""
 
     error_code: Int16 = 0
     tokens: Array[DescribedDelegationToken] = ()

@@ -23,7 +23,7 @@ class JoinGroupRequestProtocol(Struct):
 
 
 class JoinGroupRequest(Request["JoinGroupResponse"], api_key=11, versions="0-9", flexible="6+"):
-    """A member joins with its protocols; v4 asks for a member id first (KIP-394), v5 has static members (KIP-345),
+    """A member joins with its protocols; v4 requests a member id first (KIP-394), v5 has static members (KIP-345),
     v8 a reason (KIP-800).
     """
 

@@ -31,7 +31,7 @@ class ReadStateData(Struct):
 
 
 class ReadShareGroupStateRequest(Request["ReadShareGroupStateResponse"], api_key=84, versions="0", flexible="0+"):
-    """Asks for the state on behalf of a share-partition leader."""
+    """Requests the state on behalf of a share-partition leader."""
 
     group_id: String = ""
     topics: Array[ReadStateData] = ()

@@ -49,7 +49,7 @@ class ForgottenTopic(Struct):
 
 
 class ShareFetchRequest(Request["ShareFetchResponse"], api_key=78, versions="1-2", flexible="0+"):
-    """Asks for records and acknowledges earlier ones; v2 has acquire modes (KIP-1206) and renewals (KIP-1222)."""
+    """Requests records and acknowledges earlier ones; v2 has acquire modes (KIP-1206) and renewals (KIP-1222)."""
 
     group_id: NullableString = None
     member_id: NullableString = ""

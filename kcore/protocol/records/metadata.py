@@ -98,7 +98,7 @@ class FeatureLevelRecord(MetadataRecord, api_key=12, versions="0", flexible="0+"
 
 
 class ProducerIdsRecord(MetadataRecord, api_key=15, versions="0", flexible="0+"):
-    """A block of producer ids was handed out; the next one begins at `next_producer_id`."""
+    """A block of producer ids was allocated; the next one begins at `next_producer_id`."""
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1

@@ -1,5 +1,7 @@
 """Compares the observations of one producer in several logs: transaction decisions, markers and open data.
 
+Observations of share groups have numbers below -1 in place of a producer id; `share_groups` compares them.
+
 The observations of a producer arrive in the order of `SORTED`: its transactional ids first, then, for each partition,
 its decisions and the rows written there, by time. Only unexplained observations of the current producer are kept.
 
@@ -16,7 +18,8 @@ from typing import Final
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.audit.finding import Finding, Observation, finding
-from kcore.spark.audit.logs import Logs, Place
+from kcore.spark.audit.logs import Logs, TopicPartition
+from kcore.spark.audit.share_groups import compare_share
 from kcore.transaction.states import COMPLETION, NAMES, ONGOING
 
 PREPARED: Final = frozenset(NAMES[state] for state in COMPLETION)
@@ -58,6 +61,8 @@ def compare(observations: Iterable[Observation], logs: Logs) -> Iterator[Finding
     for producer_id, of_producer in groupby(observations, key=lambda observation: observation.producer_id):
         if producer_id >= 0:
             yield from _Producer(producer_id, logs).findings(of_producer)
+        elif producer_id < -1:
+            yield from compare_share(of_producer, logs)
 
 
 class _Producer:
@@ -136,7 +141,7 @@ class _Producer:
 
     # ---- one partition
 
-    def _place(self, place: Place, observations: Iterable[Observation]) -> Iterator[Finding]:
+    def _place(self, place: TopicPartition, observations: Iterable[Observation]) -> Iterator[Finding]:
         missing: list[Observation] = []  # decisions without a following marker
         extra: list[Observation] = []  # markers without a preceding decision
         balance: dict[Outcome, int] = {}  # markers minus decisions
@@ -175,7 +180,7 @@ class _Producer:
         _count(balance, outcome, -sign)
         return True
 
-    def _unlike(self, place: Place, missing: list[Observation], extra: list[Observation]) -> Iterator[Finding]:
+    def _unlike(self, place: TopicPartition, missing: list[Observation], extra: list[Observation]) -> Iterator[Finding]:
         """Yields findings on unmatched decisions and markers."""
         where = f"{place[0]}-{place[1]}"
         left = []
@@ -218,13 +223,13 @@ class _Producer:
                 about=place,
             )
 
-    def _should_have_marker(self, place: Place, decision: Observation) -> bool:
+    def _should_have_marker(self, place: TopicPartition, decision: Observation) -> bool:
         span = self._logs.spans.get(place)
         if span is None or decision.timestamp_ms < span.since_ms:
             return False
         return self._is_behind(place, decision.end_ms)
 
-    def _should_have_decision(self, place: Place, marker: Observation) -> bool:
+    def _should_have_decision(self, place: TopicPartition, marker: Observation) -> bool:
         logs = self._logs
         if logs.decisions_since_ms is None or (marker.producer_epoch, marker.commit) in self._unplaced:
             return False
@@ -235,7 +240,7 @@ class _Producer:
             until_ms = until_ms if span is None else min(until_ms, span.newest_ms)
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
-    def _is_behind(self, place: Place, since_ms: int) -> bool:
+    def _is_behind(self, place: TopicPartition, since_ms: int) -> bool:
         """True if a log continues after a time. A log that was copied before the others may lack only its end."""
         span = self._logs.spans.get(place)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
@@ -243,7 +248,7 @@ class _Producer:
 
     # ---- data that is open at the end
 
-    def _open(self, place: Place, observation: Observation, missing: list[Observation]) -> Iterator[Finding]:
+    def _open(self, place: TopicPartition, observation: Observation, missing: list[Observation]) -> Iterator[Finding]:
         logs = self._logs
         if any(one.producer_epoch >= observation.producer_epoch for one in missing):
             return  # reported already
@@ -268,7 +273,7 @@ class _Producer:
             sentence = f"{since} is open, and {owner_id} is in {owner.state}: it is over."
             yield self._of_open("data-without-marker", place, observation, owner, sentence)
 
-    def _orphan(self, place: Place, observation: Observation) -> Iterator[Finding]:
+    def _orphan(self, place: TopicPartition, observation: Observation) -> Iterator[Finding]:
         """Yields findings on open data of a producer that no transactional id has."""
         logs = self._logs
         since = f"the transaction of producer {self._producer_id} in {place[0]}-{place[1]}"
@@ -284,7 +289,7 @@ class _Producer:
             yield self._of_open("data-without-transaction", place, observation, None, sentence)
 
     def _of_open(
-        self, kind: str, place: Place, observation: Observation, owner: Observation | None, sentence: str
+        self, kind: str, place: TopicPartition, observation: Observation, owner: Observation | None, sentence: str
     ) -> Finding:
         evidence = [observation.evidence] if owner is None else [owner.evidence, observation.evidence]
         return finding(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kcore.spark.audit.finding import Evidence, Finding, Observation, finding
@@ -75,6 +75,11 @@ class Check:
 
     def end(self) -> None:
         """Finishes the check at the end of the log."""
+
+    @property
+    def sample(self) -> Iterable[str]:
+        """Some of the names whose hashes determine the log's partition (transactional ids, groups)."""
+        return ()
 
 
 class Last(NamedTuple):

@@ -22,7 +22,7 @@ _PARTS = {
 }
 """Part of a group's state -> its field, the kind of finding, and its name in sentences."""
 
-Place = tuple[str, str, str, str | None]
+EpochKey = tuple[str, str, str, str | None]
 """The owner of an epoch: kind of group, part of its state, group, member."""
 
 
@@ -33,7 +33,7 @@ class GroupEpochs(Check):
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
-        self._last: dict[Place, Last] = {}
+        self._last: dict[EpochKey, Last] = {}
         self._groups: dict[tuple[str, str], Last] = {}  # (kind, group) -> the group epoch
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -59,7 +59,7 @@ class GroupEpochs(Check):
 
         return see
 
-    def _see(self, row: EventRow, place: Place, epoch: int) -> None:
+    def _see(self, row: EventRow, place: EpochKey, epoch: int) -> None:
         kind, part, group_id, member_id = place
         _, went_back, what = _PARTS[part]
         here = self.log.here(row)

@@ -95,9 +95,10 @@ class Observation(NamedTuple):
 
     Attributes:
         kind: `id` (the final state of a transactional id), `decision` (the decision of a transaction for one of its
-            partitions), `marker`, `open` (a transaction without an end in its partition) or `log` (the completeness of
-            a partition's log).
-        producer_id: the producer; -1 for `log`.
+            partitions), `marker`, `open` (a transaction without an end in its partition), `share-topic` (a topic that a
+            share group lists), `share-state` (a live state of a share partition) or `log` (the completeness of a
+            partition's log).
+        producer_id: the producer; -1 for `log`; `share_groups.group_number` for share groups.
         target_topic: the topic that a decision, a marker or an open transaction is for; None if unknown.
         target_partition: its partition.
         timestamp_ms: the timestamp of the record; for `log`: the time from which the log is complete.
@@ -109,12 +110,13 @@ class Observation(NamedTuple):
         end_ms: `decision`: the time of its completion, -1 if it was not completed. `id`: the start of its transaction.
             `log`: the timestamp of its newest record.
         transactional_id: `id`, `decision`: the id.
-        group_id: `open`: a group whose offsets the transaction commits.
+        group_id: `open`: a group whose offsets the transaction commits. `share-topic`, `share-state`: the group.
         state: `id`: the state, in Kafka's words. `log`: `whole` (complete from offset 0 on), `partial` (compacted, or
-            without its front) or `damaged`.
+            without its front) or `damaged`. `share-topic`: the list.
         commit: `decision`, `marker`: True for commit, False for abort.
         timeout_ms: `id`: the transaction timeout.
-        partitions: `id`: the partitions of its transaction, as `TOPIC-PARTITION`. `log`: some of its transactional ids.
+        partitions: `id`: the partitions of its transaction, as `TOPIC-PARTITION`. `log`: some of its transactional ids,
+            or of its share groups.
     """
 
     kind: str

@@ -60,6 +60,10 @@ KINDS: Final[dict[str, Kind]] = {
     "member-epoch-ahead": Kind(ERROR, "a member epoch is above the group's epoch"),
     "topology-epoch-went-back": Kind(ERROR, "a topology epoch is lower than before", "the group was removed"),
     "two-owners": Kind(ERROR, "two members of a group own one partition, or one active task at once"),
+    "task-twice-in-process": Kind(
+        ERROR, "a process of a streams group has one task twice, in any role; members of a process share its state"
+    ),
+    "topology-without-group": Kind(ERROR, "the topology of a streams group remains although the group was removed"),
     # ---- committed offsets
     "offset-went-back": Kind(
         INFO,
@@ -126,6 +130,30 @@ KINDS: Final[dict[str, Kind]] = {
     "state-epoch-went-back": Kind(ERROR, "a share partition's state epoch is lower than before"),
     "leader-epoch-went-back": Kind(
         ERROR, "a share partition's leader epoch is lower than before", "its state was initialized again"
+    ),
+    "share-start-offset-went-back": Kind(
+        WARNING,
+        "a share partition's start offset is lower than before: a late write, which Kafka accepts before 4.4",
+        "its state was initialized again",
+    ),
+    "delivery-count-went-back": Kind(
+        ERROR, "a snapshot has fewer deliveries of a record than the state before it", "its state was initialized again"
+    ),
+    "record-acknowledged-twice": Kind(
+        ERROR,
+        "a record of a share partition was delivered again after it was acknowledged or archived",
+        "its state was initialized again",
+    ),
+    "share-batches-overlap": Kind(ERROR, "a record of a share partition's state lists an offset twice"),
+    "share-state-without-group": Kind(
+        WARNING,
+        "a share partition has a state, and no group lists it",
+        "partitions of `__consumer_offsets` are missing, compacted or damaged; the state is newer than their ends",
+    ),
+    "share-initialization-not-completed": Kind(
+        WARNING,
+        "a share partition is initializing for more than a minute, and is not assigned meanwhile",
+        "the grace period is not over",
     ),
 }
 """Kind of finding -> its description."""

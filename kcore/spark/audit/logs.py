@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from kcore.protocol.records.base import TRANSACTION_STATE
+from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.audit.finding import Observation
 from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.sources import Part
@@ -14,7 +14,7 @@ from kcore_ext.util.java_hash import partition_for
 GRACE_MS: Final = 15_000
 """The tolerance beyond a transaction's timeout: the coordinator checks for timeouts every ten seconds."""
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class LogSpan(NamedTuple):
@@ -41,15 +41,18 @@ class Logs(NamedTuple):
         grace_ms: the tolerance for delays.
         decisions_since_ms: the time from which every transaction decision is known; None: no decision is known.
         decisions_until_ms: the newest timestamp of `__transaction_state`; -1 without it.
+        group_partitions: the number of partitions of `__consumer_offsets`; 0 if some are missing, compacted or damaged,
+            so that a group may be unknown.
         knows_ids: True if every transactional id that exists at the end is known.
     """
 
-    spans: Mapping[Place, LogSpan]
+    spans: Mapping[TopicPartition, LogSpan]
     now_ms: int
     grace_ms: int = GRACE_MS
     decisions_since_ms: int | None = None
     knows_ids: bool = False
     decisions_until_ms: int = -1
+    group_partitions: int = 0
 
     @classmethod
     def of(
@@ -85,11 +88,15 @@ class Logs(NamedTuple):
             since_ms = max(-1 if observation.state == "whole" else observation.timestamp_ms for observation in own)
             knows_ids = all(observation.state != "damaged" for observation in own)
         until_ms = max((observation.end_ms for observation in own), default=-1)
-        return cls(spans, now_ms, grace_ms, since_ms, knows_ids, until_ms)
+        groups = [observation for observation in logs if observation.topic == CONSUMER_OFFSETS]
+        without = {part.partition for part in parts if part.topic == CONSUMER_OFFSETS}
+        is_known = bool(groups) and _is_whole(groups, without) and all(log.state == "whole" for log in groups)
+        count = max(without | {log.partition for log in groups}) + 1 if is_known else 0
+        return cls(spans, now_ms, grace_ms, since_ms, knows_ids, until_ms, count)
 
 
 def _is_whole(own: list[Observation], empty: set[int]) -> bool:
-    """True if these are all partitions of `__transaction_state`: the hashes of the ids imply the partition count."""
+    """True if these are all partitions of a topic: the hashes of ids or groups imply the partition count."""
     present = empty | {observation.partition for observation in own}
     count = max(present) + 1
     if len(present) != count:

@@ -17,7 +17,7 @@ from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.events.event import EventRow
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 
-Place = tuple[str, str, int]
+OffsetKey = tuple[str, str, int]
 """Group, topic, partition."""
 
 
@@ -34,7 +34,7 @@ class OffsetsWentBack(Check):
     def __init__(self, log: Log, groups: GroupShard) -> None:
         super().__init__(log)
         self._groups = groups
-        self._pending: dict[int, dict[Place, int]] = {}  # producer id -> timestamps of its transaction's offsets
+        self._pending: dict[int, dict[OffsetKey, int]] = {}  # producer id -> timestamps of its transaction's offsets
 
     def handlers(self) -> Mapping[type, Handler]:
         """Implements `Check.handlers`."""
@@ -45,7 +45,7 @@ class OffsetsWentBack(Check):
         self._pending.clear()
 
     def replaced(self, groups: GroupShard) -> None:
-        """Replaces the replayed state, which begins anew after damage."""
+        """Replaces the replayed state, which restarts from empty after damage."""
         self._groups = groups
 
     def _see(self, row: EventRow, key: Any, value: Any) -> None:
@@ -72,7 +72,7 @@ class OffsetsWentBack(Check):
             if after.committed_offset < before.committed_offset and _same_topic(before, after):
                 self._compare(place, before, after.committed_offset, after.record_offset, timestamp_ms)
 
-    def _compare(self, place: Place, before: OffsetAndMetadata, offset: int, at: int, timestamp_ms: int) -> None:
+    def _compare(self, place: OffsetKey, before: OffsetAndMetadata, offset: int, at: int, timestamp_ms: int) -> None:
         group_id, topic, partition = place
         group = self._groups.groups.get(group_id)
         if group is None or group.is_empty():

@@ -16,17 +16,17 @@ from kcore.spark.audit.classic import named
 from kcore.spark.audit.finding import Evidence
 from kcore.spark.events.event import EventRow
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 """Topic id or subtopology, partition."""
 
 
-def _partitions(value: Any) -> Iterator[Place]:
+def _partitions(value: Any) -> Iterator[TopicPartition]:
     for entry in (*value.assigned_partitions, *value.partitions_pending_revocation):
         for partition in entry.partitions:
             yield bytes(entry.topic_id).hex(), partition
 
 
-def _active_tasks(value: Any) -> Iterator[Place]:
+def _active_tasks(value: Any) -> Iterator[TopicPartition]:
     for entry in (*value.active_tasks, *value.active_tasks_pending_revocation):
         for partition in entry.partitions:
             yield entry.subtopology_id, partition
@@ -38,8 +38,8 @@ class _Group:
     __slots__ = ("members", "owners")
 
     def __init__(self) -> None:
-        self.members: dict[str, tuple[frozenset[Place], Evidence]] = {}
-        self.owners: dict[Place, str] = {}
+        self.members: dict[str, tuple[frozenset[TopicPartition], Evidence]] = {}
+        self.owners: dict[TopicPartition, str] = {}
 
 
 class Owners(Check):
@@ -62,7 +62,7 @@ class Owners(Check):
         """Implements `Check.forget`."""
         self._groups.clear()
 
-    def _handler(self, owned: Callable[[Any], Iterator[Place]]) -> Handler:
+    def _handler(self, owned: Callable[[Any], Iterator[TopicPartition]]) -> Handler:
         def see(row: EventRow, key: Any, value: Any) -> None:
             place = (type(key), key.group_id)
             if value is None:
@@ -79,7 +79,7 @@ class Owners(Check):
         return see
 
     @staticmethod
-    def _release(group: _Group, member_id: str, kept: frozenset[Place]) -> frozenset[Place]:
+    def _release(group: _Group, member_id: str, kept: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
         """Releases a member's partitions except `kept`. Returns its previous partitions."""
         before, _ = group.members.get(member_id, (frozenset(), None))
         for place in before - kept:
@@ -87,7 +87,9 @@ class Owners(Check):
                 del group.owners[place]
         return before
 
-    def _claim(self, row: EventRow, group_id: str, group: _Group, member_id: str, owned: frozenset[Place]) -> None:
+    def _claim(
+        self, row: EventRow, group_id: str, group: _Group, member_id: str, owned: frozenset[TopicPartition]
+    ) -> None:
         had = self._release(group, member_id, owned)
         here = self.log.here(row)
         shared: dict[tuple[str, str], list[int]] = {}

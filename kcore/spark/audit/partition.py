@@ -25,7 +25,10 @@ from kcore.spark.audit.log_order import LogOrder
 from kcore.spark.audit.offsets import OffsetsWentBack
 from kcore.spark.audit.owners import Owners
 from kcore.spark.audit.producers import ProducerEpochs
+from kcore.spark.audit.share_delivery import ShareDelivery
+from kcore.spark.audit.share_groups import ShareLists
 from kcore.spark.audit.share_states import ShareEpochs
+from kcore.spark.audit.streams import StreamsTasks
 from kcore.spark.audit.transactions import Transitions
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.state.machines import group_machine
@@ -40,9 +43,9 @@ NEVER_MS: Final = 2**62
 """The time from which a log is complete if its end is damaged: never."""
 
 CHECKS: Final[dict[str, tuple[type[Check], ...]]] = {
-    CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners),
+    CONSUMER_OFFSETS: (Generations, ClassicOwners, GroupEpochs, Owners, ShareLists, StreamsTasks),
     TRANSACTION_STATE: (Transitions,),
-    SHARE_GROUP_STATE: (ShareEpochs,),
+    SHARE_GROUP_STATE: (ShareEpochs, ShareDelivery),
 }
 """Topic -> the checks of its records.
 
@@ -120,7 +123,7 @@ class PartitionAudit:
         state = "damaged" if history.damaged else "whole" if history.is_whole else "partial"
         if self._last_offset >= 0:
             since_ms = history.solid_ms if history.solid_from is not None else NEVER_MS
-            sample = tuple(one for check in self._checks if isinstance(check, Transitions) for one in check.sample)
+            sample = tuple(one for check in self._checks for one in check.sample)
             log.say(
                 Observation("log", -1, log.topic, log.partition, since_ms, -1, log.topic, log.partition,
                             self._last_offset, end_ms=self._newest_ms, state=state, partitions=sample)

@@ -7,14 +7,16 @@ is that of the last initialization. The leader epoch follows the partition's lea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.audit.finding import Evidence
 from kcore.spark.events.event import EventRow
-from kcore.spark.state.share_state import UNCHANGED
+
+UNCHANGED: Final = -1
+"""The value in an update of an epoch, an offset or a count that does not change."""
 
 
 class _Epochs(NamedTuple):

@@ -22,7 +22,7 @@ class PureDecoder:
         size = batch.num_rows
         heads: list[Head] = []
         bodies: dict[str, list[Fields]] = {name: [] for name in self._kinds}
-        places: dict[str, list[int | None]] = {name: [None] * size for name in self._kinds}
+        positions: dict[str, list[int | None]] = {name: [None] * size for name in self._kinds}
         columns = [batch.column(name).to_pylist() for name in ("topic", "key", "value")]
         columns += [
             batch.column(name).to_pylist() if name in batch.schema.names else [False] * size
@@ -35,17 +35,17 @@ class PureDecoder:
             head, body = decode_record(topic, key, value)
             heads.append(head)
             if body is not None and head[3] in bodies:
-                places[head[3]][row] = len(bodies[head[3]])
+                positions[head[3]][row] = len(bodies[head[3]])
                 bodies[head[3]].append(body)
         parts: list[Any] = list(zip(*heads, strict=True)) or [()] * len(arrow_struct(HEAD_DDL))
         return (
             [pa.array(part, field.type) for part, field in zip(parts, arrow_struct(HEAD_DDL), strict=True)],
-            [_spread(bodies[name], places[name], kind) for name, kind in self._kinds.items()],
+            [_spread(bodies[name], positions[name], kind) for name, kind in self._kinds.items()],
         )
 
 
-def _spread(bodies: list[Fields], places: list[int | None], kind: pa.DataType) -> pa.Array:
+def _spread(bodies: list[Fields], positions: list[int | None], kind: pa.DataType) -> pa.Array:
     """Returns a struct column with null for rows without a struct."""
     if not bodies:
-        return pa.nulls(len(places), kind)
-    return pa.array(bodies, kind).take(pa.array(places, pa.int64()))
+        return pa.nulls(len(positions), kind)
+    return pa.array(bodies, kind).take(pa.array(positions, pa.int64()))

@@ -37,7 +37,7 @@ from kcore.spark.export.manifest import (
 
 ROWS_PER_FILE = 500_000
 
-Wanted = Callable[[str], bool]
+TopicFilter = Callable[[str], bool]
 
 
 class ExportReport(NamedTuple):
@@ -60,7 +60,7 @@ def export(
     source: Source,
     out: str | Path,
     *,
-    wanted: Wanted = lambda topic: True,
+    wanted: TopicFilter = lambda topic: True,
     start: int = 0,
     stop: int | None = None,
     form: str = "parquet",

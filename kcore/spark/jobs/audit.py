@@ -57,7 +57,7 @@ def audit(
 ) -> Audited:
     """Writes the findings of a folder's logs as Parquet, worst first.
 
-    A run replaces the output of an earlier one. It writes `audit.json` last: if that file exists, the table does.
+    A run replaces the output of an earlier one. It writes `audit.json` last: if that file exists, the table is whole.
 
     Args:
         spark: a session.

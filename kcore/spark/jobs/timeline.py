@@ -19,7 +19,9 @@ from kcore.spark.timeline.frames import (
     STORM_WINDOW_MS,
     Bounds,
     events_of_kind,
+    log_ends,
     nice_width,
+    shared_topics,
     timeline_events,
     timeline_tables,
 )
@@ -83,7 +85,9 @@ def timeline(spark: SparkSession, path: str | Path, out: str | Path, options: Ti
 
     try:
         bounds = _bounds(options, derived)
-        written = timeline_tables(derived, bounds, stored)
+        topics = shared_topics(derived)
+        ends = log_ends(events, topics, bounds.window_ms) if topics else None
+        written = timeline_tables(derived, bounds, stored, ends)
     finally:
         derived.unpersist()
     summary = summarise(written, bounds)

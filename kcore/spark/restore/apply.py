@@ -25,8 +25,8 @@ from kcore.spark.restore.target import (
     Brokers,
     Committed,
     Log,
-    Place,
     TargetState,
+    TopicPartition,
     by_group,
     committed_offsets,
     look,
@@ -159,7 +159,7 @@ def _shown(offset: int | None) -> str:
 
 def _write_group(brokers: Brokers, group: str, rows: Sequence[PlanRow]) -> Iterable[Applied]:
     """Commits a group's rows, reads them back, and returns their results."""
-    codes: dict[Place, str] = {}
+    codes: dict[TopicPartition, str] = {}
     for start in range(0, len(rows), OFFSETS_A_REQUEST):
         some = rows[start : start + OFFSETS_A_REQUEST]
         try:
@@ -182,7 +182,7 @@ def _judged(row: PlanRow, fault: str | None, now: Committed) -> Applied:
     return Applied(row, FAILED, f"committed, but {_shown(now.offset)} was read back")
 
 
-def _commit(brokers: Brokers, group: str, rows: Sequence[PlanRow]) -> Mapping[Place, str]:
+def _commit(brokers: Brokers, group: str, rows: Sequence[PlanRow]) -> Mapping[TopicPartition, str]:
     """Commits offsets; returns the refused partitions with the error names."""
     by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
     for row in rows:

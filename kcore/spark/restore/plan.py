@@ -190,9 +190,9 @@ def load(path: Path) -> Plan:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise KcoreError(f"{path} cannot be read as a restore plan: {type(error).__name__}: {error}") from error
-    places = [(row.group, *row.place) for row in plan.rows]
-    if len(set(places)) != len(places):
-        twice = next(place for place in places if places.count(place) > 1)
+    partitions = [(row.group, *row.place) for row in plan.rows]
+    if len(set(partitions)) != len(partitions):
+        twice = next(place for place in partitions if partitions.count(place) > 1)
         raise KcoreError(f"{path}: group {twice[0]!r} has two rows for {twice[1]}-{twice[2]}")
     return plan
 

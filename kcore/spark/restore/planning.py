@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, SET, SKIP, UNCHECKED, WHOLE, PlanRow, sorted_rows
-from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, Place, TargetState
+from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, TargetState, TopicPartition
 
 
 class CommittedAsOf(NamedTuple):
@@ -33,7 +33,7 @@ class CommittedAsOf(NamedTuple):
     pending: bool = False
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """Topic and partition."""
         return self.topic, self.partition
 

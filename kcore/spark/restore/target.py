@@ -40,7 +40,7 @@ PAUSE_S: Final = 0.2
 NO_LOG: Final = "the partition is gone, or has no leader"
 HELD_OPEN: Final = "a transaction that is open now holds an offset"
 
-Place = tuple[str, int]
+TopicPartition = tuple[str, int]
 
 
 class Brokers(Protocol):
@@ -140,12 +140,12 @@ class TargetState(NamedTuple):
 
     cluster_id: str | None
     refused: Mapping[str, str]
-    committed: Mapping[str, Mapping[Place, Committed]]
-    logs: Mapping[Place, Log]
+    committed: Mapping[str, Mapping[TopicPartition, Committed]]
+    logs: Mapping[TopicPartition, Log]
     unknown_topics: frozenset[str]
 
 
-def look(brokers: Brokers, wanted: Mapping[str, Collection[Place]]) -> TargetState:
+def look(brokers: Brokers, wanted: Mapping[str, Collection[TopicPartition]]) -> TargetState:
     """Reads all state of a target that a restore depends on.
 
     Args:
@@ -155,18 +155,18 @@ def look(brokers: Brokers, wanted: Mapping[str, Collection[Place]]) -> TargetSta
     Raises:
         KcoreError: the target cannot be reached, or refuses a request.
     """
-    places = {place for own in wanted.values() for place in own}
-    topic_ids, cluster_id = _topics(brokers, {topic for topic, _ in places})
-    logs = _logs(brokers, [place for place in sorted(places) if place[0] in topic_ids], topic_ids)
-    unknown = frozenset({topic for topic, _ in places} - topic_ids.keys())
+    partitions = {place for own in wanted.values() for place in own}
+    topic_ids, cluster_id = _topics(brokers, {topic for topic, _ in partitions})
+    logs = _logs(brokers, [place for place in sorted(partitions) if place[0] in topic_ids], topic_ids)
+    unknown = frozenset({topic for topic, _ in partitions} - topic_ids.keys())
     committed = {group: committed_offsets(brokers, group, own) for group, own in sorted(wanted.items())}
     return TargetState(cluster_id, refused_groups(brokers, wanted.keys()), committed, logs, unknown)
 
 
-def by_group(places: Iterable[tuple[str, Place]]) -> dict[str, set[Place]]:
+def by_group(partitions: Iterable[tuple[str, TopicPartition]]) -> dict[str, set[TopicPartition]]:
     """Groups (group, partition) pairs by group."""
-    found: dict[str, set[Place]] = defaultdict(set)
-    for group, place in places:
+    found: dict[str, set[TopicPartition]] = defaultdict(set)
+    for group, place in partitions:
         found[group].add(place)
     return dict(found)
 
@@ -185,15 +185,17 @@ def _topics(brokers: Brokers, names: Collection[str]) -> tuple[dict[str, str], s
     return found, response.cluster_id
 
 
-def _logs(brokers: Brokers, places: Sequence[Place], topic_ids: Mapping[str, str]) -> dict[Place, Log]:
+def _logs(
+    brokers: Brokers, partitions: Sequence[TopicPartition], topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, Log]:
     brokers.partitions(sorted(topic_ids))
-    by_leader: dict[Target, list[Place]] = defaultdict(list)
-    for place in places:
+    by_leader: dict[Target, list[TopicPartition]] = defaultdict(list)
+    for place in partitions:
         try:
             by_leader[brokers.leader(*place)].append(place)
         except KcoreError:  # the topic has fewer partitions, or this one has no leader
             continue
-    found: dict[Place, Log] = {}
+    found: dict[TopicPartition, Log] = {}
     for leader, own in by_leader.items():
         starts, ends = _offsets_at(leader, own, EARLIEST), _offsets_at(leader, own, LATEST)
         for place in starts.keys() & ends.keys():
@@ -201,9 +203,9 @@ def _logs(brokers: Brokers, places: Sequence[Place], topic_ids: Mapping[str, str
     return found
 
 
-def _offsets_at(leader: Target, places: Iterable[Place], timestamp: int) -> dict[Place, int]:
+def _offsets_at(leader: Target, partitions: Iterable[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
     by_topic: dict[str, list[ListOffsetsPartition]] = defaultdict(list)
-    for topic, partition in places:
+    for topic, partition in partitions:
         by_topic[topic].append(ListOffsetsPartition(partition_index=partition, timestamp=timestamp))
     topics = [ListOffsetsTopic(name=name, partitions=parts) for name, parts in by_topic.items()]
     found = {}
@@ -216,24 +218,26 @@ def _offsets_at(leader: Target, places: Iterable[Place], timestamp: int) -> dict
     return found
 
 
-def committed_offsets(brokers: Brokers, group: str, places: Collection[Place]) -> dict[Place, Committed]:
+def committed_offsets(
+    brokers: Brokers, group: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, Committed]:
     """Returns the committed offsets of a group, and marks those that open transactions hold.
 
     Args:
         brokers: the target.
         group: the group.
-        places: partitions to check for open transactions. Kafka reports a pending offset without a committed one only
-            for partitions that the request names.
+        partitions: partitions to check for open transactions. Kafka reports a pending offset without a committed one
+            only for partitions that the request names.
 
     Raises:
         KcoreError: the coordinator refuses the request or is not available.
     """
-    found: dict[Place, Committed] = {}
+    found: dict[TopicPartition, Committed] = {}
     for place, part in _fetch_offsets(brokers, group, None).items():
         _check(group, place, part.error_code)
         if part.committed_offset >= 0:
             found[place] = Committed(int(part.committed_offset), part.metadata or "")
-    for place, part in _fetch_offsets(brokers, group, places).items() if places else ():
+    for place, part in _fetch_offsets(brokers, group, partitions).items() if partitions else ():
         if part.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT:
             found[place] = found.get(place, Committed(None))._replace(pending=True)
         elif part.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -241,47 +245,49 @@ def committed_offsets(brokers: Brokers, group: str, places: Collection[Place]) -
     return found
 
 
-def _check(group: str, place: Place, code: int) -> None:
+def _check(group: str, place: TopicPartition, code: int) -> None:
     if code:
         raise KcoreError(f"offset of {group!r} at {place[0]}-{place[1]}: {code_name(code)}")
 
 
-def _fetch_offsets(brokers: Brokers, group: str, places: Collection[Place] | None) -> dict[Place, Any]:
+def _fetch_offsets(
+    brokers: Brokers, group: str, partitions: Collection[TopicPartition] | None
+) -> dict[TopicPartition, Any]:
     """Returns a group's offsets, or those of some partitions, with an error where a transaction holds one."""
     topics = None
-    if places is not None:
+    if partitions is not None:
         by_topic: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in sorted(places):
+        for topic, partition in sorted(partitions):
             by_topic[topic].append(partition)
         topics = [OffsetFetchRequestTopics(name=name, partition_indexes=parts) for name, parts in by_topic.items()]
     request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=places is not None
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)], require_stable=partitions is not None
     )
 
-    def ask(coordinator: Target) -> tuple[Any, int]:
+    def send(coordinator: Target) -> tuple[Any, int]:
         (response,) = coordinator.send(request, OFFSETS_VERSION).groups
         return response, response.error_code
 
-    response = of_coordinator(brokers, group, ask)
+    response = of_coordinator(brokers, group, send)
     if response.error_code and response.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
         raise KcoreError(f"offsets of {group!r}: {code_name(response.error_code)}")
     return {(topic.name, part.partition_index): part for topic in response.topics for part in topic.partitions}
 
 
-def of_coordinator(brokers: Brokers, group: str, ask: Callable[[Target], tuple[Any, int]]) -> Any:
+def of_coordinator(brokers: Brokers, group: str, send: Callable[[Target], tuple[Any, int]]) -> Any:
     """Sends a request to a group's coordinator; retries while it is not available.
 
     Args:
         brokers: the target.
         group: the group.
-        ask: sends the request; returns the response and its error code.
+        send: sends the request; returns the response and its error code.
 
     Raises:
         KcoreError: the coordinator stays unavailable.
     """
     for attempt in range(TRIES):
         try:
-            response, code = ask(brokers.coordinator(group))
+            response, code = send(brokers.coordinator(group))
         except KcoreError:  # no coordinator is known yet, or the connection broke
             if attempt == TRIES - 1:
                 raise

@@ -109,7 +109,7 @@ class Completeness:
 
         Args:
             last_stable_offset: the one of the cut.
-            cut: True if the log goes on behind the cut. The state at the end of a log is correct unless the log lost
+            cut: True if the log continues behind the cut. The state at the end of a log is correct unless the log lost
                 records.
         """
         if self.lost:

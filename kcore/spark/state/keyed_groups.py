@@ -1,4 +1,4 @@
-"""Replays share and streams groups (KIP-932, KIP-1071): each record replaces the previous one of its key.
+"""Replays streams groups (KIP-1071): each record replaces the previous one of its key.
 
 The state is the newest value of each key, by group. Derived properties, such as Kafka's group state, are computed on
 demand.
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kcore.spark.state.group_records import SHARE, STREAMS, Part, parts_of
+from kcore.spark.state.group_records import STREAMS, Part, parts_of
 
 STREAMS_STABLE: Final = 1
-"""Kafka's state number of a streams member that owns its whole target; members of other groups use 0."""
+"""Kafka's state number of a streams member that owns its whole target."""
 
-PARTS: Final[dict[type, Part]] = parts_of((SHARE, STREAMS))
+PARTS: Final[dict[type, Part]] = parts_of((STREAMS,))
 """Key class -> kind of group and part of its state."""
 
 
 class KeyedGroup:
-    """A share or streams group.
+    """A streams group.
 
     Attributes:
-        kind: `SHARE` or `STREAMS`.
+        kind: `STREAMS`.
         values: the newest values of the group itself, by part.
         members: the newest values of its members: part -> member id -> value, in order of arrival.
     """
@@ -48,12 +48,13 @@ class KeyedGroup:
         return 0 if metadata is None else int(metadata.assignment_epoch)
 
     def state_name(self) -> str:
-        """Derives the group state as Kafka does. The log does not show whether a streams group's topics exist."""
+        """Derives the group state as Kafka does."""
         members = self.of_members("MemberMetadata")
         if not members:
             return "Empty"
-        if self.kind == SHARE:
-            return "Stable"
+        metadata, topology = self.values.get("Metadata"), self.values.get("Topology")
+        if metadata is None or topology is None or topology.epoch != metadata.validated_topology_epoch:
+            return "NotReady"
         if self.epoch() > self.assignment_epoch():
             return "Assigning"
         current = self.of_members("CurrentMemberAssignment")
@@ -70,7 +71,7 @@ class KeyedGroup:
 
 
 class KeyedGroups:
-    """The share and streams groups of one partition of `__consumer_offsets`, by id."""
+    """The streams groups of one partition of `__consumer_offsets`, by id."""
 
     __slots__ = ("groups",)
 

@@ -14,6 +14,7 @@ from kcore.config.node import Config
 from kcore.group.shard import GroupShard
 from kcore.runtime.machine import Outcome, ShardContext
 from kcore.runtime.topics import TopicInfo
+from kcore.share.shard import ShareServices, ShareShard
 from kcore.transaction.markers import Marker
 from kcore.transaction.shard import Services, TransactionShard
 
@@ -72,6 +73,10 @@ def _no_member_id() -> str:
     raise ReplayOnlyError("a replay cannot allocate a member id")
 
 
+def _no_pruning(index: int, before_offset: int) -> None:
+    raise ReplayOnlyError(f"a replay cannot delete records of partition {index}")
+
+
 class _NoMarkers:
     """Refuses to write markers: they are in the log."""
 
@@ -91,3 +96,8 @@ def transaction_machine() -> TransactionShard:
     """Returns a transaction shard that replays a partition of `__transaction_state`."""
     services = Services(Config({}), NoTopics(), _no_producer_id, _NoMarkers(), lambda: TRANSACTION_VERSION)
     return TransactionShard(ReplayContext(), services)
+
+
+def share_machine() -> ShareShard:
+    """Returns a share shard that replays a partition of `__share_group_state`."""
+    return ShareShard(ReplayContext(), ShareServices(Config({}), NoTopics(), lambda: False, _no_pruning))

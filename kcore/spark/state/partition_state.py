@@ -15,12 +15,12 @@ from kcore.protocol.records import (
     decode_key,
     decode_value,
 )
+from kcore.share.shard import ShareShard
 from kcore.spark.events.event import EventRow, LogFault
 from kcore.spark.state.completeness import Completeness
 from kcore.spark.state.keyed_groups import PARTS, KeyedGroups
-from kcore.spark.state.machines import group_machine, transaction_machine
+from kcore.spark.state.machines import group_machine, share_machine, transaction_machine
 from kcore.spark.state.producers import Producers, marker_of
-from kcore.spark.state.share_state import ShareStates
 from kcore.transaction.shard import TransactionShard
 from kcore_ext.group.offsets import OffsetDecoder
 
@@ -44,10 +44,10 @@ class PartitionState:
         cleaned_to: the offset up to which compaction has run, if known.
 
     Attributes:
-        groups: classic and consumer groups, and offsets, in the engine's machine.
-        keyed: share and streams groups.
+        groups: classic, consumer and share groups, and offsets, in the engine's machine.
+        keyed: streams groups.
         transactions: transactional ids, in the engine's machine.
-        share_states: share partitions.
+        share: share partitions, in the engine's machine.
         producers: the producers that wrote to the partition.
         completeness: tracks compaction and gaps of the log.
         next_offset: the offset after the last row, -1 before the first.
@@ -65,7 +65,7 @@ class PartitionState:
         self.groups: GroupShard = group_machine()
         self.keyed = KeyedGroups()
         self.transactions: TransactionShard = transaction_machine()
-        self.share_states = ShareStates()
+        self.share: ShareShard = share_machine()
         self.producers = Producers()
         self.completeness = Completeness(topic, cleaned_to)
         self.next_offset = -1
@@ -161,10 +161,8 @@ class PartitionState:
         return True
 
     def _apply_share(self, row: EventRow) -> bool:
-        if row.key is None:
+        typed = self.share.decode(row.key, row.value)
+        if typed is None:
             return False
-        key = decode_key(SHARE_GROUP_STATE, row.key)
-        if isinstance(key, UnknownRecord):
-            return False
-        self.share_states.replay(key, decode_value(key, row.value))
+        self.share.replay(row.offset, -1, *typed)
         return True

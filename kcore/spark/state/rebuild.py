@@ -38,7 +38,7 @@ class Rebuilt(NamedTuple):
 
     Attributes:
         state: its state.
-        cut: True if the log goes on behind the moment.
+        cut: True if the log continues behind the moment.
         live: the records that make up the state, if requested.
     """
 

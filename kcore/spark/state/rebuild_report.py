@@ -38,12 +38,12 @@ def placed_ids(written: Iterable[WrittenFile], folder: Path) -> Iterator[PlacedI
 def absent_rows(absent: Iterable[Absent]) -> Iterator[TableBatch]:
     """Yields rows for missing partitions."""
     for of_topic in absent:
-        places = [{"coordinator_partition": one, "topic": of_topic.topic} for one in of_topic.partitions]
+        partitions = [{"coordinator_partition": one, "topic": of_topic.topic} for one in of_topic.partitions]
         nowhere = dict.fromkeys(("first_offset", "next_offset", "last_stable_offset", "last_timestamp_ms"), -1)
         empty = {**nowhere, "complete": False, "lost": True, "records": 0, "unknown": 0, "faults": 1}
-        yield "partitions", rows_batch("partitions", [{**place, **empty} for place in places])
+        yield "partitions", rows_batch("partitions", [{**place, **empty} for place in partitions])
         fault = {"offset": -1, "kind": "absent", "detail": of_topic.sentence}
-        yield "faults", rows_batch("faults", [{**place, **fault} for place in places])
+        yield "faults", rows_batch("faults", [{**place, **fault} for place in partitions])
 
 
 class Uncertainties(NamedTuple):
@@ -67,14 +67,14 @@ def doubts_of(out: str | Path) -> Uncertainties:
     columns = ["complete", "lost", "holes_to"]
     partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()
     faults = pq.read_table(Path(out) / "faults").to_pylist()
-    places = sorted(
+    faults_found = sorted(
         (one["topic"], one["coordinator_partition"], one["offset"], one["detail"])
         for one in faults
         if one["kind"] in NAMED
     )
-    lines = [f"{topic}-{partition}: {detail}" for topic, partition, _, detail in places[:SHOWN]]
-    if len(places) > SHOWN:
-        lines.append(f"and {len(places) - SHOWN} more missing logs and files; see the table `faults`")
+    lines = [f"{topic}-{partition}: {detail}" for topic, partition, _, detail in faults_found[:SHOWN]]
+    if len(faults_found) > SHOWN:
+        lines.append(f"and {len(faults_found) - SHOWN} more missing logs and files; see the table `faults`")
     lost = sum(one["lost"] for one in partitions)
     compacted = sum(not one["complete"] and not one["lost"] for one in partitions)
     holes = sum(one["holes_to"] is not None and not one["lost"] for one in partitions)

@@ -11,9 +11,13 @@ from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.target import preferred_assignor
 from kcore.group.offsets.store import OffsetStore
 from kcore.group.shard import GroupShard
+from kcore.group.share.group import ShareGroup
+from kcore.group.streams.group import StreamsGroup
+from kcore.group.streams.records import group_records
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.schema import ZERO_UUID, Struct
-from kcore.spark.state.group_records import SHARE
+from kcore.share.batches import Batch, Batches
+from kcore.share.shard import ShareShard
 from kcore.spark.state.keyed_groups import KeyedGroup, KeyedGroups
 from kcore.spark.state.partition_state import PartitionState
 from kcore.transaction.shard import TransactionShard
@@ -24,6 +28,9 @@ TableRow = tuple[str, dict[str, Any]]
 
 STREAMS_ASSIGNOR = "sticky"
 SHARE_ASSIGNOR = "simple"
+SHARE_STABLE = 0
+"""Kafka's state number of share members, whose records have no other."""
+BATCH_FIELDS = ("first_offset", "last_offset", "delivery_state", "delivery_count")
 TASK_FIELDS = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "warmup_tasks"}
 
 
@@ -32,7 +39,7 @@ def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True
 
     Args:
         state: the partition.
-        cut: True if its log goes on behind the last applied row.
+        cut: True if its log continues behind the last applied row.
         offsets: True to include the table `offsets`.
     """
     partition = state.partition
@@ -41,7 +48,7 @@ def table_rows(state: PartitionState, cut: bool = False, *, offsets: bool = True
     elif state.topic == TRANSACTION_STATE:
         rows = transaction_rows(state.transactions)
     else:
-        rows = share_state_rows(state)
+        rows = share_state_rows(state.share)
     for table, row in rows:
         row["coordinator_partition"] = partition
         yield table, row
@@ -58,8 +65,8 @@ def group_shard_rows(
     """Yields the groups, members and offsets of a group shard, the engine's own or a rebuilt one.
 
     Args:
-        shard: classic and consumer groups, and all offsets.
-        keyed: share and streams groups, if the shard does not hold them itself.
+        shard: classic, consumer and share groups, and all offsets.
+        keyed: streams groups, if the shard does not hold them itself.
         offsets: True to include the table `offsets`.
     """
     others = {} if keyed is None else keyed.groups
@@ -69,6 +76,10 @@ def group_shard_rows(
             continue  # exists only because of its offsets
         if isinstance(group, ConsumerGroup):
             yield from _consumer_rows(group, store.count(group_id))
+        elif isinstance(group, StreamsGroup):
+            yield from _keyed_rows(group_id, _keyed(group), store.count(group_id))
+        elif isinstance(group, ShareGroup):
+            yield from _share_rows(group, store.count(group_id))
         elif isinstance(group, ClassicGroup):
             simple = not group.protocol_type and not group.generation_id
             if simple and not store.count(group_id) and not store.group_has_pending(group_id):
@@ -153,7 +164,7 @@ def _consumer_rows(group: ConsumerGroup, offset_count: int) -> Iterator[TableRow
                 "rebalance_timeout_ms": metadata.rebalance_timeout_ms,
                 "session_timeout_ms": None if classic is None else classic.session_timeout_ms,
                 "is_classic": classic is not None,
-                "protocols": [{"name": name, "metadata": said} for name, said in protocols],
+                "protocols": [{"name": name, "metadata": subscription} for name, subscription in protocols],
                 "member_epoch": current.member_epoch,
                 "previous_member_epoch": current.previous_epoch,
                 "member_state": int(current.state),
@@ -188,6 +199,14 @@ def _assignment(
     }
 
 
+def _keyed(group: StreamsGroup) -> KeyedGroup:
+    """Returns an engine's streams group in the form that its records have when they are replayed by key."""
+    keyed = KeyedGroups()
+    for record in group_records(group):
+        keyed.replay(record.key, record.value)
+    return keyed.groups[group.group_id]
+
+
 def _keyed_rows(group_id: str, group: KeyedGroup, offset_count: int) -> Iterator[TableRow]:
     metadata = group.values.get("Metadata")
     target = group.values.get("TargetAssignmentMetadata")
@@ -200,12 +219,12 @@ def _keyed_rows(group_id: str, group: KeyedGroup, offset_count: int) -> Iterator
         "group_epoch": group.epoch(),
         "assignment_epoch": group.assignment_epoch(),
         "assigned_timestamp_ms": 0 if target is None else target.assignment_timestamp,
-        "assignor_name": SHARE_ASSIGNOR if group.kind == SHARE else STREAMS_ASSIGNOR,
+        "assignor_name": STREAMS_ASSIGNOR,
         "metadata_hash": 0 if metadata is None else metadata.metadata_hash,
         "member_count": len(members),
         "offset_count": offset_count,
     }
-    if group.kind != SHARE and metadata is not None:
+    if metadata is not None:
         row["validated_topology_epoch"] = metadata.validated_topology_epoch
         row["last_assignment_configs"] = {entry.key: entry.value for entry in metadata.last_assignment_configs or ()}
     yield "groups", row
@@ -213,23 +232,14 @@ def _keyed_rows(group_id: str, group: KeyedGroup, offset_count: int) -> Iterator
     for member_id, value in members.items():
         yield "members", _keyed_member(group_id, group.kind, member_id, value, current.get(member_id))
     for member_id, value in current.items():
-        if group.kind == SHARE:
-            yield from _share_topics(group_id, member_id, "assigned", value.assigned_partitions)
-        else:
-            yield from _tasks(group_id, member_id, "assigned", value, "")
-            yield from _tasks(group_id, member_id, "revoking", value, "_pending_revocation")
+        yield from _tasks(group_id, member_id, "assigned", value, "")
+        yield from _tasks(group_id, member_id, "revoking", value, "_pending_revocation")
     for member_id, value in group.of_members("TargetAssignmentMember").items():
-        if group.kind == SHARE:
-            yield from _share_topics(group_id, member_id, "target", value.topic_partitions)
-        else:
-            yield from _tasks(group_id, member_id, "target", value, "")
+        yield from _tasks(group_id, member_id, "target", value, "")
     topology = group.values.get("Topology")
     if topology is not None:
         text = json.dumps([_to_json(subtopology) for subtopology in topology.subtopologies])
         yield "topologies", {"group_id": group_id, "epoch": topology.epoch, "subtopologies": text}
-    kept = group.values.get("StatePartitionMetadata")
-    if kept is not None:
-        yield from _share_topic_rows(group_id, kept)
 
 
 def _keyed_member(group_id: str, kind: str, member_id: str, value: Any, current: Any) -> dict[str, Any]:
@@ -245,9 +255,6 @@ def _keyed_member(group_id: str, kind: str, member_id: str, value: Any, current:
         "previous_member_epoch": -1 if current is None else current.previous_member_epoch,
         "member_state": 0 if current is None else current.state,
     }
-    if kind == SHARE:
-        row["subscribed_topic_names"] = sorted(value.subscribed_topic_names)
-        return row
     endpoint = value.user_endpoint
     row["group_instance_id"] = value.instance_id
     row["rebalance_timeout_ms"] = value.rebalance_timeout_ms
@@ -258,11 +265,6 @@ def _keyed_member(group_id: str, kind: str, member_id: str, value: Any, current:
     return row
 
 
-def _share_topics(group_id: str, member_id: str, kind: str, topics: Iterable[Any]) -> Iterator[TableRow]:
-    for topic in topics:
-        yield "assignments", _assignment(group_id, member_id, kind, topic.topic_id, sorted(topic.partitions))
-
-
 def _tasks(group_id: str, member_id: str, kind: str, value: Any, suffix: str) -> Iterator[TableRow]:
     for task_type, field in TASK_FIELDS.items():
         for task in getattr(value, field + suffix):
@@ -270,19 +272,63 @@ def _tasks(group_id: str, member_id: str, kind: str, value: Any, suffix: str) ->
             yield "assignments", {**row, "task_type": task_type, "subtopology_id": task.subtopology_id}
 
 
-def _share_topic_rows(group_id: str, kept: Any) -> Iterator[TableRow]:
-    for stage in ("initializing", "initialized", "deleting"):
-        for topic in getattr(kept, f"{stage}_topics"):
-            yield (
-                "share_topics",
-                {
-                    "group_id": group_id,
-                    "topic_id": topic.topic_id.hex(),
-                    "topic": topic.topic_name,
-                    "stage": stage,
-                    "partitions": [] if stage == "deleting" else sorted(topic.partitions),
-                },
-            )
+def _share_rows(group: ShareGroup, offset_count: int) -> Iterator[TableRow]:
+    group_id = group.group_id
+    yield (
+        "groups",
+        {
+            "group_id": group_id,
+            "group_type": "share",
+            "state": group.state_name(),
+            "protocol_type": group.protocol_type,
+            "group_epoch": group.group_epoch,
+            "assignment_epoch": group.assignment_epoch,
+            "assigned_timestamp_ms": group.assigned_at_ms,
+            "assignor_name": SHARE_ASSIGNOR,
+            "metadata_hash": group.metadata_hash,
+            "member_count": len(group.members),
+            "offset_count": offset_count,
+        },
+    )
+    for member_id, member in group.members.items():
+        metadata, current = member.metadata, member.current
+        yield (
+            "members",
+            {
+                "group_id": group_id,
+                "group_type": "share",
+                "member_id": member_id,
+                "rack_id": metadata.rack_id,
+                "client_id": metadata.client_id,
+                "client_host": metadata.client_host,
+                "is_classic": False,
+                "member_epoch": current.member_epoch,
+                "previous_member_epoch": current.previous_epoch,
+                "member_state": SHARE_STABLE,
+                "subscribed_topic_names": sorted(metadata.names),
+            },
+        )
+        for topic_id, partitions in current.assigned.items():
+            yield "assignments", _assignment(group_id, member_id, "assigned", topic_id, sorted(partitions))
+    for member_id, target in group.targets.items():
+        for topic_id, partitions in target.items():
+            yield "assignments", _assignment(group_id, member_id, "target", topic_id, sorted(partitions))
+    state = group.state_partitions
+    for stage, topics in (("initializing", state.initializing), ("initialized", state.initialized)):
+        for topic_id, topic in topics.items():
+            yield "share_topics", _share_topic(group_id, topic_id, topic.name, stage, sorted(topic.partitions))
+    for topic_id, name in state.deleting.items():
+        yield "share_topics", _share_topic(group_id, topic_id, name, "deleting", [])
+
+
+def _share_topic(group_id: str, topic_id: bytes, name: str, stage: str, partitions: list[int]) -> dict[str, Any]:
+    return {
+        "group_id": group_id,
+        "topic_id": topic_id.hex(),
+        "topic": name,
+        "stage": stage,
+        "partitions": partitions,
+    }
 
 
 def _to_json(value: Any) -> Any:
@@ -344,12 +390,36 @@ def transaction_rows(shard: TransactionShard) -> Iterator[TableRow]:
         )
 
 
-def share_state_rows(state: PartitionState) -> Iterator[TableRow]:
-    """Yields the share partitions of a partition of `__share_group_state`."""
-    for (group_id, topic_id, partition), share in state.share_states.states.items():
-        row = share._asdict()
-        row["state_batches"] = [batch._asdict() for batch in share.state_batches]
-        yield "share_states", {"group_id": group_id, "topic_id": topic_id.hex(), "partition": partition, **row}
+def merged(batches: Batches) -> list[Batch]:
+    """Returns state batches with equal neighbours merged: the share coordinator merges them only in later writes."""
+    found: list[Batch] = []
+    for batch in batches:
+        if found and found[-1][1] + 1 == batch[0] and found[-1][2:] == batch[2:]:
+            found[-1] = (found[-1][0], *batch[1:])
+        else:
+            found.append(batch)
+    return found
+
+
+def share_state_rows(shard: ShareShard) -> Iterator[TableRow]:
+    """Yields the share partitions of a share shard, the engine's own or a rebuilt one."""
+    for key, state in shard.states.items():
+        yield (
+            "share_states",
+            {
+                "group_id": key.group_id,
+                "topic_id": key.topic_id.hex(),
+                "partition": key.partition,
+                "snapshot_epoch": state.snapshot_epoch,
+                "state_epoch": state.state_epoch,
+                "leader_epoch": state.leader_epoch,
+                "start_offset": state.start_offset,
+                "delivery_complete_count": state.delivery_complete_count,
+                "create_timestamp_ms": state.create_timestamp,
+                "write_timestamp_ms": state.write_timestamp,
+                "state_batches": [dict(zip(BATCH_FIELDS, batch, strict=True)) for batch in merged(state.batches)],
+            },
+        )
 
 
 def _producer_rows(state: PartitionState) -> Iterator[TableRow]:

@@ -13,7 +13,15 @@ from kcore.protocol import DecodeError
 from kcore.protocol.consumer_protocol import Assignment, Subscription
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.event_kinds import TimelineEvent
-from kcore.spark.timeline.rebalance import Label, Move, Part, Parts, Place, Rebalance, moves_between
+from kcore.spark.timeline.rebalance import (
+    Label,
+    LogPosition,
+    Move,
+    Rebalance,
+    TopicPartition,
+    TopicPartitions,
+    moves_between,
+)
 from kcore.spark.timeline.signs import Signs
 
 CLASSIC: Final = "classic"
@@ -26,7 +34,7 @@ class Member(NamedTuple):
 
     label: Label
     topics: frozenset[str] | None
-    parts: Parts | None
+    parts: TopicPartitions | None
     rebalance_timeout_ms: int
     session_timeout_ms: int
 
@@ -39,10 +47,10 @@ class Generation(NamedTuple):
     leader: str | None
     state_ms: int
     members: dict[str, Member]
-    place: Place
+    place: LogPosition
 
     @property
-    def parts(self) -> dict[str, Parts] | None:
+    def parts(self) -> dict[str, TopicPartitions] | None:
         """The partitions of every member by identity; None if an assignment is opaque."""
         found = {}
         for identity, member in self.members.items():
@@ -66,10 +74,10 @@ class ClassicGroup:
     def __init__(self, last: Generation) -> None:
         self.last = last
         self.signs = Signs()
-        self.released: set[Part] = set()
+        self.released: set[TopicPartition] = set()
 
 
-def read_generation(value: Any, place: Place) -> Generation:
+def read_generation(value: Any, place: LogPosition) -> Generation:
     """Reads a generation from a GroupMetadata value."""
     readable = value.protocol_type == CONSUMER
     members = {}
@@ -218,12 +226,12 @@ def generation_events(
     )
 
 
-def released_by(was: Generation, now: Generation) -> set[Part]:
+def released_by(was: Generation, now: Generation) -> set[TopicPartition]:
     """Returns the partitions that lost their owner."""
     before, after = was.parts, now.parts
     if before is None or after is None:
         return set()
-    return set[Part]().union(*before.values()) - set[Part]().union(*after.values())
+    return set[TopicPartition]().union(*before.values()) - set[TopicPartition]().union(*after.values())
 
 
 def _topics(subscription: bytes) -> frozenset[str] | None:
@@ -235,7 +243,7 @@ def _topics(subscription: bytes) -> frozenset[str] | None:
         return None
 
 
-def _parts(assignment: bytes) -> Parts | None:
+def _parts(assignment: bytes) -> TopicPartitions | None:
     if not assignment:
         return frozenset()
     try:

@@ -17,7 +17,15 @@ from kcore.spark.state.group_records import CONSUMER, SHARE, STREAMS
 from kcore.spark.state.keyed_groups import STREAMS_STABLE
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.event_kinds import TimelineEvent
-from kcore.spark.timeline.rebalance import NOTHING, Label, Part, Parts, Place, Rebalance, moves_between
+from kcore.spark.timeline.rebalance import (
+    NOTHING,
+    Label,
+    LogPosition,
+    Rebalance,
+    TopicPartition,
+    TopicPartitions,
+    moves_between,
+)
 from kcore.spark.timeline.signs import Signs
 
 TASKS: Final = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "warmup_tasks"}
@@ -57,11 +65,11 @@ class Step:
         detail: the evidence, for people.
     """
 
-    start: Place
+    start: LogPosition
     last_offset: int
     joined: dict[str, str] = field(default_factory=dict)
     left: dict[str, tuple[str, str]] = field(default_factory=dict)
-    before: dict[str, Parts] = field(default_factory=dict)
+    before: dict[str, TopicPartitions] = field(default_factory=dict)
     causes: set[str] = field(default_factory=set)
     detail: list[str] = field(default_factory=list)
 
@@ -117,7 +125,7 @@ class EpochGroup:
         self.kind = kind
         self.members: dict[str, Described] = {}
         self.standing: dict[str, MemberStanding] = {}
-        self.targets: dict[str, Parts] = {}
+        self.targets: dict[str, TopicPartitions] = {}
         self.patterns: dict[str, tuple[str, ...]] = {}
         self.epoch: int | None = None
         self.assignment_epoch = -1
@@ -136,7 +144,7 @@ class EpochGroup:
 
     # ---- the way of a record
 
-    def replay(self, part: str, key: Any, value: Any, place: Place, whole: bool) -> Iterator[TimelineEvent]:
+    def replay(self, part: str, key: Any, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         """Applies one record.
 
         Args:
@@ -174,10 +182,10 @@ class EpochGroup:
         change = Rebalance(
             self.group_id, self.kind, step.start, epoch, epoch, whole, detail=[_processes(step.replaced)]
         )
-        end = Place(step.last_offset, step.start.timestamp_ms)
+        end = LogPosition(step.last_offset, step.start.timestamp_ms)
         yield from change.events(self._partition, end, "replaced", "none", len(self.members), [], {})
 
-    def end(self, outcome: str, end: Place | None) -> Iterator[TimelineEvent]:
+    def end(self, outcome: str, end: LogPosition | None) -> Iterator[TimelineEvent]:
         """Ends the rebalance in progress with this outcome, or at the end of the log."""
         change, self.open = self.open, None
         if change is None:
@@ -199,7 +207,7 @@ class EpochGroup:
 
     # ---- epochs
 
-    def _epoch(self, value: Any, place: Place, whole: bool) -> Iterator[TimelineEvent]:
+    def _epoch(self, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         step = self.step
         assert step is not None
         self.step = None
@@ -250,7 +258,7 @@ class EpochGroup:
         elif self.epoch is not None and value.epoch > self.epoch + 1:
             change.detail.append(f"epochs {self.epoch + 1} to {value.epoch - 1} are not in the log")
 
-    def _complete_if_stable(self, place: Place) -> Iterator[TimelineEvent]:
+    def _complete_if_stable(self, place: LogPosition) -> Iterator[TimelineEvent]:
         change = self.open
         if change is None or self.assignment_epoch < change.epoch or len(self.rested) < len(self.members):
             return
@@ -259,7 +267,7 @@ class EpochGroup:
 
     # ---- records, by what their key class is called
 
-    def _member(self, step: Step, key: Any, value: Any, place: Place) -> None:
+    def _member(self, step: Step, key: Any, value: Any, place: LogPosition) -> None:
         member_id = key.member_id
         was = self.members.get(member_id)
         if value is None:
@@ -279,7 +287,7 @@ class EpochGroup:
             step.causes.add(causes.ASSIGNOR)
             step.detail.append(f"{now.label.identity} requests {now.assignor or 'the default'}")
 
-    def _gone(self, step: Step, member_id: str, was: Described, place: Place) -> None:
+    def _gone(self, step: Step, member_id: str, was: Described, place: LogPosition) -> None:
         identity = was.label.identity
         standing = self.standing.pop(member_id, None)
         target = self.targets.pop(member_id, None)
@@ -291,7 +299,7 @@ class EpochGroup:
         self._named[identity] = was.label
 
     def _departure_cause(
-        self, was: Described, standing: MemberStanding | None, parts: Parts, place: Place
+        self, was: Described, standing: MemberStanding | None, parts: TopicPartitions, place: LogPosition
     ) -> tuple[str, str]:
         name = was.label.identity
         if standing is None:
@@ -312,7 +320,7 @@ class EpochGroup:
                 return causes.LEFT, f"{name} committed {place.timestamp_ms - committed_ms} ms before"
         return causes.GONE, f"{name}: leaving and timing out write the same records"
 
-    def _target(self, step: Step, key: Any, value: Any, place: Place) -> None:
+    def _target(self, step: Step, key: Any, value: Any, place: LogPosition) -> None:
         member_id = key.member_id
         described = self.members.get(member_id)
         identity = member_id if described is None else described.label.identity
@@ -327,10 +335,10 @@ class EpochGroup:
         else:
             self.targets[member_id] = _parts(self.kind, value)
 
-    def _assignment_epoch(self, _step: Step, _key: Any, value: Any, _place: Place) -> None:
+    def _assignment_epoch(self, _step: Step, _key: Any, value: Any, _place: LogPosition) -> None:
         self.assignment_epoch = -1 if value is None else value.assignment_epoch
 
-    def _current(self, _step: Step, key: Any, value: Any, place: Place) -> None:
+    def _current(self, _step: Step, key: Any, value: Any, place: LogPosition) -> None:
         member_id = key.member_id
         if value is None:
             # the member's position is kept in `standing`, which shows the cause of its departure
@@ -349,7 +357,7 @@ class EpochGroup:
         else:
             self.rested.discard(member_id)
 
-    def _pattern(self, step: Step, key: Any, value: Any, _place: Place) -> None:
+    def _pattern(self, step: Step, key: Any, value: Any, _place: LogPosition) -> None:
         regex = key.regular_expression
         if value is None:
             self.patterns.pop(regex, None)
@@ -360,16 +368,16 @@ class EpochGroup:
             step.detail.append(f"the pattern {regex} matches {len(topics)} topics")
         self.patterns[regex] = topics
 
-    def _topology(self, step: Step, _key: Any, value: Any, _place: Place) -> None:
+    def _topology(self, step: Step, _key: Any, value: Any, _place: LogPosition) -> None:
         epoch = -1 if value is None else value.epoch
         if self.topology_epoch >= 0 and epoch != self.topology_epoch:
             step.causes.add(causes.TOPOLOGY)
         self.topology_epoch = epoch
 
-    def _share_state(self, _step: Step, _key: Any, value: Any, _place: Place) -> None:
+    def _share_state(self, _step: Step, _key: Any, value: Any, _place: LogPosition) -> None:
         self.share_ready = value is not None
 
-    HANDLERS: Final[dict[str, Callable[[EpochGroup, Step, Any, Any, Place], None]]] = {
+    HANDLERS: Final[dict[str, Callable[[EpochGroup, Step, Any, Any, LogPosition], None]]] = {
         "MemberMetadata": _member,
         "TargetAssignmentMember": _target,
         "TargetAssignmentMetadata": _assignment_epoch,
@@ -401,7 +409,7 @@ def _described(kind: str, member_id: str, value: Any) -> Described:
     )
 
 
-def _parts(kind: str, value: Any) -> Parts:
+def _parts(kind: str, value: Any) -> TopicPartitions:
     if kind == STREAMS:
         return frozenset(
             (f"{task_type}:{task.subtopology_id}", index)
@@ -409,7 +417,7 @@ def _parts(kind: str, value: Any) -> Parts:
             for task in getattr(value, name)
             for index in task.partitions
         )
-    found: set[Part] = set()
+    found: set[TopicPartition] = set()
     for topic in value.topic_partitions:
         found.update((topic.topic_id.hex(), index) for index in topic.partitions)
     return frozenset(found)

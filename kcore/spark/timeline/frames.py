@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -110,7 +110,9 @@ def nice_width(span_ms: int, most: int, least_ms: int = 1) -> int:
     return least_ms * max(1, -(-span_ms // (most * least_ms)))
 
 
-def timeline_tables(derived: DataFrame, bounds: Bounds, stored: Stored | None = None) -> dict[str, DataFrame]:
+def timeline_tables(
+    derived: DataFrame, bounds: Bounds, stored: Stored | None = None, ends: DataFrame | None = None
+) -> dict[str, DataFrame]:
     """Returns every table of `TABLES`.
 
     Args:
@@ -118,6 +120,7 @@ def timeline_tables(derived: DataFrame, bounds: Bounds, stored: Stored | None = 
         bounds: the parameters.
         stored: writes a table and returns it as read back, so that later tables do not compute it again. None: tables
             are not written.
+        ends: the result of `log_ends`, for the lag of share groups; None: the lag is unknown.
     """
     found: dict[str, DataFrame] = {}
 
@@ -139,6 +142,10 @@ def timeline_tables(derived: DataFrame, bounds: Bounds, stored: Stored | None = 
     gaps = keep("commit_gaps", commit_gaps(commits, rebalances, logs, bounds))
     storm_rows = keep("storms", storms(rebalances, bounds))
     keep("transaction_windows", transaction_windows(transactions, bounds.window_ms))
+    deliveries = keep(
+        "deliveries", events_of_kind(derived, "deliveries").where(_within("timestamp_ms", "timestamp_ms", bounds))
+    )
+    keep("share_windows", share_windows(deliveries, events_of_kind(derived, "share_topics"), ends, bounds.window_ms))
     keep("groups", groups(rebalances, commits, gaps, storm_rows))
     return found
 
@@ -181,6 +188,66 @@ def commit_windows(commits: DataFrame, window_ms: int) -> DataFrame:
             from {commits} group by all)
         """,
         commits=commits,
+        window_ms=window_ms,
+    )
+
+
+def shared_topics(derived: DataFrame) -> list[str]:
+    """Returns the names of the topics that share groups use."""
+    return sorted(row[0] for row in events_of_kind(derived, "share_topics").select("topic").distinct().collect())
+
+
+def log_ends(events: DataFrame, topics: Sequence[str], window_ms: int) -> DataFrame:
+    """Returns the end of each partition of some topics, for each window in which it grew.
+
+    Args:
+        events: the log's rows, those of users' topics included.
+        topics: the topics.
+        window_ms: the width of a window.
+    """
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    rows = events.where(f.col("topic").isin(*topics)).select("topic", "partition", "offset", "timestamp_ms")
+    return rows.sparkSession.sql(
+        """
+        select topic, partition, timestamp_ms div {window_ms} * {window_ms} as window_start_ms,
+               max(offset) + 1 as end_offset
+        from {rows} group by all
+        """,
+        rows=rows,
+        window_ms=window_ms,
+    )
+
+
+def share_windows(deliveries: DataFrame, names: DataFrame, ends: DataFrame | None, window_ms: int) -> DataFrame:
+    """Counts deliveries of share groups by window and partition, with the lag at the end of the window."""
+    spark = deliveries.sparkSession
+    if ends is None:
+        ends = spark.createDataFrame([], "topic string, partition int, window_start_ms bigint, end_offset bigint")
+    return spark.sql(
+        """
+        with n as (select topic_id, max(topic) as topic from {names} group by topic_id),
+        w as (
+            select timestamp_ms div {window_ms} * {window_ms} as window_start_ms, group_id, topic_id, partition,
+                   sum(delivered) as delivered, sum(redelivered) as redelivered, sum(acknowledged) as acknowledged,
+                   sum(archived) as archived, max_by(start_offset, record_offset) as start_offset,
+                   max_by(waiting, record_offset) as waiting, max_by(complete, record_offset) as complete,
+                   bool_and(whole) as whole
+            from {deliveries} group by all
+        ),
+        e as (
+            select w.window_start_ms, w.group_id, w.topic_id, w.partition, max(ends.end_offset) as end_offset
+            from w join n using (topic_id) join {ends} ends on ends.topic = n.topic and ends.partition = w.partition
+                 and ends.window_start_ms <= w.window_start_ms
+            group by all
+        )
+        select w.*, n.topic, e.end_offset,
+               if(w.start_offset >= 0 and w.complete >= 0, e.end_offset - w.start_offset - w.complete, null) as lag
+        from w left join n using (topic_id) left join e using (window_start_ms, group_id, topic_id, partition)
+        """,
+        names=names,
+        deliveries=deliveries,
+        ends=ends,
         window_ms=window_ms,
     )
 

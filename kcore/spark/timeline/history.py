@@ -14,6 +14,7 @@ from kcore.protocol.records import (
     decode_key,
     decode_value,
 )
+from kcore.protocol.records.share_group_state_partition_metadata import ShareGroupStatePartitionMetadataKey
 from kcore.protocol.schema import ZERO_UUID
 from kcore.spark.events.event import EventRow
 from kcore.spark.state.completeness import Completeness
@@ -28,9 +29,10 @@ from kcore.spark.timeline.classic import (
     read_generation,
     released_by,
 )
+from kcore.spark.timeline.deliveries import Deliveries
 from kcore.spark.timeline.epochs import EpochGroup
 from kcore.spark.timeline.event_kinds import TimelineEvent
-from kcore.spark.timeline.rebalance import Place
+from kcore.spark.timeline.rebalance import LogPosition
 from kcore.spark.timeline.transactions import Transactions
 from kcore_ext.group.offsets import OffsetDecoder
 
@@ -77,13 +79,15 @@ class History:
         self.first_offset = -1
         self.next_offset = -1
         self.first_ms = self.last_ms = -1
-        self.whole_from: Place | None = None
+        self.whole_from: LogPosition | None = None
         self.records = 0
         self.faults = 0
         self._wanted = options
         self._classic: dict[str, ClassicGroup] = {}
         self._epochs: dict[str, EpochGroup] = {}
         self._transactions = Transactions(partition)
+        self._deliveries = Deliveries(partition, options.groups)
+        self._share_topics: set[tuple[str, bytes]] = set()
         self._pending: dict[int, list[tuple[Any, ...]]] = {}
         self._gone: Gone | None = None
         self._offset = OffsetDecoder().decode
@@ -126,7 +130,7 @@ class History:
         if not whole:
             self.whole_from = None
         elif self.whole_from is None:
-            self.whole_from = Place(row.offset, row.timestamp_ms)
+            self.whole_from = LogPosition(row.offset, row.timestamp_ms)
         return whole
 
     def _row(self, row: EventRow, key: bytes, whole: bool) -> Iterator[TimelineEvent]:
@@ -138,7 +142,12 @@ class History:
             typed = decode_key(TRANSACTION_STATE, key)
             if not isinstance(typed, UnknownRecord):
                 value = decode_value(typed, row.value)
-                return self._transactions.replay(typed, value, Place(row.offset, row.timestamp_ms), whole)
+                return self._transactions.replay(typed, value, LogPosition(row.offset, row.timestamp_ms), whole)
+        if self.topic == SHARE_GROUP_STATE:
+            typed = decode_key(SHARE_GROUP_STATE, key)
+            if not isinstance(typed, UnknownRecord):
+                value = decode_value(typed, row.value)
+                return self._deliveries.replay(typed, value, LogPosition(row.offset, row.timestamp_ms), whole)
         return iter(())
 
     # ---- commits
@@ -189,20 +198,29 @@ class History:
         if self._wanted.groups is not None and group_id not in self._wanted.groups:
             return
         value = decode_value(typed, row.value)
-        place = Place(row.offset, row.timestamp_ms)
+        place = LogPosition(row.offset, row.timestamp_ms)
         if known is None:
             yield from self._generation(group_id, value, place, whole)
+        elif isinstance(typed, ShareGroupStatePartitionMetadataKey):
+            yield from self._listed(group_id, value)
         else:
             yield from self._epoch_record(group_id, *known, typed, value, place, whole)
 
-    def _inherited(self, group_id: str, kind: str, place: Place) -> frozenset[str] | None:
+    def _listed(self, group_id: str, value: Any) -> Iterator[TimelineEvent]:
+        """Yields the name of each topic once that a share group lists."""
+        for topic in () if value is None else (*value.initializing_topics, *value.initialized_topics):
+            if (group_id, topic.topic_id) not in self._share_topics:
+                self._share_topics.add((group_id, topic.topic_id))
+                yield "share_topics", (self.partition, group_id, topic.topic_id.hex(), topic.topic_name)
+
+    def _inherited(self, group_id: str, kind: str, place: LogPosition) -> frozenset[str] | None:
         """Returns the members of a group of another kind that the previous record deleted, None if there was none."""
         gone, self._gone = self._gone, None
         if gone is None or gone.group_id != group_id or gone.kind == kind or gone.offset + 1 != place.offset:
             return None
         return gone.members
 
-    def _generation(self, group_id: str, value: Any, place: Place, whole: bool) -> Iterator[TimelineEvent]:
+    def _generation(self, group_id: str, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         group = self._classic.get(group_id)
         if value is None:
             if group is not None:
@@ -223,7 +241,7 @@ class History:
             group.last = now
 
     def _epoch_record(
-        self, group_id: str, kind: str, part: str, key: Any, value: Any, place: Place, whole: bool
+        self, group_id: str, kind: str, part: str, key: Any, value: Any, place: LogPosition, whole: bool
     ) -> Iterator[TimelineEvent]:
         group = self._epochs.get(group_id)
         if group is None or group.kind != kind:

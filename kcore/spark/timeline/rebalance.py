@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 from kcore.spark.timeline.causes import REPLACED, ranked
 from kcore.spark.timeline.event_kinds import TimelineEvent
 
-Part = tuple[str, int]
+TopicPartition = tuple[str, int]
 """(topic, partition), in the terms of the group's records, as in the table `moves`."""
-Parts = frozenset[Part]
-NOTHING: Final[Parts] = frozenset()
+TopicPartitions = frozenset[TopicPartition]
+NOTHING: Final[TopicPartitions] = frozenset()
 
 
 class Label(NamedTuple):
@@ -28,7 +28,7 @@ class Label(NamedTuple):
         return self.group_instance_id or self.member_id
 
 
-class Place(NamedTuple):
+class LogPosition(NamedTuple):
     """Offset and timestamp of a record."""
 
     offset: int
@@ -39,11 +39,11 @@ class Move(NamedTuple):
     """The partitions that one member gained and lost."""
 
     identity: str
-    gained: Parts
-    lost: Parts
+    gained: TopicPartitions
+    lost: TopicPartitions
 
 
-def moves_between(before: Mapping[str, Parts], after: Mapping[str, Parts]) -> list[Move]:
+def moves_between(before: Mapping[str, TopicPartitions], after: Mapping[str, TopicPartitions]) -> list[Move]:
     """Returns the gains and losses of members by identity; unchanged members are left out."""
     found = []
     for identity in sorted(before.keys() | after.keys()):
@@ -73,7 +73,7 @@ class Rebalance:
 
     group_id: str
     group_type: str
-    start: Place
+    start: LogPosition
     epoch: int
     previous_epoch: int | None
     whole: bool
@@ -81,12 +81,12 @@ class Rebalance:
     detail: list[str] = field(default_factory=list)
     joined: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    before: dict[str, Parts] = field(default_factory=dict)
+    before: dict[str, TopicPartitions] = field(default_factory=dict)
 
     def events(
         self,
         partition: int,
-        end: Place | None,
+        end: LogPosition | None,
         outcome: str,
         covers: str,
         members: int,
@@ -112,8 +112,8 @@ class Rebalance:
         causes = [REPLACED] if outcome == "replaced" else ranked(self.causes)
         skipped = 0 if self.previous_epoch is None else max(0, self.epoch - self.previous_epoch - 1)
         moves = None if moves is None else list(moves)
-        gained: set[Part] = set()
-        lost: set[Part] = set()
+        gained: set[TopicPartition] = set()
+        lost: set[TopicPartition] = set()
         for move in moves or ():
             gained |= move.gained
             lost |= move.lost

@@ -10,7 +10,7 @@ from html import escape
 from typing import Any, Final
 
 from kcore.printable import clean
-from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.spark.timeline.causes import CAUSES, GONE, UNKNOWN
 from kcore.spark.timeline.style import STYLE
 from kcore.spark.timeline.summary import TOP_GROUPS, TOP_ROWS, Summary
@@ -18,6 +18,7 @@ from kcore.spark.timeline.svg import SERIES, Axis, Plots, Span, legend
 from kcore.spark.timeline.text import duration, number, shown, utc
 
 OTHERS: Final = "other causes"
+DELIVERIES: Final = ("acknowledged", "archived", "redelivered")
 COMMITS: Final = ("plain", "in transactions", "aborted")
 OUTCOMES: Final = ("committed", "aborted", "timed out", "open", "unknown")
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -34,6 +35,7 @@ def render(summary: Summary) -> str:
         _rebalances(summary, plots),
         _storms(summary),
         _commits(summary, plots),
+        _deliveries(summary, plots),
         _transactions(summary, plots),
         _about(summary),
     ]
@@ -343,6 +345,44 @@ _GAP_COLUMNS: Final[list[Column]] = [
     ("to (UTC)", lambda row: "the end of the log" if row["open"] else utc(row["to_ms"]), False),
     ("gap", _of("gap_ms", duration), True),
     ("rebalances in it", _of("rebalances", number), True),
+    ("", _partial, False),
+]
+
+
+def _deliveries(summary: Summary, plots: Plots) -> str:
+    axis = _axis(summary, SHARE_GROUP_STATE)
+    steps: dict[str, dict[int, dict[str, int]]] = {}
+    for row in summary["share_steps"]:
+        steps.setdefault(row["group_id"], {})[row["at_ms"]] = {name: row[name] for name in DELIVERIES}
+    parts = [legend(DELIVERIES)] if summary["sharers"] else []
+    for row in summary["sharers"]:
+        group_id = row["group_id"]
+        of_group = steps.get(group_id, {})
+        title = f"Deliveries of {shown(group_id)}"
+        plot = plots.bars(title, DELIVERIES, of_group, axis, height=96, unit=" records")
+        caption = f"{shown(group_id)}: " + ", ".join(f"{number(row[name])} {name}" for name in DELIVERIES)
+        caption += "" if row["lag"] is None else f", lag {number(row['lag'])} at the end"
+        parts.append(_figure(plot, caption, (), _steps_table(title, DELIVERIES, of_group)))
+    if summary["share_partitions"]:
+        caption = f"Share partitions with most redelivered and archived records (at most {TOP_ROWS})"
+        parts.append(_table(caption, _SHARE_COLUMNS, summary["share_partitions"]))
+    note = (
+        "Share groups (KIP-932): the share coordinator records a delivery when it ends. A record is archived if a "
+        "consumer rejected it or if it was released too often. The lag is known if the log of the topic is there."
+    )
+    return _section("Deliveries of share groups", parts, note)
+
+
+_SHARE_COLUMNS: Final[list[Column]] = [
+    ("group", _of("group_id"), False),
+    ("topic", _of("topic"), False),
+    ("partition", _of("partition", number), True),
+    ("acknowledged", _of("acknowledged", number), True),
+    ("archived", _of("archived", number), True),
+    ("redelivered", _of("redelivered", number), True),
+    ("start offset", _of("start_offset", number), True),
+    ("highest lag", _of("most_lag", number), True),
+    ("last lag", _of("lag", number), True),
     ("", _partial, False),
 ]
 

@@ -53,6 +53,7 @@ def summarise(tables: Mapping[str, DataFrame], bounds: Bounds) -> Summary:
     found |= _rebalances(rows, step_ms)
     found |= _commits(rows, step_ms)
     found |= _transactions(rows, step_ms)
+    found |= _deliveries(rows, step_ms)
     return found
 
 
@@ -164,6 +165,44 @@ def _commits(rows: Any, step_ms: int) -> Summary:
         ),
         "gaps": rows(
             "select * from {commit_gaps} order by gap_ms desc, from_ms, group_id, topic limit {top}", top=TOP_ROWS
+        ),
+    }
+
+
+def _deliveries(rows: Any, step_ms: int) -> Summary:
+    return {
+        "sharers": rows(
+            """
+            with newest as (
+                select group_id, sum(lag) as lag from (
+                    select group_id, max_by(lag, window_start_ms) as lag from {share_windows}
+                    group by group_id, topic_id, partition)
+                group by group_id)
+            select group_id, sum(acknowledged) as acknowledged, sum(archived) as archived,
+                   sum(redelivered) as redelivered, any_value(newest.lag) as lag, bool_and(whole) as whole
+            from {share_windows} left join newest using (group_id) group by group_id
+            order by acknowledged + archived desc, group_id limit {top}
+            """,
+            top=TOP_GROUPS,
+        ),
+        "share_steps": rows(
+            """
+            select group_id, window_start_ms div {step_ms} * {step_ms} as at_ms, sum(acknowledged) as acknowledged,
+                   sum(archived) as archived, sum(redelivered) as redelivered
+            from {share_windows} group by all order by group_id, at_ms
+            """,
+            step_ms=step_ms,
+        ),
+        "share_partitions": rows(
+            """
+            select group_id, coalesce(max(topic), topic_id) as topic, partition, sum(acknowledged) as acknowledged,
+                   sum(archived) as archived, sum(redelivered) as redelivered,
+                   max_by(start_offset, window_start_ms) as start_offset, max(lag) as most_lag,
+                   max_by(lag, window_start_ms) as lag, bool_and(whole) as whole
+            from {share_windows} group by group_id, topic_id, partition
+            order by redelivered + archived desc, group_id, topic, partition limit {top}
+            """,
+            top=TOP_ROWS,
         ),
     }
 

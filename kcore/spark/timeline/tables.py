@@ -1,7 +1,7 @@
 """The tables of a timeline: names, columns and their meanings, as data for tests and documentation.
 
-`rebalances`, `moves`, `transactions` and `logs` are events (see `EVENT_KINDS`); the other tables are counts of events.
-Times are ms since the epoch. A window begins at a multiple of its width.
+`rebalances`, `moves`, `transactions`, `deliveries` and `logs` are events (see `EVENT_KINDS`); the other tables are
+counts of events. Times are ms since the epoch. A window begins at a multiple of its width.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ TABLES: Final[dict[str, Columns]] = {
     "rebalances": EVENT_KINDS["rebalances"],
     "moves": EVENT_KINDS["moves"],
     "transactions": EVENT_KINDS["transactions"],
+    "deliveries": EVENT_KINDS["deliveries"],
     "logs": EVENT_KINDS["logs"],
     "rebalance_windows": (
         WINDOW,
@@ -75,6 +76,22 @@ TABLES: Final[dict[str, Columns]] = {
         ("transactions", "bigint", "number of transactions that began in the window"),
         ("longest_ms", "bigint", "the longest duration"),
         ("mean_ms", "double", "the mean duration"),
+    ),
+    "share_windows": (
+        WINDOW,
+        GROUP,
+        ("topic_id", "string", "the topic's id"),
+        ("topic", "string", "its name; null if the log of the group is missing"),
+        ("partition", "int", "its partition"),
+        ("delivered", "bigint", "number of deliveries that ended"),
+        ("redelivered", "bigint", "number of them that were not the first delivery of their record"),
+        ("acknowledged", "bigint", "number of records that were acknowledged"),
+        ("archived", "bigint", "number of records that were rejected, or released too often"),
+        ("start_offset", "bigint", "the start offset at the last record of the window"),
+        ("waiting", "bigint", "number of released records then"),
+        ("end_offset", "bigint", "the end of the partition at the end of the window; null if its log is missing"),
+        ("lag", "bigint", "number of records that are not complete then; null if unknown"),
+        ALL_WHOLE,
     ),
     "groups": (
         PARTITION,

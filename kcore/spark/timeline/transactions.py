@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kcore.spark.timeline.event_kinds import TimelineEvent
-from kcore.spark.timeline.rebalance import Place
+from kcore.spark.timeline.rebalance import LogPosition
 from kcore.transaction.states import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -43,7 +43,7 @@ class Open:
         whole: True if the log was complete at its start.
     """
 
-    start: Place
+    start: LogPosition
     start_ms: int
     producer_id: int
     producer_epoch: int
@@ -70,7 +70,7 @@ class Transactions:
         self._open: dict[str, Open] = {}
         self._partition = partition
 
-    def replay(self, key: Any, value: Any, place: Place, whole: bool) -> Iterator[TimelineEvent]:
+    def replay(self, key: Any, value: Any, place: LogPosition, whole: bool) -> Iterator[TimelineEvent]:
         """Applies one record; yields transactions that it finishes."""
         transactional_id = key.transactional_id
         found = self._open.get(transactional_id)
@@ -89,7 +89,7 @@ class Transactions:
             if found is not None:
                 del self._open[transactional_id]
                 found.state = state
-                yield self._fact(
+                yield self._event(
                     transactional_id, found, OUTCOMES[state], place, value.transaction_last_update_timestamp_ms
                 )
         else:
@@ -98,21 +98,21 @@ class Transactions:
     def at_end(self, last_ms: int) -> Iterator[TimelineEvent]:
         """Yields the transactions that are open at the end of the log, whose latest time is `last_ms`."""
         for transactional_id, found in self._open.items():
-            yield self._fact(transactional_id, found, "open", None, None, last_ms)
+            yield self._event(transactional_id, found, "open", None, None, last_ms)
         self._open.clear()
 
     def _lost(self, transactional_id: str, found: Open | None) -> Iterator[TimelineEvent]:
         """Yields a transaction whose end is not in the log because of compaction."""
         if found is not None:
             del self._open[transactional_id]
-            yield self._fact(transactional_id, found, "unknown", None, None)
+            yield self._event(transactional_id, found, "unknown", None, None)
 
-    def _fact(
+    def _event(
         self,
         transactional_id: str,
         found: Open,
         outcome: str,
-        end: Place | None,
+        end: LogPosition | None,
         end_ms: int | None,
         until_ms: int | None = None,
     ) -> TimelineEvent:
@@ -141,7 +141,7 @@ class Transactions:
         )
 
 
-def _begun(value: Any, state: TransactionStatus, place: Place, whole: bool) -> Open:
+def _begun(value: Any, state: TransactionStatus, place: LogPosition, whole: bool) -> Open:
     start_ms = value.transaction_start_timestamp_ms
     return Open(
         place,

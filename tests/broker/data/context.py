@@ -119,14 +119,14 @@ class DataPlane:
         """Sends a request and commits; returns the response as a client decodes it, None, or an open `Pending`."""
         return self.settle(self.send(request, version, client_id), version)
 
-    def settle(self, answer: Any, version: int) -> Any:
+    def settle(self, response: Any, version: int) -> Any:
         """Commits; returns the response as a client decodes it, if it is complete."""
         self.commit()
-        if isinstance(answer, Pending):
-            if not answer.done:
-                return answer
-            answer = answer.response
-        return answer and type(answer).decode(answer.encode(version), version)
+        if isinstance(response, Pending):
+            if not response.done:
+                return response
+            response = response.response
+        return response and type(response).decode(response.encode(version), version)
 
     def commit(self) -> bool:
         good = True

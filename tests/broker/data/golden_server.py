@@ -158,8 +158,8 @@ class Server:
             message = kind.decode(request.body, request.version)
             return self.plane.send(message, request.version, request.connection.client_id)
         body = kwire.decode(request.api + "Request", request.version, request.body)
-        answer = getattr(self, "answer_" + request.api)(body)
-        return kwire.encode(request.api + "Response", request.version, answer)
+        response = getattr(self, "answer_" + request.api)(body)
+        return kwire.encode(request.api + "Response", request.version, response)
 
     # ---- stand-ins for the control plane and the transaction coordinator
 

@@ -47,7 +47,7 @@ PARTITIONS = 2
 
 
 class Coordinator(ProduceVerifier):
-    """Coordinator that confirms one id, denies another, and answers others when the test says so."""
+    """Coordinator that confirms one id and denies another; the test sets the results for others."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -274,16 +274,16 @@ class Pair(RuleBasedStateMachine):
         if as_client:
             request = ProduceRequest.decode(request.encode(version), version)
         context = RequestContext(version, client_id=client_id)
-        answers = []
+        responses = []
         for node, handle in zip(
             self.nodes, (partial(serve, self.nodes[0].produce_api), self.nodes[1].produce_api.handle), strict=True
         ):
             try:
-                answers.append(handle(context, request))
+                responses.append(handle(context, request))
             except CloseConnectionError as error:
-                answers.append(str(error))
+                responses.append(str(error))
             assert node.clock.wall_ms() == WALL_MS
-        self.pending.append((answers[0], answers[1]))
+        self.pending.append((responses[0], responses[1]))
         self.compare_questions()
         self.compare()
 
@@ -296,7 +296,7 @@ class Pair(RuleBasedStateMachine):
 
     @rule(code=st.sampled_from([ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE, ErrorCode.COORDINATOR_NOT_AVAILABLE]))
     def verified(self, code: ErrorCode) -> None:
-        """Makes the coordinator answer its oldest request."""
+        """Makes the coordinator complete its oldest request."""
         for node in self.nodes:
             assert isinstance(node.verifier, Coordinator)
             if node.verifier.asked:
@@ -319,17 +319,17 @@ class Pair(RuleBasedStateMachine):
         self.compare()
 
     def compare_questions(self) -> None:
-        """Both paths authorize the same topics in the same order; a declined request is authorized again."""
+        """Checks that both paths authorize the same topics in order; a declined request is authorized again."""
         fast, generic = (node.authorizer.asked if node.authorizer else [] for node in self.nodes)
         assert list(dict.fromkeys(fast)) == list(dict.fromkeys(generic))
         for calls in (fast, generic):
             calls.clear()
 
     def compare(self) -> None:
-        for answers in self.pending:
+        for responses in self.pending:
             made = [
-                (answer.done, answer.parked, answer.response) if isinstance(answer, Pending) else answer
-                for answer in answers
+                (response.done, response.parked, response.response) if isinstance(response, Pending) else response
+                for response in responses
             ]
             assert made[0] == made[1]
         self.pending = [pair for pair in self.pending if isinstance(pair[0], Pending) and not pair[0].done]
@@ -482,7 +482,7 @@ def test_the_fast_path_declines_an_unverified_transaction_before_it_reads_record
 @pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR])
 def test_a_log_error_has_the_same_response_on_both_paths(code: ErrorCode, version: int) -> None:
     """Another leader has written to the log, or the log is gone. The request's other partitions are served."""
-    answers = []
+    responses = []
     for fast in (True, False):
         plane = plane_of()
         log = plane.partition("t", 1).log
@@ -494,11 +494,11 @@ def test_a_log_error_has_the_same_response_on_both_paths(code: ErrorCode, versio
         records = batch_of(b"v", producer=(7, 0), sequence=0)
         handle = partial(serve, plane.produce_api) if fast else plane.produce_api.handle
         pending = handle(RequestContext(version), request_of(records, records))
-        answers.append(plane.settle(pending, version))
+        responses.append(plane.settle(pending, version))
         assert [list(plane.partition("t", index).producers.entries) for index in (0, 1)] == [[7], []]
-    assert answers[0] == answers[1]
-    parts = answers[0].responses[0].partition_responses
-    assert [(answer.error_code, answer.base_offset) for answer in parts] == [(0, 0), (code, -1)]
-    assert [endpoint.port for endpoint in answers[0].node_endpoints] == (
+    assert responses[0] == responses[1]
+    parts = responses[0].responses[0].partition_responses
+    assert [(response.error_code, response.base_offset) for response in parts] == [(0, 0), (code, -1)]
+    assert [endpoint.port for endpoint in responses[0].node_endpoints] == (
         [9092] if version >= 10 and code == ErrorCode.NOT_LEADER_OR_FOLLOWER else []
     )

@@ -200,8 +200,8 @@ def test_a_poll_waits_for_min_bytes_of_all_its_partitions() -> None:
 def test_a_partition_beyond_its_limit_counts_as_the_limit() -> None:
     """min_bytes exceeds the whole batches within the limit: waiting would not add bytes."""
     plane = plane_with(batch_of(b"a" * 100), batch_of(b"b" * 100))
-    answer = plane.send(fetch(entry(0, most=250), wait_ms=500, min_bytes=250), 12)
-    assert values_in(data_of(answer).records) == [(0, b"a" * 100)]
+    response = plane.send(fetch(entry(0, most=250), wait_ms=500, min_bytes=250), 12)
+    assert values_in(data_of(response).records) == [(0, b"a" * 100)]
 
 
 def test_a_poll_of_a_deleted_topic_gets_an_error() -> None:
@@ -223,8 +223,8 @@ def test_a_poll_below_a_new_log_start_gets_an_error() -> None:
 
 def test_a_poll_with_an_error_completes_at_once() -> None:
     plane = plane_with()
-    answer = plane.send(fetch(entry(0), entry(0, 9), wait_ms=500), 12)
-    assert [data.error_code for data in answer.responses[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    response = plane.send(fetch(entry(0), entry(0, 9), wait_ms=500), 12)
+    assert [data.error_code for data in response.responses[0].partitions] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_a_request_without_partitions_completes_at_once() -> None:
@@ -291,10 +291,10 @@ def test_leader_epochs_are_checked_and_name_the_leader() -> None:
     plane = epochs()
     for epoch, code in ((1, ErrorCode.FENCED_LEADER_EPOCH), (2, 0), (3, ErrorCode.UNKNOWN_LEADER_EPOCH)):
         assert data_of(plane.call(fetch(entry(0, epoch=epoch)), 12)).error_code == code
-    asked = FetchRequest(topics=[FetchTopic(topic_id=plane.topics["t"].topic_id, partitions=[entry(0, epoch=1)])])
-    answer = plane.call(asked, 16)
-    assert (data_of(answer).current_leader.leader_id, data_of(answer).current_leader.leader_epoch) == (1, 2)
-    assert [(node.node_id, node.host, node.port) for node in answer.node_endpoints] == [(1, "localhost", 9092)]
+    requested = FetchRequest(topics=[FetchTopic(topic_id=plane.topics["t"].topic_id, partitions=[entry(0, epoch=1)])])
+    response = plane.call(requested, 16)
+    assert (data_of(response).current_leader.leader_id, data_of(response).current_leader.leader_epoch) == (1, 2)
+    assert [(node.node_id, node.host, node.port) for node in response.node_endpoints] == [(1, "localhost", 9092)]
 
 
 def test_a_diverging_log_is_in_the_response() -> None:

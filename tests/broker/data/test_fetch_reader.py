@@ -47,14 +47,14 @@ class Pair:
         first, second = [do(plane) for plane in self.planes]
         return first, second
 
-    def same(self, answers: tuple[Any, Any], version: int) -> Any:
+    def same(self, responses: tuple[Any, Any], version: int) -> Any:
         """Compares both responses as the client decodes them; parked ones are compared when complete."""
-        first, second = answers
+        first, second = responses
         assert isinstance(first, Pending) == isinstance(second, Pending)
         if isinstance(first, Pending):
             assert (first.done, first.parked) == (second.done, second.parked)
             if not first.done:
-                self.waiting.append((answers, version))
+                self.waiting.append((responses, version))
                 return None
             first, second = first.response, second.response
         read = [type(one).decode(one.encode(version), version) for one in (first, second)]
@@ -64,8 +64,8 @@ class Pair:
     def settle(self) -> None:
         """Compares the responses that were completed since; both planes must have them."""
         waiting, self.waiting = self.waiting, []
-        for answers, version in waiting:
-            self.same(answers, version)
+        for responses, version in waiting:
+            self.same(responses, version)
 
     # ---- events
 
@@ -153,7 +153,7 @@ class Pair:
             version = session[1]
         topics = [self.topic(version) for _ in range(rng.randrange(0 if session else 1, 4))]
         named = {(topic.topic, entry.partition): None for topic in topics for entry in topic.partitions}
-        asked = FetchRequest(
+        requested = FetchRequest(
             max_wait_ms=rng.choice((0, 0, 50)),
             min_bytes=rng.choice((0, 1, 1, 300)),
             max_bytes=rng.choice((0, 1, 200, 1 << 20)),
@@ -163,16 +163,16 @@ class Pair:
             topics=topics,
         )
         if session is not None:
-            asked.session_id, asked.session_epoch = session[0], self.sessions[session]
+            requested.session_id, requested.session_epoch = session[0], self.sessions[session]
             self.sessions[session] += 1
             if named and rng.random() < 0.3:
                 name, index = rng.choice(list(named))
                 topic_id = next(topic.topic_id for topic in topics if topic.topic == name)
-                asked.forgotten_topics_data = [ForgottenTopic(topic=name, topic_id=topic_id, partitions=[index])]
-        asked = FetchRequest.decode(asked.encode(version), version)  # without what the version cannot say
-        answer = self.same(self.each(lambda plane: plane.send(asked, version)), version)
-        if answer is not None and version >= 7 and answer.session_id and session is None:
-            self.sessions[answer.session_id, version] = 1
+                requested.forgotten_topics_data = [ForgottenTopic(topic=name, topic_id=topic_id, partitions=[index])]
+        requested = FetchRequest.decode(requested.encode(version), version)  # without what the version cannot say
+        response = self.same(self.each(lambda plane: plane.send(requested, version)), version)
+        if response is not None and version >= 7 and response.session_id and session is None:
+            self.sessions[response.session_id, version] = 1
 
 
 @pytest.mark.parametrize("authorized", [False, True])

@@ -34,15 +34,15 @@ def told(response: FetchResponse) -> int:
 
 def members(count: int, first: int = 0) -> dict[Any, SessionPartition]:
     partitions = [FetchPartition(partition=index) for index in range(first, first + count)]
-    return {("t", asked.partition): SessionPartition("t", bytes(16), asked) for asked in partitions}
+    return {("t", requested.partition): SessionPartition("t", bytes(16), requested) for requested in partitions}
 
 
 @pytest.mark.parametrize(("unreadable", "session"), [(MAX_UNREADABLE, True), (MAX_UNREADABLE + 1, False)])
 def test_many_unreadable_partitions_prevent_a_session(unreadable: int, session: bool) -> None:
     plane = plane_with()
-    answer = plane.call(found(topic_of("absent", unreadable)), 12)
-    assert (answer.error_code, told(answer)) == (0, unreadable)
-    assert (answer.session_id, plane.sessions.partitions) == ((FIRST_ID, unreadable) if session else (0, 0))
+    response = plane.call(found(topic_of("absent", unreadable)), 12)
+    assert (response.error_code, told(response)) == (0, unreadable)
+    assert (response.session_id, plane.sessions.partitions) == ((FIRST_ID, unreadable) if session else (0, 0))
 
 
 def test_many_unreadable_partitions_end_a_session() -> None:
@@ -108,8 +108,8 @@ def test_a_server_closes_sessions_with_the_connection() -> None:
         sessions = live.engine.fetch_sessions
         with live.connect() as connection:
             connection.send(create("t"))
-            answer = connection.send(found(FetchTopic(topic="t", partitions=[FetchPartition(partition=0)])), 12)
-            assert answer.session_id > 0
+            response = connection.send(found(FetchTopic(topic="t", partitions=[FetchPartition(partition=0)])), 12)
+            assert response.session_id > 0
             assert sessions.partitions == 1
         wait_until(lambda: not len(sessions), "the end of the session")
         assert sessions.partitions == 0

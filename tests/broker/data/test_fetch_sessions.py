@@ -10,9 +10,11 @@ import pytest
 from kcore.broker.data.fetch_session import EVICTION_MS, MAX_EPOCH, FetchSessions, SessionPartition, next_epoch
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from kcore.runtime import RequestContext
 from tests.broker.data.context import DataPlane, batch_of
 from tests.broker.data.test_fetch import entry, fetch, plane_with
 from tests.broker.data.test_produce import produce, request
+from tests.kit import serve
 
 FIRST_ID = 1001
 
@@ -52,8 +54,8 @@ def test_wrong_ids_epochs_and_kinds_are_refused() -> None:
         (FIRST_ID, 1, 13, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
         (FIRST_ID, 1, 12, ErrorCode.NONE),
     ):
-        answer = plane.call(FetchRequest(session_id=session_id, session_epoch=epoch), version)
-        assert (answer.error_code, names(answer)) == (code, []), (session_id, epoch, version)
+        response = plane.call(FetchRequest(session_id=session_id, session_epoch=epoch), version)
+        assert (response.error_code, names(response)) == (code, []), (session_id, epoch, version)
 
 
 def test_a_full_fetch_within_a_session_creates_a_new_one() -> None:
@@ -67,8 +69,8 @@ def test_a_session_without_partitions_is_closed() -> None:
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     forgotten = [ForgottenTopic(topic="t", partitions=[0])]
-    answer = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=1, forgotten_topics_data=forgotten), 12)
-    assert (answer.session_id, answer.error_code, len(plane.sessions)) == (0, 0, 0)
+    response = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=1, forgotten_topics_data=forgotten), 12)
+    assert (response.session_id, response.error_code, len(plane.sessions)) == (0, 0, 0)
 
 
 def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
@@ -76,11 +78,11 @@ def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
     plane = plane_with()
     plane.call(fetch(entry(0), topic="later", session_id=0, session_epoch=0), 12)
     for epoch in (1, 2):
-        answer = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=epoch), 12)
-        assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        response = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=epoch), 12)
+        assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     plane.topic("later")
-    answer = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=3), 12)
-    assert answer.responses[0].partitions[0].error_code == 0
+    response = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=3), 12)
+    assert response.responses[0].partitions[0].error_code == 0
     assert plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=4), 12).responses == ()
 
 
@@ -91,11 +93,11 @@ def test_sessions_by_id_know_their_topics_names() -> None:
     unknown = FetchTopic(topic_id=b"x" * 16, partitions=[entry(0)])
     known = FetchTopic(topic_id=topic.topic_id, partitions=[entry(0)])
     first = plane.call(FetchRequest(topics=[unknown, known], session_id=0, session_epoch=0), 13)
-    assert [answer.partitions[0].error_code for answer in first.responses] == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
+    assert [response.partitions[0].error_code for response in first.responses] == [ErrorCode.UNKNOWN_TOPIC_ID, 0]
 
     def code(epoch: int) -> int:
-        answer = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=epoch), 13)
-        found = {one.topic_id: one.partitions[0].error_code for one in answer.responses}
+        response = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=epoch), 13)
+        found = {one.topic_id: one.partitions[0].error_code for one in response.responses}
         return int(found[topic.topic_id])
 
     plane.partitions.on_topic_deleted(topic)
@@ -124,8 +126,8 @@ def test_partitions_with_data_go_behind_those_without() -> None:
     plane.call(fetch(*entries, max_bytes=1, session_id=0, session_epoch=0), 12)
     order = []
     for epoch in range(1, 5):
-        asked = FetchRequest(session_id=FIRST_ID, session_epoch=epoch, max_bytes=1)
-        response = plane.call(asked, 12)
+        requested = FetchRequest(session_id=FIRST_ID, session_epoch=epoch, max_bytes=1)
+        response = plane.call(requested, 12)
         order += [data.partition_index for topic in response.responses for data in topic.partitions if data.records]
     assert order == [0, 1, 2, 0]
 
@@ -169,30 +171,30 @@ def test_responses_of_a_session_have_exactly_the_changes(seed: int) -> None:
             partition.delete_before(partition.high_watermark)
             plane.commit()
         now = marks()
-        asked: list[FetchPartition] = []
+        requested: list[FetchPartition] = []
         for index in rng.sample(range(6), rng.randrange(3)):
-            asked.append(entry(now[index][0], index))
+            requested.append(entry(now[index][0], index))
             model.offsets[index] = now[index][0]
             model.told.setdefault(index, (-1, -1))
         # A position below the start would be an error: a client resets it.
         for index, offset in model.offsets.items():
             if offset < now[index][1]:
-                asked.append(entry(now[index][0], index))
+                requested.append(entry(now[index][0], index))
                 model.offsets[index] = now[index][0]
         forget = [index for index in model.offsets if rng.random() < 0.1][: len(model.offsets) - 1]
         for index in forget:
             del model.offsets[index], model.told[index]
-        answer = plane.call(
+        response = plane.call(
             fetch(
-                *asked,
+                *requested,
                 session_id=first.session_id,
                 session_epoch=epoch,
                 forgotten_topics_data=[ForgottenTopic(topic="t", partitions=forget)],
             ),
             12,
         )
-        assert set(names(answer)) == model.expected(now)
-        for topic in answer.responses:
+        assert set(names(response)) == model.expected(now)
+        for topic in response.responses:
             for data in topic.partitions:
                 assert (data.high_watermark, data.log_start_offset) == now[data.partition_index]
                 model.told[data.partition_index] = now[data.partition_index]
@@ -249,3 +251,21 @@ def test_session_ids_are_unique() -> None:
     ids = iter([7, 7, 8])
     sessions = FetchSessions(10, lambda: next(ids))
     assert [sessions.create(members(1), False, 0) for _ in range(2)] == [7, 8]
+
+
+def test_a_session_belongs_to_the_principal_that_created_it() -> None:
+    """Another principal can neither use nor close it; for that client it does not exist."""
+    plane = plane_with()
+
+    def ask(principal: str, *entries: Any, **fields: Any) -> FetchResponse:
+        context = RequestContext(12, principal=principal)
+        answer = serve(plane.fetch_api, context, fetch(*entries, **fields))
+        assert isinstance(answer, FetchResponse)
+        return answer
+
+    assert ask("User:alice", entry(0), session_id=0, session_epoch=0).session_id == FIRST_ID
+    assert ask("User:bob", session_id=FIRST_ID, session_epoch=1).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    ask("User:bob", entry(0), session_id=FIRST_ID, session_epoch=-1)
+    assert ask("User:alice", session_id=FIRST_ID, session_epoch=1).error_code == ErrorCode.NONE
+    ask("User:alice", entry(0), session_id=FIRST_ID, session_epoch=-1)
+    assert len(plane.sessions) == 0

@@ -58,9 +58,9 @@ def test_damaged_batches_are_refused_or_stored_whole(batches: list[bytes]) -> No
     plane = DataPlane()
     plane.topic("t")
     for records in batches:
-        answer = plane.call(request(("t", 0, records)), 11).responses[0].partition_responses[0]
-        assert answer.error_code == 0 or ErrorCode(answer.error_code) in REFUSALS
-        assert (answer.base_offset >= 0) == (answer.error_code == 0)
+        response = plane.call(request(("t", 0, records)), 11).responses[0].partition_responses[0]
+        assert response.error_code == 0 or ErrorCode(response.error_code) in REFUSALS
+        assert (response.base_offset >= 0) == (response.error_code == 0)
     findings: list[Finding] = plane.log.verify(deep=True)
     assert findings == []
     expected = 0
@@ -88,7 +88,7 @@ def test_odd_fetches_get_a_response(entries: Any, limits: Any, forgotten: list[i
     plane.topic("t", 2)
     plane.call(request(("t", 0, SEEDS[0]), ("t", 1, SEEDS[1])), 11)
     max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch = limits
-    asked = FetchRequest(
+    requested = FetchRequest(
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
@@ -112,14 +112,14 @@ def test_odd_fetches_get_a_response(entries: Any, limits: Any, forgotten: list[i
         ],
         forgotten_topics_data=[ForgottenTopic(topic="t", partitions=forgotten)],
     )
-    answer = plane.send(asked, 12)
-    if isinstance(answer, Pending):
-        assert answer.parked
+    response = plane.send(requested, 12)
+    if isinstance(response, Pending):
+        assert response.parked
         for operation in plane.purgatory.operations():
             operation()
-        assert answer.done
-        answer = answer.response
-    assert type(answer).decode(answer.encode(12), 12) == answer
+        assert response.done
+        response = response.response
+    assert type(response).decode(response.encode(12), 12) == response
     assert len(plane.purgatory) == 0
     assert [plane.partition("t", index).watched for index in range(2)] == [0, 0]
 
@@ -134,8 +134,8 @@ def test_odd_list_offsets_requests_get_a_response(entries: Any, isolation_level:
         ListOffsetsPartition(partition_index=index, timestamp=timestamp, current_leader_epoch=epoch)
         for index, timestamp, epoch in entries
     ]
-    asked = ListOffsetsRequest(
+    requested = ListOffsetsRequest(
         isolation_level=isolation_level, topics=[ListOffsetsTopic(name="t", partitions=partitions)]
     )
-    answers = plane.call(asked, version).topics[0].partitions
-    assert [answer.partition_index for answer in answers] == list(dict.fromkeys(index for index, _, _ in entries))
+    responses = plane.call(requested, version).topics[0].partitions
+    assert [response.partition_index for response in responses] == list(dict.fromkeys(index for index, _, _ in entries))

@@ -39,10 +39,10 @@ def ask(
     found = []
     for timestamp in timestamps:
         entry = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-        asked = ListOffsetsRequest(
+        requested = ListOffsetsRequest(
             isolation_level=int(committed), topics=[ListOffsetsTopic(name="t", partitions=[entry])]
         )
-        found.append(plane.call(asked, version).topics[0].partitions[0])
+        found.append(plane.call(requested, version).topics[0].partitions[0])
     return found
 
 
@@ -83,9 +83,9 @@ def test_times_are_found_as_by_a_scan(seed: int, codec: int) -> None:
     for start in (0, 7, 31):
         plane.partition("t").delete_before(start)
         plane.commit()
-        for asked in rng.sample(range(1001), 40):
-            first = next((o for o in range(start, len(times)) if times[o] >= asked), -1)
-            assert ask(plane, asked) == [at(first, times[first]) if first >= 0 else NONE], (start, asked)
+        for requested in rng.sample(range(1001), 40):
+            first = next((o for o in range(start, len(times)) if times[o] >= requested), -1)
+            assert ask(plane, requested) == [at(first, times[first]) if first >= 0 else NONE], (start, requested)
         latest = ask(plane, -3)[0]
         if max(times) == max(times[start:]):
             greatest = times.index(max(times), start)
@@ -113,11 +113,11 @@ def test_invalid_list_offsets_requests_are_refused() -> None:
     for timestamp, version in ((-3, 6), (-4, 7), (-5, 8), (-6, 10), (-7, 11), (-9, 11)):
         assert ask(plane, timestamp, version=version)[0].error_code == ErrorCode.UNSUPPORTED_VERSION
     twice = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * 2
-    answer = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=twice)]), 7)
-    assert [one.error_code for one in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
+    response = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=twice)]), 7)
+    assert [one.error_code for one in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
     fenced = [ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=1)]
-    answer = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=fenced)]), 7)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    response = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=fenced)]), 7)
+    assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 def test_list_offsets_includes_an_earlier_append_without_acks() -> None:
@@ -135,8 +135,8 @@ def test_epochs_end_where_the_next_begins() -> None:
 
     def end(epoch: int) -> tuple[int, int]:
         partitions = [OffsetForLeaderPartition(partition=0, leader_epoch=epoch)]
-        asked = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=partitions)])
-        found = plane.call(asked, 4).topics[0].partitions[0]
+        requested = OffsetForLeaderEpochRequest(topics=[OffsetForLeaderTopic(topic="t", partitions=partitions)])
+        found = plane.call(requested, 4).topics[0].partitions[0]
         return found.leader_epoch, found.end_offset
 
     assert [end(epoch) for epoch in (0, 1, 2, 3)] == [(0, 2), (0, 2), (2, 3), (-1, -1)]
@@ -150,8 +150,8 @@ def test_epochs_end_where_the_next_begins() -> None:
 
 def delete(plane: DataPlane, offset: int, topic: str = "t") -> DeleteRecordsPartitionResult:
     entry = DeleteRecordsPartition(partition_index=0, offset=offset)
-    asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[entry])], timeout_ms=1000)
-    found: DeleteRecordsPartitionResult = plane.call(asked, 2).topics[0].partitions[0]
+    requested = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=[entry])], timeout_ms=1000)
+    found: DeleteRecordsPartitionResult = plane.call(requested, 2).topics[0].partitions[0]
     return found
 
 
@@ -168,8 +168,8 @@ def test_invalid_deletions_are_refused() -> None:
 def test_the_response_to_a_deletion_waits_for_its_commit() -> None:
     plane = plane_with(batch_of(b"0"), batch_of(b"1"))
     entry = DeleteRecordsPartition(partition_index=0, offset=1)
-    asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[entry])])
-    pending = plane.send(asked, 2)
+    requested = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[entry])])
+    pending = plane.send(requested, 2)
     plane.fail_next_commit()
     plane.commit()
     assert pending.response.topics[0].partitions[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -179,13 +179,13 @@ def test_the_response_to_a_deletion_waits_for_its_commit() -> None:
 
 def test_two_deletions_in_one_round_return_the_higher_start() -> None:
     plane = plane_with(batch_of(b"0"), batch_of(b"1"))
-    answers = []
+    responses = []
     for offset in (2, 1):
         entry = DeleteRecordsPartition(partition_index=0, offset=offset)
-        asked = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[entry])])
-        answers.append(plane.send(asked, 2))
+        requested = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=[entry])])
+        responses.append(plane.send(requested, 2))
     plane.commit()
-    assert [answer.response.topics[0].partitions[0].low_watermark for answer in answers] == [2, 2]
+    assert [response.response.topics[0].partitions[0].low_watermark for response in responses] == [2, 2]
 
 
 def test_an_open_transaction_with_deleted_records_keeps_readers_at_the_start() -> None:

@@ -231,16 +231,16 @@ def test_a_partition_refuses_requests_during_recovery() -> None:
     plane.commit()
     plane._open()
     partition = plane.partition("t")
-    asked = 0
+    requested = 0
     while partition.recovering:
-        answer = plane.call(request(("t", 0, batch_of(b"v"))), 11)
-        assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert [node.node_id for node in answer.node_endpoints] == [1]
-        assert answer.responses[0].partition_responses[0].current_leader.leader_epoch == 1
+        response = plane.call(request(("t", 0, batch_of(b"v"))), 11)
+        assert response.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert [node.node_id for node in response.node_endpoints] == [1]
+        assert response.responses[0].partition_responses[0].current_leader.leader_epoch == 1
         assert data_of(plane.call(fetch(entry(0)), 12)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         plane.slices.step()
-        asked += 1
-    assert asked > 1
+        requested += 1
+    assert requested > 1
     assert produce(plane, batch_of(b"v")).error_code == 0
 
 
@@ -272,8 +272,8 @@ def test_a_damaged_log_makes_its_partition_unavailable(caplog: pytest.LogCapture
         for _ in first.recovery():
             pass
     assert first.recovering
-    answer = plane.call(request(("t", 0, batch_of(b"v")), ("t", 1, batch_of(b"v"))), 11)
-    codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+    response = plane.call(request(("t", 0, batch_of(b"v")), ("t", 1, batch_of(b"v"))), 11)
+    codes = [topic.partition_responses[0].error_code for topic in response.responses]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, 0]
     with pytest.raises(KafkaError) as error:
         first.append(bytearray(batch_of(b"v")), 9)
@@ -287,8 +287,8 @@ def test_producers_are_described() -> None:
     produce(plane, transactional(producer=(8, 3)), tid="tid")
     plane.partition("t").append_marker(9, 2, 6, True, WALL_MS + 5)
     plane.commit()
-    asked = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 1])])
-    assert plane.call(asked, 0) == DescribeProducersResponse(
+    requested = DescribeProducersRequest(topics=[TopicRequest(name="t", partition_indexes=[0, 1])])
+    assert plane.call(requested, 0) == DescribeProducersResponse(
         topics=[
             TopicResponse(
                 name="t",
@@ -339,8 +339,8 @@ def test_producers_are_described() -> None:
 )
 def test_producers_of_missing_partitions(topic: str, code: ErrorCode, has_message: bool) -> None:
     """A missing partition of a known topic has no message; an illegal name is 17."""
-    answer = plane_with().call(DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[9])]), 0)
-    found = answer.topics[0].partitions[0]
+    response = plane_with().call(DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=[9])]), 0)
+    found = response.topics[0].partitions[0]
     assert (found.error_code, found.error_message is not None) == (code, has_message)
 
 

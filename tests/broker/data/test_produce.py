@@ -43,9 +43,9 @@ def request(*parts: tuple[str, int, bytes | None], acks: int = -1, tid: str | No
     )
 
 
-def response(*answers: PartitionProduceResponse, name: str = "t") -> ProduceResponse:
+def response(*responses: PartitionProduceResponse, name: str = "t") -> ProduceResponse:
     return ProduceResponse(
-        responses=[TopicProduceResponse(name=name, partition_responses=[answer]) for answer in answers]
+        responses=[TopicProduceResponse(name=name, partition_responses=[response]) for response in responses]
     )
 
 
@@ -62,10 +62,10 @@ def refused(code: ErrorCode, log_start_offset: int = -1, message: str | None = N
 
 
 def produce(plane: DataPlane, records: bytes, version: int = 11, **more: Any) -> PartitionProduceResponse:
-    answer: PartitionProduceResponse = (
+    response: PartitionProduceResponse = (
         plane.call(request(("t", 0, records), **more), version).responses[0].partition_responses[0]
     )
-    return answer
+    return response
 
 
 def stored(plane: DataPlane, topic: str = "t") -> list[bytes]:
@@ -127,14 +127,14 @@ def test_topics_are_named_by_id_from_v13_on() -> None:
     plane = DataPlane()
     topic = plane.topic("t")
     data = [PartitionProduceData(index=0, records=batch_of(b"v"))]
-    asked = ProduceRequest(
+    requested = ProduceRequest(
         acks=1,
         topic_data=[
             TopicProduceData(topic_id=topic.topic_id, partition_data=data),
             TopicProduceData(topic_id=b"x" * 16, partition_data=data),
         ],
     )
-    assert plane.call(asked, 13) == ProduceResponse(
+    assert plane.call(requested, 13) == ProduceResponse(
         responses=[
             TopicProduceResponse(topic_id=topic.topic_id, partition_responses=[taken(0)]),
             TopicProduceResponse(topic_id=b"x" * 16, partition_responses=[refused(ErrorCode.UNKNOWN_TOPIC_ID)]),
@@ -158,9 +158,9 @@ def test_the_log_sets_log_append_time() -> None:
 def test_producers_must_not_set_the_append_time() -> None:
     plane = DataPlane()
     plane.topic("t", message_timestamp_type="LogAppendTime")
-    answer = produce(plane, batch_of(b"a", log_append_time=True))
-    assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
-    assert [error.batch_index for error in answer.record_errors] == [0]
+    response = produce(plane, batch_of(b"a", log_append_time=True))
+    assert response.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in response.record_errors] == [0]
 
 
 def test_a_wrong_largest_timestamp_is_corrected() -> None:
@@ -175,17 +175,17 @@ def test_records_without_timestamps_are_accepted() -> None:
     plane = DataPlane()
     plane.topic("t", message_timestamp_before_max_ms=1000)
     assert produce(plane, batch_of(b"a", timestamp_ms=-1)) == taken(0)
-    answer = produce(plane, batch_of(b"a", timestamp_ms=WALL_MS - 1001))
-    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.INVALID_TIMESTAMP, 0)
+    response = produce(plane, batch_of(b"a", timestamp_ms=WALL_MS - 1001))
+    assert (response.error_code, response.log_start_offset) == (ErrorCode.INVALID_TIMESTAMP, 0)
 
 
 def test_compacted_topics_need_keys() -> None:
     """The response lists every record without a key, and the whole batch is refused."""
     plane = DataPlane()
     plane.topic("t", cleanup_policy="compact")
-    answer = produce(plane, batch_of(b"a", b"b", b"c", keys={1: b"k"}))
+    response = produce(plane, batch_of(b"a", b"b", b"c", keys={1: b"k"}))
     text = "a record of a compacted topic needs a key"
-    assert answer == PartitionProduceResponse(
+    assert response == PartitionProduceResponse(
         error_code=ErrorCode.INVALID_RECORD,
         base_offset=-1,
         log_start_offset=0,
@@ -241,8 +241,8 @@ def test_bytes_other_than_one_whole_batch_are_refused(records: bytes | None, cod
     """The other partitions of the request are served."""
     plane = DataPlane()
     plane.topic("t", 2)
-    answer = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)
-    codes = [topic.partition_responses[0].error_code for topic in answer.responses]
+    response = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)
+    codes = [topic.partition_responses[0].error_code for topic in response.responses]
     assert codes == [code, 0]
 
 
@@ -251,8 +251,8 @@ def test_bytes_that_are_not_a_batch_fail_the_whole_request(records: bytes) -> No
     """Kafka finds them when it looks for transactional batches, before it checks any partition."""
     plane = DataPlane()
     plane.topic("t", 2)
-    answer = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)
-    for topic in answer.responses:
+    response = plane.call(request(("t", 0, records), ("t", 1, batch_of(b"v"))), 11)
+    for topic in response.responses:
         assert topic.partition_responses[0].error_code == ErrorCode.CORRUPT_MESSAGE
         assert topic.partition_responses[0].error_message
     assert stored(plane) == []
@@ -275,7 +275,7 @@ def commit_record() -> tuple[bytes, bytes]:
 def test_clients_cannot_write_to_internal_topics() -> None:
     """Only the admin client can, if an authorizer allows it, and only records that a coordinator can load."""
     key, value = commit_record()
-    asked = request(("__consumer_offsets", 0, batch_of(value, keys={0: key})))
+    requested = request(("__consumer_offsets", 0, batch_of(value, keys={0: key})))
     invalid_topic = response(refused(ErrorCode.INVALID_TOPIC_EXCEPTION), name="__consumer_offsets")
     for authorizer, client_id, expected in (
         (None, "c", invalid_topic),
@@ -285,7 +285,7 @@ def test_clients_cannot_write_to_internal_topics() -> None:
     ):
         plane = DataPlane(authorizer=authorizer)
         plane.topic("__consumer_offsets", cleanup_policy="compact")
-        assert plane.call(asked, 11, client_id=client_id) == expected
+        assert plane.call(requested, 11, client_id=client_id) == expected
 
 
 @pytest.mark.parametrize("damaged", ["key", "value"])
@@ -294,8 +294,8 @@ def test_records_that_a_coordinator_cannot_load_are_refused(damaged: str) -> Non
     plane = DataPlane(authorizer=Denying())
     plane.topic("__consumer_offsets", cleanup_policy="compact")
     sent = batch_of(value[:-1] if damaged == "value" else value, keys={0: key[:-1] if damaged == "key" else key})
-    answer = plane.call(request(("__consumer_offsets", 0, sent)), 11, client_id="__admin_client")
-    (partition,) = answer.responses[0].partition_responses
+    response = plane.call(request(("__consumer_offsets", 0, sent)), 11, client_id="__admin_client")
+    (partition,) = response.responses[0].partition_responses
     assert (partition.error_code, partition.base_offset) == (ErrorCode.INVALID_RECORD, -1)
     assert partition.error_message.startswith("record 0 cannot be read by the coordinator: ")
     assert stored(plane, "__consumer_offsets") == []
@@ -326,8 +326,8 @@ def test_topics_need_write_permission() -> None:
     denied = [(Operation.WRITE, ResourceType.TOPIC, name) for name in ("t", "absent")]
     plane = DataPlane(authorizer=Denying(*denied))
     plane.topic("t")
-    asked = request(("t", 0, batch_of(b"v")), ("absent", 0, batch_of(b"v")))
-    codes = [topic.partition_responses[0].error_code for topic in plane.call(asked, 11).responses]
+    requested = request(("t", 0, batch_of(b"v")), ("absent", 0, batch_of(b"v")))
+    codes = [topic.partition_responses[0].error_code for topic in plane.call(requested, 11).responses]
     assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
 
 
@@ -339,7 +339,7 @@ def transactional(sequence: int = 0, producer: tuple[int, int] = (7, 0)) -> byte
 
 
 class Coordinator(ProduceVerifier):
-    """Coordinator that stores requests and answers them when the test says so."""
+    """Coordinator that stores requests until the test completes them."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -357,8 +357,8 @@ def test_a_transactional_batch_needs_a_transactional_id() -> None:
     """Every partition gets the error before any of them is checked."""
     plane = DataPlane()
     plane.topic("t")
-    asked = request(("t", 0, transactional()), ("absent", 0, batch_of(b"v")))
-    codes = [topic.partition_responses[0].error_code for topic in plane.call(asked, 11).responses]
+    requested = request(("t", 0, transactional()), ("absent", 0, batch_of(b"v")))
+    codes = [topic.partition_responses[0].error_code for topic in plane.call(requested, 11).responses]
     assert codes == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
     denied = Denying((Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tid"))
     plane = DataPlane(authorizer=denied)
@@ -369,8 +369,8 @@ def test_a_transactional_batch_needs_a_transactional_id() -> None:
 def test_a_request_has_one_transactional_producer() -> None:
     plane = DataPlane(verifier=Coordinator())
     plane.topic("t", 2)
-    asked = request(("t", 0, transactional()), ("t", 1, transactional(producer=(8, 0))), tid="tid")
-    for topic in plane.call(asked, 11).responses:
+    requested = request(("t", 0, transactional()), ("t", 1, transactional(producer=(8, 0))), tid="tid")
+    for topic in plane.call(requested, 11).responses:
         assert topic.partition_responses[0].error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert topic.partition_responses[0].error_message
 
@@ -379,9 +379,9 @@ def test_without_a_coordinator_transactions_cannot_be_verified() -> None:
     """As for an unreachable coordinator, clients get NOT_ENOUGH_REPLICAS with a message and retry."""
     plane = DataPlane()
     plane.topic("t")
-    answer = produce(plane, transactional(), tid="tid")
-    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
-    assert answer.error_message
+    response = produce(plane, transactional(), tid="tid")
+    assert (response.error_code, response.log_start_offset) == (ErrorCode.NOT_ENOUGH_REPLICAS, -1)
+    assert response.error_message
     assert stored(plane) == []
 
 
@@ -422,9 +422,11 @@ def test_error_codes_of_the_coordinator_are_translated(version: int, told: Error
     plane.topic("t")
     pending = plane.send(request(("t", 0, transactional()), tid="tid"), version)
     coordinator.respond(told)
-    answer = pending.response.responses[0].partition_responses[0]
-    assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (code, -1, -1)
-    assert (answer.error_message is not None) == (code in {ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS})
+    response = pending.response.responses[0].partition_responses[0]
+    assert (response.error_code, response.base_offset, response.log_start_offset) == (code, -1, -1)
+    assert (response.error_message is not None) == (
+        code in {ErrorCode.INVALID_TXN_STATE, ErrorCode.NOT_ENOUGH_REPLICAS}
+    )
 
 
 def test_v12_retries_while_the_last_transaction_is_completed() -> None:

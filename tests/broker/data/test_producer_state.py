@@ -154,15 +154,15 @@ class PartitionMachine(RuleBasedStateMachine):
             first = self.start if known == -1 else max(step, 0)
             sequences = [(first + index) % 2**31 for index in range(count)]
         expected = self.model.verdict(producer_id, epoch, sequences, transactional)
-        answer = self._append(producer_id, epoch, sequences, transactional)
+        response = self._append(producer_id, epoch, sequences, transactional)
         if expected is None:
             offset = self.model.end
-            assert (answer.error_code, answer.base_offset) == (0, offset)
+            assert (response.error_code, response.base_offset) == (0, offset)
             self.model.log.append(Written(offset, len(sequences), producer_id, epoch, sequences, transactional))
         elif isinstance(expected, ErrorCode):
-            assert (answer.error_code, answer.base_offset) == (expected, -1)
+            assert (response.error_code, response.base_offset) == (expected, -1)
         else:
-            assert (answer.error_code, answer.base_offset) == (0, expected)
+            assert (response.error_code, response.base_offset) == (0, expected)
 
     def _append(self, producer_id: int, epoch: int, sequences: list[int], transactional: bool) -> Any:
         records = batch_of(
@@ -175,11 +175,11 @@ class PartitionMachine(RuleBasedStateMachine):
         request = ProduceRequest(
             transactional_id="tid", acks=-1, topic_data=[TopicProduceData(name="t", partition_data=[data])]
         )
-        answer = self.plane.send(request, 11)
-        if hasattr(answer, "on_complete"):
+        response = self.plane.send(request, 11)
+        if hasattr(response, "on_complete"):
             # The response is made and waits in the pipeline for the commit.
-            answer = self.plane.pipeline._answers[-1][1]
-        return answer.responses[0].partition_responses[0]
+            response = self.plane.pipeline._responses[-1][1]
+        return response.responses[0].partition_responses[0]
 
     @rule(producer_id=st.integers(1, 3), epoch=st.integers(0, 3), commit=st.booleans(), version=st.sampled_from([0, 2]))
     def end(self, producer_id: int, epoch: int, commit: bool, version: int) -> None:
@@ -312,8 +312,8 @@ def test_idle_producers_expire_and_others_stay() -> None:
         )
         data = PartitionProduceData(index=0, records=records)
         topic = TopicProduceData(name="t", partition_data=[data])
-        answer = plane.call(ProduceRequest(transactional_id="x", acks=-1, topic_data=[topic]), 11)
-        code: int = answer.responses[0].partition_responses[0].error_code
+        response = plane.call(ProduceRequest(transactional_id="x", acks=-1, topic_data=[topic]), 11)
+        code: int = response.responses[0].partition_responses[0].error_code
         return code
 
     day_ms = 86_400_000

@@ -89,11 +89,11 @@ def test_a_stranger_does_not_lock_out_an_idempotent_producer(version: int) -> No
     """The sequence of an unverified transaction does not delay batches outside of transactions."""
     world = World(topics={"t": 1})
     world.begin("stranger")
-    answer = world.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
-    own = Identity(answer.producer_id, answer.producer_epoch)
+    response = world.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
+    own = Identity(response.producer_id, response.producer_epoch)
     for sequence in range(3):
-        answer = world.call(produce_request(None, own, sequence), version)
-        assert answer.responses[0].partition_responses[0].base_offset == sequence
+        response = world.call(produce_request(None, own, sequence), version)
+        assert response.responses[0].partition_responses[0].base_offset == sequence
         before = state(world)
         assert world.produce("stranger", own, 0, version=version)[0] is E.INVALID_PRODUCER_ID_MAPPING
         assert state(world) == before
@@ -194,11 +194,11 @@ class Strangers(RuleBasedStateMachine):
     def begin(self) -> None:
         self.world = World(topics={"t": PARTITIONS})
         self.stranger = self.world.begin("stranger")
-        answer = self.world.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
+        response = self.world.call(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0), 5)
         self.victims = [
             Victim("first", 11, self.world.begin("first")),
             Victim("second", 12, self.world.begin("second")),
-            Victim(None, 12, Identity(answer.producer_id, answer.producer_epoch)),
+            Victim(None, 12, Identity(response.producer_id, response.producer_epoch)),
         ]
 
     # ---- rightful producers
@@ -338,6 +338,6 @@ def test_a_batch_without_transaction_does_not_lock_a_transactional_producer_out(
     assert world.call(produce_request(None, forged, 0), 12).responses[0].partition_responses[0].error_code == E.NONE
     assert world.produce("own", own, 0, version=12)[0] is E.NONE
     own = world.begin("own")
-    answer = world.call(produce_request(None, Identity(own.producer_id, own.producer_epoch + 100), 0), 12)
-    assert answer.responses[0].partition_responses[0].error_code == E.INVALID_PRODUCER_EPOCH
+    response = world.call(produce_request(None, Identity(own.producer_id, own.producer_epoch + 100), 0), 12)
+    assert response.responses[0].partition_responses[0].error_code == E.INVALID_PRODUCER_EPOCH
     assert world.produce("own", own, 0, version=12)[0] is E.NONE

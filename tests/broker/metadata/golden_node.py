@@ -38,8 +38,8 @@ class Answer:
         self.api, self.version, self.frame = api, version, frame
 
     def result(self, timeout_s: float = 15.0) -> dict[str, Any]:
-        answer: dict[str, Any] = kwire.decode(self.api + "Response", self.version, self.frame)
-        return answer
+        response: dict[str, Any] = kwire.decode(self.api + "Response", self.version, self.frame)
+        return response
 
 
 class Connection:

@@ -165,14 +165,14 @@ def test_levels_of_features(feature: str, level: int, kind: int, code: int) -> N
     for validate_only in (True, False):
         for version in (1, 2):
             before = node.picture()
-            asked = UpdateFeaturesRequest(feature_updates=[other, update], validate_only=validate_only)
-            answer = node.call(asked, version)
-            assert answer.error_code == code
-            assert (answer.error_message is None) == (code == 0)
+            requested = UpdateFeaturesRequest(feature_updates=[other, update], validate_only=validate_only)
+            response = node.call(requested, version)
+            assert response.error_code == code
+            assert (response.error_message is None) == (code == 0)
             results = [
                 UpdatableFeatureResult(feature=name, error_message="NONE") for name in ("streams.version", feature)
             ]
-            assert list(answer.results) == (results if version == 1 and code == 0 else [])
+            assert list(response.results) == (results if version == 1 and code == 0 else [])
             if validate_only or code:
                 assert node.picture() == before
     assert node.topics.feature_level("streams.version") == (0 if code == 0 else 1)
@@ -184,8 +184,8 @@ def test_an_upgrade_goes_back_up_and_a_downgrade_does_not() -> None:
 
     def to(level: int, down: bool) -> UpdateFeaturesResponse:
         update = FeatureUpdateKey(feature="share.version", max_version_level=level, allow_downgrade=down)
-        answer: UpdateFeaturesResponse = node.call(UpdateFeaturesRequest(feature_updates=[update]), 0)
-        return answer
+        response: UpdateFeaturesResponse = node.call(UpdateFeaturesRequest(feature_updates=[update]), 0)
+        return response
 
     assert to(0, False).error_code == 95
     assert to(0, True).error_code == 0
@@ -203,8 +203,8 @@ def test_config_resources() -> None:
     node.alter(16, "m", ("interval.ms", 0, "1000"))
 
     def listed(version: int, *types: int) -> Any:
-        answer: ListConfigResourcesResponse = node.call(ListConfigResourcesRequest(resource_types=types), version)
-        return answer.error_code, [(r.resource_type, r.resource_name) for r in answer.config_resources]
+        response: ListConfigResourcesResponse = node.call(ListConfigResourcesRequest(resource_types=types), version)
+        return response.error_code, [(r.resource_type, r.resource_name) for r in response.config_resources]
 
     assert listed(0) == (0, [(16, "m")])
     assert listed(1) == (0, [(2, "t"), (4, "1"), (8, "1"), (16, "m"), (32, "g")])
@@ -227,8 +227,8 @@ def test_access_lists_are_off() -> None:
             error_code=code, error_message=message
         )
         created = AclCreationResult(error_code=code, error_message=message)
-        asked = CreateAclsRequest(creations=[AclCreation(resource_type=2, operation=3, permission_type=3)] * 2)
-        assert node.call(asked, version) == CreateAclsResponse(results=[created, created])
+        requested = CreateAclsRequest(creations=[AclCreation(resource_type=2, operation=3, permission_type=3)] * 2)
+        assert node.call(requested, version) == CreateAclsResponse(results=[created, created])
         deleted = DeleteAclsFilterResult(error_code=code, error_message=message)
         assert node.call(DeleteAclsRequest(filters=[DeleteAclsFilter(**any_)]), version) == DeleteAclsResponse(
             filter_results=[deleted]
@@ -249,16 +249,16 @@ def test_delegation_tokens_are_off(principal: str, code: int) -> None:
     requester = {"token_requester_principal_type": "User", "token_requester_principal_name": name}
     owned = CreateDelegationTokenResponse(error_code=code, principal_type="User", principal_name=name, **none)
     assert node.call(CreateDelegationTokenRequest(), 2, **who) == owned
-    asked = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="bob")
-    assert node.call(asked, 3, **who) == CreateDelegationTokenResponse(
+    requested = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="bob")
+    assert node.call(requested, 3, **who) == CreateDelegationTokenResponse(
         error_code=code, principal_type="User", principal_name="bob", **none, **requester
     )
 
 
 def test_nothing_is_reassigned() -> None:
     node = BrokerContext()
-    answer = ListPartitionReassignmentsResponse(error_message=None)
-    assert node.call(ListPartitionReassignmentsRequest(topics=None)) == answer
+    response = ListPartitionReassignmentsResponse(error_message=None)
+    assert node.call(ListPartitionReassignmentsRequest(topics=None)) == response
     node.apis[46]._authorizer = Only()
     assert node.call(ListPartitionReassignmentsRequest()).error_code == 31
 
@@ -286,11 +286,11 @@ def test_client_quotas(components: list[ComponentData], code: int) -> None:
     """The list is empty; invalid filters are refused with null entries."""
     node = BrokerContext()
     for version in (0, 1):
-        answer = node.call(DescribeClientQuotasRequest(components=components), version)
+        response = node.call(DescribeClientQuotasRequest(components=components), version)
         if code == 0:
-            assert answer == DescribeClientQuotasResponse()
+            assert response == DescribeClientQuotasResponse()
         else:
-            assert (answer.error_code, answer.entries, bool(answer.error_message)) == (code, None, True)
+            assert (response.error_code, response.entries, bool(response.error_message)) == (code, None, True)
 
 
 def test_scram_users() -> None:
@@ -299,9 +299,9 @@ def test_scram_users() -> None:
 
     def asked(*names: str) -> Any:
         request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
-        answer: DescribeUserScramCredentialsResponse = node.call(request)
-        assert (answer.error_code, answer.error_message) == (0, "")
-        return list(answer.results)
+        response: DescribeUserScramCredentialsResponse = node.call(request)
+        assert (response.error_code, response.error_message) == (0, "")
+        return list(response.results)
 
     def refused(name: str, code: ErrorCode) -> DescribeUserScramCredentialsResult:
         return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=code.message)

@@ -177,11 +177,11 @@ def test_reads_wait_for_the_commit_of_their_state() -> None:
     node = BrokerContext()
     node.auto_commit = False
     node.send(CreateTopicsRequest(topics=[CreatableTopic(name="t", num_partitions=1, replication_factor=1)]))
-    answer = node.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
-    assert isinstance(answer, Pending)
-    assert not answer.done
+    response = node.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+    assert isinstance(response, Pending)
+    assert not response.done
     node.commit()
-    assert answer.response.topics[0].error_code == 0
+    assert response.response.topics[0].error_code == 0
     assert not isinstance(node.send(MetadataRequest(topics=[])), Pending)
 
 
@@ -201,8 +201,8 @@ def test_each_api_has_its_own_error_code_while_the_log_is_loaded() -> None:
         assert type(response).decode(response.encode(version), version) == response, key
     created = node.send(CreateTopicsRequest(topics=[CreatableTopic(name="t")]))
     assert [(t.name, t.error_code) for t in created.topics] == [("t", ErrorCode.NOT_CONTROLLER)]
-    asked = node.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
-    assert [(t.name, t.error_code) for t in asked.topics] == [("t", ErrorCode.LEADER_NOT_AVAILABLE)]
+    requested = node.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]))
+    assert [(t.name, t.error_code) for t in requested.topics] == [("t", ErrorCode.LEADER_NOT_AVAILABLE)]
     node.slices.finish()
     assert node.shard.state is ShardState.ACTIVE
 

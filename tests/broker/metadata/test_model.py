@@ -176,9 +176,9 @@ class ControlPlaneModel(RuleBasedStateMachine):
         assert dict(node.topics.settings_of(ConfigType.GROUP, "g")) == self.group
         heartbeat_ms = int(self.group.get("consumer.heartbeat.interval.ms", 5000))
         assert node.control.group_configs.get("g", "consumer.heartbeat.interval.ms") == heartbeat_ms
-        answer = node.send(MetadataRequest(topics=None))
-        assert not isinstance(answer, Pending)
-        assert {t.name: len(t.partitions) for t in answer.topics} == {n: t.partitions for n, t in self.topics.items()}
+        response = node.send(MetadataRequest(topics=None))
+        assert not isinstance(response, Pending)
+        assert {t.name: len(t.partitions) for t in response.topics} == {n: t.partitions for n, t in self.topics.items()}
 
 
 ControlPlaneModel.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

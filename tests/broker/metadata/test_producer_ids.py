@@ -51,11 +51,11 @@ def test_an_id_whose_commit_failed_is_not_in_a_response() -> None:
     """The response has a retriable error; the id may be allocated again."""
     node = BrokerContext()
     node.auto_commit = False
-    answer = node.send(request())
-    assert not answer.done
+    response = node.send(request())
+    assert not response.done
     node.fail_next_commit()
     node.commit()
-    assert answer.response == InitProducerIdResponse(
+    assert response.response == InitProducerIdResponse(
         error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, producer_id=-1, producer_epoch=-1
     )
     node.auto_commit = True
@@ -119,8 +119,8 @@ def test_transactional_ids_go_to_their_coordinator() -> None:
     """The coordinator responds, now or later."""
 
     class Coordinator:
-        def handle(self, context: Any, asked: InitProducerIdRequest) -> InitProducerIdResponse:
-            return InitProducerIdResponse(producer_id=77, producer_epoch=len(asked.transactional_id or ""))
+        def handle(self, context: Any, requested: InitProducerIdRequest) -> InitProducerIdResponse:
+            return InitProducerIdResponse(producer_id=77, producer_epoch=len(requested.transactional_id or ""))
 
     node = BrokerContext(transactional=Coordinator())
     assert node.call(request("abc")) == InitProducerIdResponse(producer_id=77, producer_epoch=3)

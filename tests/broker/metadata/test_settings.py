@@ -482,3 +482,16 @@ def test_changes_of_a_metrics_subscription(name: str, setting: str, value: str, 
     assert node.alter(METRICS, name, (setting, SET, value)).error_code == code
     if code == 0:
         assert node.value(METRICS, name, setting) == (value, 7)
+
+
+@pytest.mark.parametrize("text", ["9" * 5_000, "-" + "9" * 5_000, "0" * 5_000 + "9" * 20])
+def test_numbers_of_thousands_of_digits_are_refused(text: str) -> None:
+    node = BrokerContext()
+    assert node.create("t").error_code == 0
+    assert node.alter(TOPIC, "t", ("retention.ms", SET, text)).error_code == 40
+
+
+def test_leading_zeroes_do_not_count_as_digits() -> None:
+    node = BrokerContext()
+    assert node.create("t").error_code == 0
+    assert node.alter(TOPIC, "t", ("retention.ms", SET, "0" * 5_000 + "7")).error_code == 0

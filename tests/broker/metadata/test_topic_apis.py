@@ -76,8 +76,8 @@ def test_hidden_topic_names_are_not_in_responses() -> None:
     states = [DeleteTopicState(name=None, topic_id=topic_id) for topic_id in ids.values()]
     states += [DeleteTopicState(name="hidden"), DeleteTopicState(name="nope")]
     message = ErrorCode.TOPIC_AUTHORIZATION_FAILED.message
-    answers = node.call(DeleteTopicsRequest(topics=states)).responses
-    assert list(answers) == [
+    responses = node.call(DeleteTopicsRequest(topics=states)).responses
+    assert list(responses) == [
         DeletableTopicResult(name=None, topic_id=ids["hidden"], error_code=29, error_message=message),
         DeletableTopicResult(name="seen", topic_id=ids["seen"], error_code=29, error_message=message),
         DeletableTopicResult(name="hidden", error_code=29, error_message=message),
@@ -156,27 +156,27 @@ def test_the_whole_response() -> None:
     """It has the nodes with the addresses of the client's listener, the cluster and the topic."""
     node = BrokerContext()
     topic_id = node.create("t", 2).topic_id
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")], include_topic_authorized_operations=True)
+    requested = MetadataRequest(topics=[MetadataRequestTopic(name="t")], include_topic_authorized_operations=True)
     shown = MetadataResponseTopic(
         name="t", topic_id=topic_id, partitions=partitions(2), topic_authorized_operations=3576
     )
-    answer = MetadataResponse(
+    response = MetadataResponse(
         brokers=[MetadataResponseBroker(node_id=NODE_ID, host=HOST, port=PORT)],
         cluster_id=CLUSTER_ID,
         controller_id=NODE_ID,
         topics=[shown],
     )
-    assert node.call(asked, 13) == answer
-    answer.brokers = []
-    assert node.call(asked, 13, listener="OTHER") == answer
+    assert node.call(requested, 13) == response
+    response.brokers = []
+    assert node.call(requested, 13, listener="OTHER") == response
 
 
 def test_cluster_operations_are_in_versions_8_to_10() -> None:
     """The value is 8096 without access control."""
     node = BrokerContext()
     for version in (8, 9, 10):
-        asked = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
-        assert node.call(asked, version).cluster_authorized_operations == 8096
+        requested = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
+        assert node.call(requested, version).cluster_authorized_operations == 8096
         assert node.call(MetadataRequest(topics=[]), version).cluster_authorized_operations == NOT_ASKED
 
 
@@ -184,10 +184,10 @@ def test_the_leader_epoch_grows_with_every_start() -> None:
     """Clients can thus detect metadata from before the restart."""
     node = BrokerContext()
     node.create("t")
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+    requested = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
     epochs = []
     for _ in range(3):
-        epochs.append(node.call(asked).topics[0].partitions[0].leader_epoch)
+        epochs.append(node.call(requested).topics[0].partitions[0].leader_epoch)
         partition = node.partitions.get("t", 0)
         assert partition is not None
         assert partition.leader_epoch == epochs[-1]
@@ -198,10 +198,10 @@ def test_the_leader_epoch_grows_with_every_start() -> None:
 def test_topics_are_created_on_demand_once_with_the_defaults() -> None:
     """They have num.partitions; a colliding name stays unknown; without the right to create, the topic is refused."""
     node = BrokerContext({"num.partitions": 3})
-    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("a.b", "a.b", "c")])
-    first = node.call(asked)
+    requested = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("a.b", "a.b", "c")])
+    first = node.call(requested)
     assert [(t.name, t.error_code, len(t.partitions)) for t in first.topics] == [("a.b", 0, 3), ("c", 0, 3)]
-    assert node.call(asked) == first
+    assert node.call(requested) == first
     collides = node.call(MetadataRequest(topics=[MetadataRequestTopic(name="a_b")]))
     assert [(t.name, t.error_code) for t in collides.topics] == [("a_b", 3)]
     node.apis[3].authorizer = Only((Operation.DESCRIBE, ResourceType.TOPIC, "d"))
@@ -332,13 +332,13 @@ def test_the_description_of_a_partition_is_complete() -> None:
 def test_describe_cluster() -> None:
     """It lists the nodes; a request for controllers is refused."""
     node = BrokerContext()
-    answer = DescribeClusterResponse(
+    response = DescribeClusterResponse(
         cluster_id=CLUSTER_ID,
         controller_id=NODE_ID,
         brokers=[DescribeClusterBroker(broker_id=NODE_ID, host=HOST, port=PORT)],
         cluster_authorized_operations=8096,
     )
-    assert node.call(DescribeClusterRequest(include_cluster_authorized_operations=True)) == answer
+    assert node.call(DescribeClusterRequest(include_cluster_authorized_operations=True)) == response
     assert node.call(DescribeClusterRequest(endpoint_type=2)) == DescribeClusterResponse(
         error_code=114, error_message=ErrorCode.MISMATCHED_ENDPOINT_TYPE.message
     )
@@ -362,8 +362,8 @@ def test_log_dirs_have_sizes_of_existing_partitions() -> None:
     node.create("t", 2)
 
     def asked(topics: Any, version: int = 5) -> DescribeLogDirsResponse:
-        answer: DescribeLogDirsResponse = node.call(DescribeLogDirsRequest(topics=topics), version)
-        return answer
+        response: DescribeLogDirsResponse = node.call(DescribeLogDirsRequest(topics=topics), version)
+        return response
 
     total, usable = VOLUME
     sizes = [DescribeLogDirsPartition(partition_index=i, partition_size=0) for i in range(2)]
@@ -392,8 +392,8 @@ def test_elections_are_never_needed() -> None:
     def elected(version: int, kind: int = 0, **topics: Sequence[int]) -> ElectLeadersResponse:
         wanted = [TopicPartitions(topic=name, partitions=indexes) for name, indexes in topics.items()]
         request = ElectLeadersRequest(topic_partitions=wanted or None, election_type=kind)
-        answer: ElectLeadersResponse = node.call(request, version)
-        return answer
+        response: ElectLeadersResponse = node.call(request, version)
+        return response
 
     def result(topic: str, *codes: tuple[int, int]) -> ReplicaElectionResult:
         return ReplicaElectionResult(

@@ -284,10 +284,10 @@ def test_sync(row: str, state: GroupState | None, expected: Any) -> None:
         assert not call.done
         assert world.state is COMPLETING
     elif isinstance(expected, bytes):
-        answer = synced(expected)
+        response = synced(expected)
         if version < 5:
-            answer.protocol_type = answer.protocol_name = None
-        assert call.response == answer
+            response.protocol_type = response.protocol_name = None
+        assert call.response == response
         assert world.state is STABLE
     else:
         assert call.response == sync_refused(ErrorCode(expected))

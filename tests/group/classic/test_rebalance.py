@@ -237,7 +237,7 @@ def test_first_join_without_a_response_expires_after_five_minutes() -> None:
 
 
 def test_parked_member_does_not_expire_and_its_session_starts_with_the_response() -> None:
-    """A member that waits for a response cannot send heartbeats: its session starts anew with the response."""
+    """A member that waits for a response cannot send heartbeats: its session restarts with the response."""
     world = World().build(PREPARING, pending=False)
     for _ in range(3):
         world.context.advance(SESSION_MS - 1)
@@ -598,3 +598,23 @@ def test_v0_has_no_rebalance_timeout() -> None:
     (member,) = world.group().members.values()
     assert (member.session_timeout_ms, member.rebalance_timeout_ms) == (1234, 1234)
     assert world.group().members[member.member_id].protocols == tuple(RANGE)
+
+
+def test_unused_member_ids_of_a_shard_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit the oldest ones expire at once, also those of other groups; used ids do not count."""
+    monkeypatch.setattr("kcore.group.classic.group.MAX_UNUSED_MEMBER_IDS", 3)
+    world = World()
+    first = world.join(group="other").response.member_id
+    ids = [world.join().response.member_id for _ in range(5)]
+    world.context.advance(1)
+    assert list(world.group().pending_joins) == ids[2:]
+    assert not world.group("other").pending_joins
+    assert world.join(first, group="other").response.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    world.join(ids[2])
+    again = world.join(group="other").response.member_id
+    world.context.advance(1)
+    assert list(world.group().pending_joins) == ids[3:]
+    assert list(world.group("other").pending_joins) == [again]
+    assert list(world.context.machine.unused_member_ids) == [*ids[3:], again]
+    world.context.advance(SESSION_MS)
+    assert world.context.machine.unused_member_ids == {}

@@ -60,11 +60,11 @@ async def test_a_large_group_s_target_is_computed_on_a_thread() -> None:
                 changed.set()
 
         engine.watch_group("g", watch)
-        answer = await engine.send(joining("m1"))
-        assert answer.member_epoch < engine.engine.groups.of("g").machine.groups["g"].group_epoch  # type: ignore[attr-defined]
+        response = await engine.send(joining("m1"))
+        assert response.member_epoch < engine.engine.groups.of("g").machine.groups["g"].group_epoch  # type: ignore[attr-defined]
         await asyncio.wait_for(changed.wait(), 20)
         beat = ConsumerGroupHeartbeatRequest(
-            group_id="g", member_id="m1", member_epoch=answer.member_epoch, topic_partitions=list[TopicPartitions]()
+            group_id="g", member_id="m1", member_epoch=response.member_epoch, topic_partitions=list[TopicPartitions]()
         )
-        answer = await engine.send(beat)
-        assert answer.member_epoch == engine.engine.groups.of("g").machine.groups["g"].group_epoch  # type: ignore[attr-defined]
+        response = await engine.send(beat)
+        assert response.member_epoch == engine.engine.groups.of("g").machine.groups["g"].group_epoch  # type: ignore[attr-defined]

@@ -142,14 +142,14 @@ def test_a_full_group_refuses_new_members() -> None:
     one = Member(world, "m1")
     one.join(["a"])
     for epoch in (0, 3):
-        answer = world.beat(
+        response = world.beat(
             member_id="m2",
             member_epoch=epoch,
             rebalance_timeout_ms=1,
             subscribed_topic_names=["a"],
             topic_partitions=[],
         )
-        assert answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert one.beat().error_code == ErrorCode.NONE
 
 
@@ -354,9 +354,9 @@ def test_a_subscription_that_no_record_can_hold_is_refused_at_once(world: World)
     most = world.machine.max_record_bytes
     fields = {"member_id": "m", "rebalance_timeout_ms": 1000, "topic_partitions": []}
     names = [f"{number:06}-{'x' * 200}" for number in range(most // 200)]
-    answer = world.beat(**fields, subscribed_topic_names=names)
-    assert (answer.error_code, answer.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
-    assert answer.error_message == (
+    response = world.beat(**fields, subscribed_topic_names=names)
+    assert (response.error_code, response.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, None)
+    assert response.error_message == (
         f"a subscription to {len(names)} topics exceeds the maximum record size of {most} bytes"
     )
     assert (world.records(), world.describe().error_code) == ([], ErrorCode.GROUP_ID_NOT_FOUND)
@@ -398,8 +398,8 @@ def test_patterns_with_exponential_backtracking_match_in_linear_time(regex: str)
     world = World({name: 1})
     one = Member(world, "m1")
     fields = {"member_epoch": 0, "rebalance_timeout_ms": 1000, "topic_partitions": []}
-    answer = one.send(**fields, subscribed_topic_regex=regex)
-    assert answer.error_code in (ErrorCode.NONE, ErrorCode.INVALID_REGULAR_EXPRESSION)
+    response = one.send(**fields, subscribed_topic_regex=regex)
+    assert response.error_code in (ErrorCode.NONE, ErrorCode.INVALID_REGULAR_EXPRESSION)
 
 
 def test_patterns_match_whole_names(world: World) -> None:

@@ -139,7 +139,7 @@ class ClassicClient:
         self.phase = "join" if gave_up else "work"
 
     def beat(self) -> None:
-        """Sends a heartbeat; its response may ask the client to join again."""
+        """Sends a heartbeat; its response may make the client join again."""
         request = HeartbeatRequest(group_id=GROUP, generation_id=self.generation_id, member_id=self.member_id)
         response = self.world.call(HeartbeatApi(self.world.shards), request, client_id=self.name)
         if response.error_code:

@@ -46,12 +46,12 @@ def test_a_consumer_member_joins_a_classic_group(policy: str) -> None:
     world = world_with(policy)
     client = classic_alone(world)
     world.records()
-    answer = Member(world, "m1").send(**JOIN)
+    response = Member(world, "m1").send(**JOIN)
     if migration_policy(policy).upgrade:
-        assert answer.error_code == ErrorCode.NONE
+        assert response.error_code == ErrorCode.NONE
         assert isinstance(world.machine.groups[GROUP], ConsumerGroup)
     else:
-        assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+        assert response.error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert world.records() == []
         assert isinstance(world.machine.groups[GROUP], ClassicGroup)
     client.beat()
@@ -117,15 +117,15 @@ def test_a_failed_conversion_leaves_the_classic_group_as_it_was() -> None:
     world = world_with("bidirectional")
     client = classic_alone(world)
     world.fail_next_commit()
-    answer = Member(world, "m1").send(**JOIN)
-    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+    response = Member(world, "m1").send(**JOIN)
+    assert response.error_code == ErrorCode.NOT_COORDINATOR
     assert isinstance(world.machine.groups[GROUP], ClassicGroup)
     client.beat()
     assert len(client.uses) == 4
 
 
 def test_a_classic_member_that_does_not_rejoin_is_removed() -> None:
-    """After it is asked to rebalance, it has its rebalance timeout; heartbeats do not prolong it."""
+    """After the response that announces the rebalance, it has its rebalance timeout; heartbeats do not prolong it."""
     world = world_with("bidirectional")
     client = classic_alone(world)
     member = Member(world, "m1")

@@ -51,8 +51,8 @@ def test_the_only_consumer_member_returns_as_a_classic_one() -> None:
     member.join(["a"])
     joined = join(world, "i1")
     expected = (ErrorCode.NONE, 2, "range", "", ())
-    answer = (joined.error_code, joined.generation_id, joined.protocol_name, joined.leader, tuple(joined.members))
-    assert answer == expected
+    response = (joined.error_code, joined.generation_id, joined.protocol_name, joined.leader, tuple(joined.members))
+    assert response == expected
     group = world.machine.groups[GROUP]
     assert isinstance(group, ClassicGroup)
     assert (group.state_name(), group.generation_id, list(group.members)) == ("Stable", 2, [joined.member_id])

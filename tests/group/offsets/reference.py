@@ -27,25 +27,25 @@ def new_offsets(
     limit: int,
 ) -> tuple[list[tuple[bytes, bytes]], list[tuple[int, int]]]:
     """Returns the records' keys and values in bytes, and the responses as (partition, code)."""
-    records, answers = [], []
-    for index, asked in enumerate(partitions):
+    records, responses = [], []
+    for index, requested in enumerate(partitions):
         code = 0 if codes is None else codes[index]
-        if code == 0 and is_too_long(asked.committed_metadata or "", limit):
+        if code == 0 and is_too_long(requested.committed_metadata or "", limit):
             code = 12
-        answers.append((asked.partition_index, code))
+        responses.append((requested.partition_index, code))
         if code:
             continue
-        key = OffsetCommitKey(group=group_id, topic=topic, partition=asked.partition_index)
+        key = OffsetCommitKey(group=group_id, topic=topic, partition=requested.partition_index)
         value = OffsetCommitValue(
-            offset=asked.committed_offset,
-            leader_epoch=asked.committed_leader_epoch,
-            metadata=asked.committed_metadata or "",
+            offset=requested.committed_offset,
+            leader_epoch=requested.committed_leader_epoch,
+            metadata=requested.committed_metadata or "",
             commit_timestamp=now_ms,
             expire_timestamp=expire_ms,
             topic_id=topic_id,
         )
         records.append((key.encode_key(), value.encode_value(4 if expire_ms == -1 else 1)))
-    return records, answers
+    return records, responses
 
 
 def fetch_responses(
@@ -55,16 +55,16 @@ def fetch_responses(
     topic_id: bytes | None,
 ) -> list[tuple[int, int, int, str, int]]:
     """Returns the responses as (partition, offset, leader epoch, metadata, code)."""
-    answers = []
+    responses = []
     for index in indexes:
         offset = offsets.get(index)
         if index in unstable:
-            answers.append((index, -1, -1, "", 88))
+            responses.append((index, -1, -1, "", 88))
         elif offset is None or (topic_id is not None and not offset.belongs_to(topic_id)):
-            answers.append((index, -1, -1, "", 0))
+            responses.append((index, -1, -1, "", 0))
         else:
-            answers.append((index, offset.committed_offset, offset.leader_epoch, offset.metadata, 0))
-    return answers
+            responses.append((index, offset.committed_offset, offset.leader_epoch, offset.metadata, 0))
+    return responses
 
 
 def complete(store: OffsetStore, producer_id: int, commit: bool) -> None:

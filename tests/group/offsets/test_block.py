@@ -41,22 +41,22 @@ def answer(partition_index: int, error_code: int) -> tuple[int, int]:
 def make(group: str, now_ms: int, expire_ms: int, limit: int, wanted: list[Any]) -> tuple[OffsetBlock[Record], Any]:
     """Returns the block of a request, and its responses."""
     block = OffsetBlock(group, now_ms, expire_ms, limit, Record)
-    answers = []
+    responses = []
     for topic, topic_id, entries, refused in wanted:
         codes = [code for _, code in entries] if refused else None
-        answers.append(block.add(topic, topic_id, [entry for entry, _ in entries], codes, answer, {}))
-    return block, answers
+        responses.append(block.add(topic, topic_id, [entry for entry, _ in entries], codes, answer, {}))
+    return block, responses
 
 
 @settings(deadline=None)
 @given(names, times, st.lists(topics, max_size=3))
 def test_records_and_responses_equal_the_codecs(group, when, wanted):
-    block, answers = make(group, *when, 100, wanted)
+    block, responses = make(group, *when, 100, wanted)
     records = []
-    for (topic, topic_id, entries, refused), answered in zip(wanted, answers, strict=True):
+    for (topic, topic_id, entries, refused), responses_seen in zip(wanted, responses, strict=True):
         codes = [code for _, code in entries] if refused else None
         made, expected = reference.new_offsets(group, topic, topic_id, [e for e, _ in entries], codes, *when, 100)
-        assert answered == expected
+        assert responses_seen == expected
         records += made
     assert [(r.key.encode_key(), r.value.encode_value(r.version)) for r in block] == records
     assert len(block) == len(records)
@@ -122,8 +122,8 @@ def test_responses_without_an_error_are_shared():
         return partition_index, error_code
 
     for _ in range(2):
-        answers = OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, [0, 5, 0], counted, shared)
-        assert answers == [(3, 0), (4, 5), (3, 0)]
+        responses = OffsetBlock("g", 0, -1, 10, Record).add("t", bytes(16), entries, [0, 5, 0], counted, shared)
+        assert responses == [(3, 0), (4, 5), (3, 0)]
     assert shared == {3: (3, 0)}
     assert made == [3, 4, 4], "an error is said anew each time"
 

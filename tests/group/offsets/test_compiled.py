@@ -55,9 +55,9 @@ def test_fetch_responses(indexes, found, unstable, topic_id):
     assert compiled.fetch_responses(fetched, indexes, offsets, unstable, topic_id) == expected
     names = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
     for kind in (OffsetFetchResponsePartition, OffsetFetchResponsePartitions):  # declared classes are filled in place
-        answers = compiled.fetch_responses(kind, indexes, MappingProxyType(offsets), unstable, topic_id)
-        assert answers == [kind(**dict(zip(names, values, strict=True))) for values in expected]
-        assert answers == compiled.fetch_responses(kind, indexes, offsets, unstable, topic_id)
+        responses = compiled.fetch_responses(kind, indexes, MappingProxyType(offsets), unstable, topic_id)
+        assert responses == [kind(**dict(zip(names, values, strict=True))) for values in expected]
+        assert responses == compiled.fetch_responses(kind, indexes, offsets, unstable, topic_id)
 
 
 # ---- decoding

@@ -256,10 +256,10 @@ class FetchMachine(RuleBasedStateMachine):
         version, request = self.questions[place]
         context = RequestContext(version)
         for _ in range(times):
-            answer = serve(self.api, context, request)
+            response = serve(self.api, context, request)
             plain = self.api.handle(context, request)
-            assert answer == plain
-            assert answer.encode(version) == plain.encode(version)
+            assert response == plain
+            assert response.encode(version) == plain.encode(version)
 
     def teardown(self) -> None:
         self.same_answers()
@@ -275,11 +275,11 @@ def _commit(group: str, topics: list[OffsetCommitRequestTopic]) -> OffsetCommitR
     return OffsetCommitRequest(group_id=group, topics=topics)
 
 
-def _settled(answer: Any) -> Any:
-    if isinstance(answer, Pending):
-        assert answer.done
-        return answer.response
-    return answer
+def _settled(response: Any) -> Any:
+    if isinstance(response, Pending):
+        assert response.done
+        return response.response
+    return response
 
 
 # ---- cached responses
@@ -301,15 +301,15 @@ V9 = RequestContext(9, "client")
 
 def test_the_third_response_of_an_unchanged_group_is_the_second_object(context):
     api = context.api(OffsetFetchApi)
-    answers = [serve(api, V9, question()) for _ in range(4)]
-    assert answers[0] is not answers[1]  # most requests occur once: the first response is not cached
-    assert answers[1] is answers[2] is answers[3]
+    responses = [serve(api, V9, question()) for _ in range(4)]
+    assert responses[0] is not responses[1]  # most requests occur once: the first response is not cached
+    assert responses[1] is responses[2] is responses[3]
     assert (api.fast_path.served, api.fast_path.again, api.fast_path.remembered) == (4, 2, 1)
     context.commit_offsets("g", {"t": {99: 1}})
-    assert serve(api, V9, question()) is answers[1]  # another partition's offset
+    assert serve(api, V9, question()) is responses[1]  # another partition's offset
     context.commit_offsets("g", {"t": {1: 6}})
-    assert serve(api, V9, question()) == answers[1]
-    assert serve(api, V9, question()) is not answers[1]  # committed again, though the offset is the same
+    assert serve(api, V9, question()) == responses[1]
+    assert serve(api, V9, question()) is not responses[1]  # committed again, though the offset is the same
 
 
 def test_similar_requests_are_distinguished(context):
@@ -356,9 +356,9 @@ def test_a_flag_that_is_not_a_bool_is_handled_as_by_the_generic_path(context, st
     context.commit_in_transaction("g", {"t": {0: 50}})
     request = OffsetFetchRequest(groups=question().groups, require_stable=stable)
     for _ in range(3):
-        answer = serve(api, V9, request)
-        assert answer == api.handle(V9, request)
-        assert answer.groups[0].topics[0].partitions[0].error_code == (88 if stable else 0)
+        response = serve(api, V9, request)
+        assert response == api.handle(V9, request)
+        assert response.groups[0].topics[0].partitions[0].error_code == (88 if stable else 0)
 
 
 @pytest.mark.parametrize(
@@ -401,8 +401,8 @@ def test_every_request_is_authorized_and_denied_topics_are_not_returned(context,
     context.authorizer = authorizer = Denies()
     api = context.api(OffsetFetchApi)
     who = RequestContext(version)
-    answers = [serve(api, who, request_) for _ in range(4)]
-    assert answers[3] is answers[1]
+    responses = [serve(api, who, request_) for _ in range(4)]
+    assert responses[3] is responses[1]
     assert authorizer.asked == [(*DESCRIBE_GROUP, "g"), (*DESCRIBE_TOPIC, "t")] * 4
     for denied in ((*DESCRIBE_TOPIC, "t"), (*DESCRIBE_GROUP, "g")):
         authorizer.denied = (denied,)
@@ -412,49 +412,49 @@ def test_every_request_is_authorized_and_denied_topics_are_not_returned(context,
         authorizer.asked.clear()
         assert refused == api.handle(who, request_)
         assert by_both_paths[-len(authorizer.asked) :] == authorizer.asked  # the generic path authorizes it again
-        assert refused != answers[0]
+        assert refused != responses[0]
     authorizer.denied = ()
-    assert serve(api, who, request_) is answers[1]
+    assert serve(api, who, request_) is responses[1]
     assert (api.fast_path.served, api.fast_path.again) == (5, 3)
 
 
 # ---- requests and responses changed by callers
 
 
-def _shrink_topics(answer: Any) -> None:
-    answer.groups[0].topics.clear()
+def _shrink_topics(response: Any) -> None:
+    response.groups[0].topics.clear()
 
 
-def _grow_topics(answer: Any) -> None:
-    answer.groups[0].topics.append(answer.groups[0].topics[0])
+def _grow_topics(response: Any) -> None:
+    response.groups[0].topics.append(response.groups[0].topics[0])
 
 
-def _foreign_topic(answer: Any) -> None:
-    answer.groups[0].topics[0] = "not a topic"
+def _foreign_topic(response: Any) -> None:
+    response.groups[0].topics[0] = "not a topic"
 
 
-def _rename(answer: Any) -> None:
-    answer.groups[0].topics[0].name = None
+def _rename(response: Any) -> None:
+    response.groups[0].topics[0].name = None
 
 
-def _no_partitions(answer: Any) -> None:
-    answer.groups[0].topics[0].partitions = None
+def _no_partitions(response: Any) -> None:
+    response.groups[0].topics[0].partitions = None
 
 
-def _delete_field(answer: Any) -> None:
-    del answer.groups[0].topics[0].partitions
+def _delete_field(response: Any) -> None:
+    del response.groups[0].topics[0].partitions
 
 
-def _shrink_partitions(answer: Any) -> None:
-    del answer.groups[0].topics[0].partitions[1:]
+def _shrink_partitions(response: Any) -> None:
+    del response.groups[0].topics[0].partitions[1:]
 
 
-def _foreign_partition(answer: Any) -> None:
-    answer.groups[0].topics[0].partitions[2] = OffsetFetchRequestTopics()
+def _foreign_partition(response: Any) -> None:
+    response.groups[0].topics[0].partitions[2] = OffsetFetchRequestTopics()
 
 
-def _grow_partitions(answer: Any) -> None:
-    answer.groups[0].topics[0].partitions.append(OffsetFetchResponsePartitions(partition_index=3))
+def _grow_partitions(response: Any) -> None:
+    response.groups[0].topics[0].partitions.append(OffsetFetchResponsePartitions(partition_index=3))
 
 
 CHANGES = [
@@ -478,8 +478,8 @@ def test_a_response_changed_by_a_caller_is_not_reused(context, change, everythin
     api = context.api(OffsetFetchApi)
     request = OffsetFetchRequest(groups=[asked("g", None)]) if everything else question()
     for _ in range(3):
-        answer = serve(api, V9, request)
-    change(answer)
+        response = serve(api, V9, request)
+    change(response)
     assert serve(api, V9, request) == api.handle(V9, request)
     more = question(partitions=[0, 1, 2, 3])
     assert serve(api, V9, more) == api.handle(V9, more)

@@ -136,11 +136,11 @@ class OffsetsMachine(RuleBasedStateMachine):
 
     @rule(group=GROUPS, topic=TOPICS, partitions=st.lists(PARTITIONS, min_size=1, max_size=3))
     def delete_offsets(self, group: str, topic: str, partitions: list[int]) -> None:
-        answer = self.context.delete_offsets(group, {topic: partitions})
+        response = self.context.delete_offsets(group, {topic: partitions})
         if group not in self.model.groups:
-            assert answer == 69
+            assert response == 69
             return
-        assert answer == {topic: [(partition, 0) for partition in partitions]}
+        assert response == {topic: [(partition, 0) for partition in partitions]}
         for partition in partitions:
             self.model.remove((group, topic, partition))
 

@@ -41,9 +41,9 @@ def context() -> OffsetsContext:
     return context
 
 
-def by_id(context: OffsetsContext, *asked: tuple[bytes, list[int]], group: str = "g") -> OffsetFetchResponse:
+def by_id(context: OffsetsContext, *requested: tuple[bytes, list[int]], group: str = "g") -> OffsetFetchResponse:
     """Sends an OffsetFetch v10."""
-    topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=p) for topic_id, p in asked]
+    topics = [OffsetFetchRequestTopics(topic_id=topic_id, partition_indexes=p) for topic_id, p in requested]
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=topics)])
     return context.call(context.api(OffsetFetchApi), request, version=10)
 
@@ -232,7 +232,7 @@ def test_a_client_without_describe_on_the_group_gets_no_offsets(context):
     assert context.fetch_old(2, "g", None) == OffsetFetchResponse(error_code=30)
     (topic,) = context.fetch_old(1, "g", {"topic": [0]}).topics
     assert [(p.committed_offset, p.error_code) for p in topic.partitions] == [(-1, 30)]
-    assert {asked for asked, _, _ in context.authorizer.asked} == {Operation.DESCRIBE}
+    assert {requested for requested, _, _ in context.authorizer.asked} == {Operation.DESCRIBE}
 
 
 # ---- open transactions
@@ -240,16 +240,16 @@ def test_a_client_without_describe_on_the_group_gets_no_offsets(context):
 
 def test_an_open_transaction_makes_its_partitions_unstable_on_request(context):
     assert context.commit_in_transaction("g", {"topic": {0: 50, 2: 52}}) == [0, 0]
-    asked = {"topic": [0, 1, 2]}
-    assert context.fetch("g", asked)["topic"] == {0: (5, 2, "note", 0), 1: (6, -1, "", 0), 2: NO_OFFSET}
-    assert context.fetch("g", asked, stable=True)["topic"] == {0: UNSTABLE, 1: (6, -1, "", 0), 2: UNSTABLE}
+    requested = {"topic": [0, 1, 2]}
+    assert context.fetch("g", requested)["topic"] == {0: (5, 2, "note", 0), 1: (6, -1, "", 0), 2: NO_OFFSET}
+    assert context.fetch("g", requested, stable=True)["topic"] == {0: UNSTABLE, 1: (6, -1, "", 0), 2: UNSTABLE}
     # A request for all topics returns materialised offsets: partition 2 is only pending.
     assert context.fetch("g", None, stable=True)["topic"] == {0: UNSTABLE, 1: (6, -1, "", 0)}
     assert context.fetch("g", None)["topic"] == {0: (5, 2, "note", 0), 1: (6, -1, "", 0)}
     context.assert_restart_changes_nothing()
-    assert context.fetch("g", asked, stable=True)["topic"] == {0: UNSTABLE, 1: (6, -1, "", 0), 2: UNSTABLE}
+    assert context.fetch("g", requested, stable=True)["topic"] == {0: UNSTABLE, 1: (6, -1, "", 0), 2: UNSTABLE}
     context.end_transaction(7, True)
-    assert context.fetch("g", asked, stable=True)["topic"] == {i: (o, -1, "", 0) for i, o in enumerate((50, 6, 52))}
+    assert context.fetch("g", requested, stable=True)["topic"] == {i: (o, -1, "", 0) for i, o in enumerate((50, 6, 52))}
 
 
 def test_v7_returns_unstable_too(context):
@@ -269,9 +269,9 @@ def test_a_fetch_of_uncommitted_offsets_waits_for_their_commit(context, stable):
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=100)
     topics = [OffsetCommitRequestTopic(name="topic", partitions=[partition])]
     commit = context.send(context.api(OffsetCommitApi), OffsetCommitRequest(group_id="g", topics=topics), version=9)
-    asked = [OffsetFetchRequestTopics(name="topic", partition_indexes=[0])]
+    requested = [OffsetFetchRequestTopics(name="topic", partition_indexes=[0])]
     request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=g, topics=asked) for g in ("g", "h")], require_stable=stable
+        groups=[OffsetFetchRequestGroup(group_id=g, topics=requested) for g in ("g", "h")], require_stable=stable
     )
     fetch = context.send(context.api(OffsetFetchApi), request, version=9)
     old = context.send(context.api(OffsetFetchApi), OffsetFetchRequest(group_id="g", topics=None), version=2)

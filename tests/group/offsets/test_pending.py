@@ -32,8 +32,8 @@ steps = st.lists(
 def block_of(group_id: str, topics: list[tuple[str, list[int]]]) -> OffsetBlock[Record]:
     block = OffsetBlock(group_id, 1_000, -1, 4096, Record)
     for topic, indexes in topics:
-        asked = [TxnOffsetCommitRequestPartition(partition_index=i, committed_offset=i) for i in indexes]
-        block.add(topic, bytes(16), asked, None, dict, {})
+        requested = [TxnOffsetCommitRequestPartition(partition_index=i, committed_offset=i) for i in indexes]
+        block.add(topic, bytes(16), requested, None, dict, {})
     return block
 
 

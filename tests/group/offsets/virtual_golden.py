@@ -86,8 +86,8 @@ class VirtualConnection:
             pending, body = self._waiting.popleft()
             self._busy = True
 
-            def take(answer: dict[str, Any], pending: VirtualPending = pending) -> None:
-                pending.answer = answer
+            def take(response: dict[str, Any], pending: VirtualPending = pending) -> None:
+                pending.answer = response
                 self._busy = False
 
             self.world.serve(pending.api, pending.version, body, self.client_id, take)

@@ -37,7 +37,7 @@ from kcore.runtime import Pending
 from kcore_ext.batch import build_control_batch
 from tests.group.context import CONSUMER_OFFSETS_ID, GroupContext
 
-Asked = Mapping[str, Mapping[int, Any]]  # topic -> partition -> offset, or (offset, leader epoch, metadata)
+OffsetsByTopic = Mapping[str, Mapping[int, Any]]  # topic -> partition -> offset, or (offset, leader epoch, metadata)
 
 
 class TransactionsOfTest:
@@ -94,7 +94,7 @@ class OffsetsContext(GroupContext):
     def commit_offsets(
         self,
         group: str,
-        offsets: Asked,
+        offsets: OffsetsByTopic,
         *,
         version: int = 9,
         generation: int = -1,
@@ -131,7 +131,7 @@ class OffsetsContext(GroupContext):
     def commit_in_transaction(
         self,
         group: str,
-        offsets: Asked,
+        offsets: OffsetsByTopic,
         *,
         producer_id: int = 7,
         version: int = 3,
@@ -146,7 +146,7 @@ class OffsetsContext(GroupContext):
     def fetch(
         self,
         group: str,
-        asked: Mapping[str, list[int]] | None,
+        requested: Mapping[str, list[int]] | None,
         *,
         stable: bool = False,
         member: str | None = None,
@@ -156,30 +156,30 @@ class OffsetsContext(GroupContext):
         code."""
         topics = (
             None
-            if asked is None
-            else [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in asked.items()]
+            if requested is None
+            else [OffsetFetchRequestTopics(name=name, partition_indexes=indexes) for name, indexes in requested.items()]
         )
         group_asked = OffsetFetchRequestGroup(group_id=group, member_id=member, member_epoch=epoch, topics=topics)
         request = OffsetFetchRequest(groups=[group_asked], require_stable=stable)
-        (answer,) = self.call(self.api(OffsetFetchApi), request, version=9).groups
-        assert answer.group_id == group
-        if answer.error_code:
-            assert not answer.topics
-            return answer.error_code
+        (response,) = self.call(self.api(OffsetFetchApi), request, version=9).groups
+        assert response.group_id == group
+        if response.error_code:
+            assert not response.topics
+            return response.error_code
         return {
             topic.name: {
                 p.partition_index: (p.committed_offset, p.committed_leader_epoch, p.metadata, p.error_code)
                 for p in topic.partitions
             }
-            for topic in answer.topics
+            for topic in response.topics
         }
 
-    def fetch_old(self, version: int, group: str, asked: Mapping[str, list[int]] | None) -> Any:
+    def fetch_old(self, version: int, group: str, requested: Mapping[str, list[int]] | None) -> Any:
         """Sends an OffsetFetch v1-7; returns the whole response."""
         topics = (
             None
-            if asked is None
-            else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in asked.items()]
+            if requested is None
+            else [OffsetFetchRequestTopic(name=name, partition_indexes=indexes) for name, indexes in requested.items()]
         )
         request = OffsetFetchRequest(group_id=group, topics=topics)
         return self.call(self.api(OffsetFetchApi), request, version=version)
@@ -189,7 +189,7 @@ class OffsetsContext(GroupContext):
         committed: int = self.fetch(group, {topic: [partition]})[topic][partition][0]
         return committed
 
-    def delete_offsets(self, group: str, asked: Mapping[str, list[int]]) -> Any:
+    def delete_offsets(self, group: str, requested: Mapping[str, list[int]]) -> Any:
         """Sends an OffsetDelete: {topic: [(partition, code)]}, or the code of the whole response."""
         request = OffsetDeleteRequest(
             group_id=group,
@@ -197,7 +197,7 @@ class OffsetsContext(GroupContext):
                 OffsetDeleteRequestTopic(
                     name=name, partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in partitions]
                 )
-                for name, partitions in asked.items()
+                for name, partitions in requested.items()
             ],
         )
         response = self.call(self.api(OffsetDeleteApi), request, version=0)
@@ -233,7 +233,12 @@ class OffsetsContext(GroupContext):
 
 
 def txn_request(
-    group: str, offsets: Asked, producer_id: int, generation: int = -1, member: str = "", instance: str | None = None
+    group: str,
+    offsets: OffsetsByTopic,
+    producer_id: int,
+    generation: int = -1,
+    member: str = "",
+    instance: str | None = None,
 ) -> TxnOffsetCommitRequest:
     return TxnOffsetCommitRequest(
         transactional_id="transaction",

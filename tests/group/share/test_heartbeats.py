@@ -275,7 +275,7 @@ def test_a_group_of_another_type_is_not_found() -> None:
 
 
 def test_a_restart_keeps_the_group() -> None:
-    """A replay of the log gives the same group, and its sessions start anew."""
+    """A replay of the log gives the same group, and its sessions restart."""
     world = World({"t": 3, "u": 1})
     members = [Member(world, f"m{i}").join("t", *(["u"] if i else [])) for i in range(3)]
     for member in members * 2:

@@ -11,6 +11,7 @@ from kcore.group.apis.delete_share_group_offsets import DeleteShareGroupOffsetsA
 from kcore.group.apis.describe_share_group_offsets import DescribeShareGroupOffsetsApi
 from kcore.group.apis.share_group_describe import ShareGroupDescribeApi
 from kcore.group.apis.share_group_heartbeat import ShareGroupHeartbeatApi
+from kcore.group.share.offsets import MAX_NAMES
 from kcore.group.share.partitions import StateTopic
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -142,8 +143,36 @@ def test_unknown_groups_have_no_offsets() -> None:
     assert world.offsets(group_id="none").topics == []
     (topic,) = world.offsets({"t": [0]}, group_id="none").topics
     assert [(p.start_offset, p.lag, p.error_code) for p in topic.partitions] == [(-1, -1, 0)]
+    (topic,) = world.offsets({"t": [0]}, group_id="").topics
+    assert [(p.start_offset, p.lag, p.error_code) for p in topic.partitions] == [(-1, -1, 0)]
+    (topic,) = world.offsets({"t": []}).topics
+    assert topic.partitions == []
     (missing,) = world.offsets({"none": [0]}).topics
     assert (missing.topic_id, [p.start_offset for p in missing.partitions]) == (bytes(16), [-1])
+
+
+def test_partitions_that_do_not_exist_have_no_offset() -> None:
+    """The share coordinator is not asked for them, and a repeated partition is described once."""
+    world = World({"t": 1})
+    world.alter({"t": {0: 3}})
+    (topic,) = world.offsets({"t": [5, 0, -1, 0]}).topics
+    assert [(p.partition_index, p.start_offset, p.error_code) for p in topic.partitions] == [
+        (0, 3, 0),
+        (5, -1, 0),
+        (-1, -1, 0),
+    ]
+    _, request = world.persister.calls[-1]
+    assert [p.partition for p in request.topics[0].partitions] == [0]
+
+
+def test_a_request_that_names_too_much_is_refused() -> None:
+    """Each name takes time in which no other request is served."""
+    world = World({"t": 1})
+    indexes = list(range(MAX_NAMES))
+    assert world.offsets({"t": indexes}).error_code == ErrorCode.INVALID_REQUEST
+    assert world.offsets({"t": indexes[2:]}).error_code == ErrorCode.NONE
+    assert world.alter({"t": dict.fromkeys(indexes, 0)}).error_code == ErrorCode.INVALID_REQUEST
+    assert world.delete_offsets(*map(str, range(MAX_NAMES + 1))).error_code == ErrorCode.INVALID_REQUEST
 
 
 # ---- delete
@@ -168,7 +197,7 @@ def test_a_failed_deletion_of_offsets_can_be_repeated() -> None:
 
 
 def test_a_group_is_deleted_with_its_states() -> None:
-    """Its states first; the topic may then be used by a group of the same name anew."""
+    """Deletes its states first; a new group of the same name may then use the topic."""
     world = World({"t": 2})
     world.alter({"t": {0: 1, 1: 2}})
     world.records()
@@ -196,7 +225,7 @@ def test_a_group_whose_states_cannot_be_deleted_is_kept() -> None:
 
 
 def test_a_member_that_joins_during_the_deletion_keeps_the_group() -> None:
-    """The last decision checks again; the member initializes the partitions anew."""
+    """The last decision checks again; the member initializes the partitions again."""
     world = World({"t": 1})
     world.alter({"t": {0: 1}})
     world.persister.hold = True
@@ -213,7 +242,7 @@ def test_a_member_that_joins_during_the_deletion_keeps_the_group() -> None:
 
 
 def test_a_group_without_states_is_deleted_at_once() -> None:
-    """The share coordinator is not asked."""
+    """The share coordinator gets no request."""
     world = World()
     Member(world, "m").beat(["later"])
     world.beat("m", -1)

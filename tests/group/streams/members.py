@@ -73,9 +73,13 @@ class World(GroupContext):
         at_once = {"group.streams.assignment.interval.ms": 0, "group.streams.initial.rebalance.delay.ms": 0}
         super().__init__({**at_once, **named}, topics)
         self.use_fast_path = True
+        self.api: StreamsGroupHeartbeatApi | None = None
 
     @property
     def heartbeats(self) -> StreamsGroupHeartbeatApi:
+        """Returns the test's API, or a new one."""
+        if self.api is not None:
+            return self.api
         api = StreamsGroupHeartbeatApi(self.shards, self.streams)
         if not self.use_fast_path:
             api.fast = lambda context, request: None  # type: ignore[assignment]

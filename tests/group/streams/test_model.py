@@ -14,7 +14,7 @@ from collections import Counter
 import pytest
 
 from kcore.group.streams.group import StreamsGroup
-from kcore.group.streams.states import MemberState
+from kcore.group.streams.states import MOVES, MemberState
 from kcore.group.streams.tasks import Tasks
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.streams_group_heartbeat import (
@@ -90,6 +90,7 @@ class Model:
         self.ids = 0
         self.clients = [self.new_client() for _ in range(self.rng.randint(2, 8))]
         self.epochs = (0, 0)
+        self.states: dict[str, MemberState] = {}
 
     def new_client(self) -> Client:
         self.ids += 1
@@ -168,6 +169,9 @@ class Model:
                     assert key not in in_process, f"{key} is in {in_process[key]} and {member.member_id}"
                     in_process[key] = member.member_id
             assert current.revoking.is_empty is (current.state is not MemberState.UNREVOKED), member
+            before = self.states.get(member.member_id, current.state)
+            assert current.state is before or current.state in MOVES[before], f"{member} was {before.name}"
+        self.states = {member.member_id: member.current.state for member in group.members.values()}
         for client in self.clients:
             found = group.members.get(client.member_id)
             if found is not None and client.epoch in (found.current.member_epoch, found.current.previous_epoch):

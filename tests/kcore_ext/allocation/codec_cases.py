@@ -97,16 +97,17 @@ def encode_inside_of_another() -> Attempt:
 def refuse_a_value() -> Attempt:
     """Encodes an invalid value, so that the error itself is built while allocations fail."""
     unfit = OffsetCommitRequest(group_id="x" * 40, generation_id_or_member_epoch=2**40)
-    raised: list[str] = []
+    raised: list[EncodeError | None] = [None]  # in place: this code must not allocate itself
 
     def action() -> None:
         try:
             unfit.encode(9)
         except EncodeError as error:
-            raised.append(str(error))
+            raised[0] = error
 
     def check(succeeded: bool) -> None:
-        assert len(raised) == succeeded
+        assert (raised[0] is not None) == succeeded
+        assert raised[0] is None or str(raised[0])
         assert COMMIT.encode(9) == OffsetCommitRequest.decode(COMMIT.encode(9), 9).encode(9)
 
     return Attempt(action, check)

@@ -89,7 +89,7 @@ def offset_columns() -> Attempt:
 
 
 def record_columns() -> Attempt:
-    """Decodes typed columns of records with arrays of structs; after a failure the next batch starts anew."""
+    """Decodes typed columns of records with arrays of structs; after a failure the next batch starts from empty."""
     name = "transaction_log"
     classes = key_classes("__transaction_state")
     topics = {"__transaction_state": [(number, name, cls, cls.VALUE) for number, cls in classes.items()]}

@@ -118,13 +118,13 @@ def _asked(count: int) -> list[OffsetCommitRequestPartition]:
 
 def offset_block() -> Attempt:
     """Commits more partitions than an object has inline room for: adds, writes and stores them."""
-    asked = _asked(9)
+    requested = _asked(9)
     done: list[Any] = []
 
     def action() -> None:
         block = OffsetBlock("group", 7, -1, 100, RuntimeRecord)
-        block.add("topic", bytes(16), asked[:1], None, tuple, {1000: "known"})
-        block.add("topic", bytes(16), asked[1:], None, dict, {})
+        block.add("topic", bytes(16), requested[:1], None, tuple, {1000: "known"})
+        block.add("topic", bytes(16), requested[1:], None, dict, {})
         batch = BatchBuilder(1 << 16, base_timestamp_ms=5)
         assert block.append_to(batch, 9)
         groups: dict[str, dict[str, dict[int, OffsetAndMetadata]]] = {}

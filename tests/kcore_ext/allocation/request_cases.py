@@ -50,12 +50,12 @@ def request_line() -> Attempt:
         line.take()
         line.feed(frames[1] + frames[1])
         line.serve()
-        answer = line.take()
-        if answer is not None:  # a response that could not be encoded holds back those after it
-            assert answer.endswith(encode_response(HeartbeatResponse(error_code=25), 4, 1, 1))
+        response = line.take()
+        if response is not None:  # a response that could not be encoded holds back those after it
+            assert response.endswith(encode_response(HeartbeatResponse(error_code=25), 4, 1, 1))
         line.close()
         assert line.remembered == 0
-        assert not succeeded or answer is not None
+        assert not succeeded or response is not None
 
     return Attempt(action, check, also=(Exception,), only_alone=True)
 
@@ -65,7 +65,7 @@ def offset_commit() -> Attempt:
     world = OffsetsContext({"offset.metadata.max.bytes": 8}, {"t": 3, "u": 9})
     api = OffsetCommitApi(world.shards, world.topics, None)
     context = RequestContext(9, "client")
-    asked = [
+    requested = [
         OffsetCommitRequest(
             group_id="g",
             topics=[
@@ -76,17 +76,17 @@ def offset_commit() -> Attempt:
         )
         for name, count in (("t", 3), ("u", 9), ("t", 3), ("u", 1))
     ]
-    api.handle(context, asked[0])
+    api.handle(context, requested[0])
     world.commit()
 
     def action() -> None:
-        for request in asked:
+        for request in requested:
             api.handle(context, request)
 
     def check(succeeded: bool) -> None:
         fresh = OffsetsContext({"offset.metadata.max.bytes": 8}, {"t": 3, "u": 9})
         other = OffsetCommitApi(fresh.shards, fresh.topics, None)
-        for request in asked:
+        for request in requested:
             result: Any = other.handle(context, request)
             fresh.commit()
             assert [p.error_code for t in result.response.topics for p in t.partitions] == [0] * len(
@@ -162,7 +162,7 @@ def produce() -> Attempt:
 
     def check(succeeded: bool) -> None:
         fresh = _plane()
-        answer = fresh.call(request, 9)
-        assert [p.error_code for t in answer.responses for p in t.partition_responses] == [0] * 4
+        response = fresh.call(request, 9)
+        assert [p.error_code for t in response.responses for p in t.partition_responses] == [0] * 4
 
     return Attempt(action, check, also=(Exception,), only_alone=True)

@@ -21,6 +21,9 @@ from typing import Any, Final, NamedTuple
 QUIET_RUNS: Final = 40
 """Successive attempts without a MemoryError after which all allocations of an action have failed once."""
 MAX_ALLOCATIONS: Final = 3000
+FOREVER: Final = 0
+SPANS: Final = (1, 2, 3, FOREVER)
+"""Numbers of allocations that fail in a row: the later ones strike the code that handles the first failure."""
 
 
 class Attempt(NamedTuple):
@@ -53,17 +56,15 @@ def run_with_faults(attempt: Attempt, first: int, last: int) -> bool:
 
 
 def sweep(case: Callable[[], Attempt]) -> int:
-    """Makes each allocation fail alone, then each one and all later ones; returns the number of attempts that
-    failed.
-    """
+    """Lets each allocation fail, with the next ones as `SPANS` says; returns the number of attempts that failed."""
     failed = 0
-    for forever in (False, True):
+    for span in SPANS:
         quiet = index = 0
         while quiet < QUIET_RUNS:
             attempt = case()
-            if forever and attempt.only_alone:
+            if span == FOREVER and attempt.only_alone:
                 break
-            succeeded = run_with_faults(attempt, index, 0 if forever else index + 1)
+            succeeded = run_with_faults(attempt, index, index + span if span else 0)
             attempt.check(succeeded)
             quiet = quiet + 1 if succeeded else 0
             failed += not succeeded

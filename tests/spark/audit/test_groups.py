@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from kcore.protocol.consumer_protocol import Assignment
+from kcore.protocol.records.base import SHARE_GROUP_STATE
 from kcore.protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
 from kcore.protocol.records.consumer_group_member_metadata import ConsumerGroupMemberMetadataKey
 from kcore.protocol.records.consumer_group_metadata import ConsumerGroupMetadataKey
@@ -16,15 +18,29 @@ from kcore.protocol.records.consumer_group_target_assignment_metadata import (
 )
 from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from kcore.protocol.records.share_group_metadata import ShareGroupMetadataKey, ShareGroupMetadataValue
+from kcore.protocol.records.share_group_state_partition_metadata import (
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+    TopicInfo,
+    TopicPartitionsInfo,
+)
 from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue, StateBatch
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
+from kcore.protocol.records.share_update import StateBatch as UpdateBatch
 from kcore.protocol.records.streams_group_current_member_assignment import (
     StreamsGroupCurrentMemberAssignmentKey,
     StreamsGroupCurrentMemberAssignmentValue,
     TaskIds,
 )
+from kcore.protocol.records.streams_group_member_metadata import (
+    StreamsGroupMemberMetadataKey,
+    StreamsGroupMemberMetadataValue,
+)
+from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKey, StreamsGroupMetadataValue
+from kcore.protocol.records.streams_group_target_assignment_metadata import StreamsGroupTargetAssignmentMetadataKey
 from kcore.protocol.records.streams_group_topology import StreamsGroupTopologyKey, StreamsGroupTopologyValue
 from kcore.spark.audit.finding import finding
+from kcore.spark.audit.logs import GRACE_MS
 from tests.spark.audit.written import TOPIC_ID, Written, found, share_log
 
 TOPIC = TOPIC_ID.hex()
@@ -227,6 +243,57 @@ def test_two_members_have_one_active_task(log: Written) -> None:
     ]
 
 
+def streams_member(log: Written, member_id: str, process_id: str) -> None:
+    value = StreamsGroupMemberMetadataValue(process_id=process_id)
+    log.put(StreamsGroupMemberMetadataKey(group_id="s", member_id=member_id), value)
+
+
+def test_a_process_has_a_task_twice(log: Written) -> None:
+    """A standby counts as well, also while it must be revoked; another process may have a copy."""
+    for member_id, process_id in (("a", "p"), ("b", "p"), ("c", "q")):
+        streams_member(log, member_id, process_id)
+    tasks = [TaskIds(subtopology_id="0", partitions=[3, 4])]
+    active = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks)
+    before = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="a"), active)
+    copies = StreamsGroupCurrentMemberAssignmentValue(
+        member_epoch=1, standby_tasks_pending_revocation=[TaskIds(subtopology_id="0", partitions=[4])]
+    )
+    log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="c"), copies)
+    here = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="b"), copies)
+    sentence = "In group s b has task 0-4, and a of the same process has it."
+    kind = "task-twice-in-process"
+    assert found(log) == [finding(kind, [before, here], sentence, group_id="s", member_id="b", about=("0", 4))]
+
+
+def test_a_member_has_a_task_in_two_roles(log: Written) -> None:
+    streams_member(log, "a", "p")
+    tasks = [TaskIds(subtopology_id="0", partitions=[1])]
+    value = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks, standby_tasks=tasks)
+    here = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="a"), value)
+    sentence = "In group s a has task 0-1, and it has it already."
+    kind = "task-twice-in-process"
+    assert found(log) == [finding(kind, [here], sentence, group_id="s", member_id="a", about=("0", 1))]
+
+
+def test_a_topology_without_its_group(log: Written) -> None:
+    """The tombstone of a topology belongs to that of its group."""
+    kept = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=0))
+    for group_id in ("s", "t"):
+        log.put(StreamsGroupMetadataKey(group_id=group_id), StreamsGroupMetadataValue(epoch=2))
+    log.put(StreamsGroupTopologyKey(group_id="t"), StreamsGroupTopologyValue(epoch=0))
+    log.put(StreamsGroupTargetAssignmentMetadataKey(group_id="s"))
+    log.put(StreamsGroupMetadataKey(group_id="s"))
+    sentence = "The topology of group s remains, but the group was removed."
+    assert found(log) == [finding("topology-without-group", [kept], sentence, group_id="s")]
+
+
+def test_a_streams_groups_epoch_that_goes_back(log: Written) -> None:
+    before = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=3))
+    here = log.put(StreamsGroupMetadataKey(group_id="s"), StreamsGroupMetadataValue(epoch=2))
+    sentence = "The group epoch of group s was 3, and then 2."
+    assert found(log) == [finding("group-epoch-went-back", [before, here], sentence, group_id="s")]
+
+
 def test_a_topology_epoch_that_goes_back(log: Written) -> None:
     before = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=2))
     here = log.put(StreamsGroupTopologyKey(group_id="s"), StreamsGroupTopologyValue(epoch=1))
@@ -269,6 +336,128 @@ def test_share_partitions_go_on_and_are_initialised_again() -> None:
     log.put(ShareSnapshotKey(**PLACE))
     log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(snapshot_epoch=0, state_epoch=0, leader_epoch=0))
     assert found(log) == []
+
+
+BATCHES = [
+    StateBatch(first_offset=10, last_offset=14, delivery_state=0, delivery_count=2),
+    StateBatch(first_offset=15, last_offset=19, delivery_state=2, delivery_count=1),
+]
+WHERE = f"In {TOPIC}-2 of share group s"
+
+
+def snapshot(batches: Sequence[StateBatch] = BATCHES, start_offset: int = 10) -> ShareSnapshotValue:
+    return ShareSnapshotValue(snapshot_epoch=1, leader_epoch=1, start_offset=start_offset, state_batches=batches)
+
+
+def update(batches: Sequence[tuple[int, int, int, int]] = (), start_offset: int = -1) -> ShareUpdateValue:
+    return ShareUpdateValue(
+        snapshot_epoch=1,
+        leader_epoch=-1,
+        start_offset=start_offset,
+        state_batches=[
+            UpdateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+            for first, last, state, count in batches
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "sentence"),
+    [
+        ("share-start-offset-went-back", update(start_offset=9), "the start offset was 10, and then 9"),
+        ("share-start-offset-went-back", snapshot(start_offset=9), "the start offset was 10, and then 9"),
+        (
+            "delivery-count-went-back",
+            snapshot([StateBatch(first_offset=10, last_offset=14, delivery_count=1), BATCHES[1]]),
+            "the record at offset 10 had 2 deliveries, and then 1",
+        ),
+        (
+            "delivery-count-went-back",
+            snapshot([StateBatch(first_offset=10, last_offset=12, delivery_count=2), BATCHES[1]]),
+            "the record at offset 13 had 2 deliveries, and then 0",
+        ),
+        (
+            "record-acknowledged-twice",
+            update([(12, 16, 2, 3)]),
+            "the record at offset 15 was complete after 1 deliveries, and has 3 now",
+        ),
+        (
+            "record-acknowledged-twice",
+            snapshot([BATCHES[0], StateBatch(first_offset=15, last_offset=19, delivery_count=2)]),
+            "the record at offset 15 was complete after 1 deliveries, and has 2 now",
+        ),
+        (
+            "share-batches-overlap",
+            update([(20, 22, 0, 1), (22, 23, 2, 1)]),
+            "a record lists the offsets 22 to 23 after 22",
+        ),
+        ("share-batches-overlap", update([(22, 21, 0, 1)]), "a record lists the offsets 22 to 21 after -1"),
+    ],
+)
+def test_delivery_of_a_share_partition_that_goes_back(kind: str, value: Any, sentence: str) -> None:
+    log = share_log()
+    before = log.put(ShareSnapshotKey(**PLACE), snapshot())
+    key = ShareSnapshotKey if isinstance(value, ShareSnapshotValue) else ShareUpdateKey
+    here = log.put(key(**PLACE), value)
+    expected = finding(kind, [before, here], f"{WHERE} {sentence}.", group_id="s", about=(TOPIC, 2))
+    assert found(log) == [expected]
+
+
+def test_deliveries_that_advance_are_no_findings() -> None:
+    """Late writes of lower counts are legal, and an initialization begins anew."""
+    log = share_log()
+    log.put(ShareSnapshotKey(**PLACE), snapshot())
+    log.put(ShareUpdateKey(**PLACE), update([(10, 12, 0, 3), (13, 14, 4, 2), (15, 19, 2, 1)]))
+    log.put(ShareUpdateKey(**PLACE), update([(10, 12, 0, 1)], start_offset=12))
+    batches = [
+        StateBatch(first_offset=12, last_offset=12, delivery_count=3),
+        StateBatch(first_offset=13, last_offset=14, delivery_state=4, delivery_count=2),
+        BATCHES[1],
+    ]
+    log.put(ShareSnapshotKey(**PLACE), snapshot(batches, start_offset=12))
+    log.put(ShareSnapshotKey(**PLACE), ShareSnapshotValue(snapshot_epoch=1, start_offset=3))
+    log.put(ShareUpdateKey(**PLACE), update([(15, 19, 2, 5)]))
+    assert found(log) == []
+
+
+def listing(**lists: Sequence[str]) -> ShareGroupStatePartitionMetadataValue:
+    value = ShareGroupStatePartitionMetadataValue()
+    for name in lists:
+        entry: Any = TopicPartitionsInfo(topic_id=TOPIC_ID, topic_name="t", partitions=[2])
+        if name == "deleting":
+            entry = TopicInfo(topic_id=TOPIC_ID, topic_name="t")
+        setattr(value, f"{name}_topics", [entry])
+    return value
+
+
+def test_a_share_state_that_no_group_lists(log: Written) -> None:
+    """It is never deleted. A topic on any list of its group is known."""
+    states = Written(SHARE_GROUP_STATE, clock=log)
+    here = states.put(ShareSnapshotKey(**PLACE), snapshot())
+    log.group_epoch("g", 1)
+    sentence = f"{TOPIC}-2 has a state in share group s, which does not list it."
+    expected = finding("share-state-without-group", [here], sentence, group_id="s", about=(TOPIC, 2))
+    assert found(log, states) == [expected]
+    assert found(states) == [], "without the log of groups, nobody knows"
+    for name in ("initializing", "initialized", "deleting"):
+        log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), listing(**{name: ()}))
+        assert found(log, states) == []
+    log.put(ShareGroupStatePartitionMetadataKey(group_id="s"))
+    assert found(log, states) == [expected]
+    states.put(ShareSnapshotKey(**PLACE))
+    assert found(log, states) == []
+
+
+def test_an_initialization_that_does_not_complete(log: Written) -> None:
+    """A minute and the grace period after the record, the partitions are still initializing."""
+    here = log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), listing(initializing=()))
+    late_ms = here.timestamp_ms + 60_000 + GRACE_MS
+    assert found(log, now_ms=late_ms) == []
+    sentence = f"Share partitions of {TOPIC} in group s are initializing for {60_001 + GRACE_MS} ms."
+    kind = "share-initialization-not-completed"
+    assert found(log, now_ms=late_ms + 1) == [finding(kind, [here], sentence, group_id="s", about=(TOPIC, 2))]
+    log.put(ShareGroupStatePartitionMetadataKey(group_id="s"), listing(initialized=()))
+    assert found(log, now_ms=late_ms + 1) == []
 
 
 # ---- what compaction leaves

@@ -14,7 +14,6 @@ from kcore.spark.audit.finding import Finding, Observation
 from kcore.spark.audit.kinds import INFO
 from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.partition import examine
-from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.segments import find_partitions, read_rows
 from kcore.spark.events.sources import ServerSource
@@ -23,6 +22,8 @@ from tests.spark.traffic import HISTORY, QUICK_ENDS, Sender, Traffic
 from tests.transaction.world import Identity, World
 
 Place = tuple[str, int]
+COMPACTED = ("__consumer_offsets", "__transaction_state")
+"""The internal topics with compaction; retention prunes `__share_group_state`."""
 SEEDS = 4
 STEPS = 240
 
@@ -43,6 +44,19 @@ def findings(
     return [one for one in found if one.severity != INFO], infos
 
 
+def healthy(found: Iterable[Finding]) -> list[Finding]:
+    """Returns the findings in a real broker's logs without the expected ones.
+
+    The groups `orphan-share-N` are no groups: a script wrote random delivery states under these names. A broker before
+    4.4 accepts a late write with an earlier start offset.
+    """
+    return [
+        one
+        for one in found
+        if one.kind != "share-start-offset-went-back" and not (one.group_id or "").startswith("orphan-share-")
+    ]
+
+
 def real_logs(folder: Path) -> dict[Place, list[EventRow]]:
     return {part[:2]: list(read_rows(part)) for part in find_partitions(folder)}
 
@@ -51,7 +65,7 @@ def real_logs(folder: Path) -> dict[Place, list[EventRow]]:
 def test_a_real_brokers_logs(kafka_logs: Path, moment: str) -> None:
     """Some members sought back, and transactions of deleted topics wait, which is legal."""
     found, infos = findings(real_logs(kafka_logs / moment))
-    assert found == []
+    assert healthy(found) == []
     assert infos.keys() <= {"offset-went-back", "transaction-waits"}
     assert infos["offset-went-back"] > 1_000
 
@@ -62,7 +76,7 @@ def test_a_real_brokers_logs_without_their_fronts(kafka_logs: Path, seed: int) -
     chance = random.Random(seed)
     logs = real_logs(kafka_logs / chance.choice(oracle.MOMENTS))
     cut = {place: rows[chance.choice([0, chance.randrange(len(rows))]) :] for place, rows in logs.items()}
-    assert findings(cut)[0] == []
+    assert healthy(findings(cut)[0]) == []
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -72,7 +86,7 @@ def test_a_real_brokers_logs_as_they_were_at_any_time(kafka_logs: Path, seed: in
     times = sorted(row.timestamp_ms for rows in logs.values() for row in rows)
     until_ms = chance.choice(times)
     cut = {place: [row for row in rows if row.timestamp_ms <= until_ms] for place, rows in logs.items()}
-    assert findings(cut)[0] == []
+    assert healthy(findings(cut)[0]) == []
 
 
 def test_a_copy_that_was_made_while_the_cleaner_worked(kafka_logs: Path) -> None:
@@ -83,7 +97,7 @@ def test_a_copy_that_was_made_while_the_cleaner_worked(kafka_logs: Path) -> None
         middle = rows[len(rows) // 2].offset
         mixed[place] = [row for row in later[place] if row.offset < middle]
         mixed[place] += [row for row in rows if row.offset >= middle]
-    assert findings(mixed)[0] == []
+    assert healthy(findings(mixed)[0]) == []
 
 
 # ---- the engine's own logs
@@ -151,7 +165,7 @@ def test_the_engines_own_logs(seed: int) -> None:
             assert findings(logs)[0] == []
             assert findings(logs, cleaned)[0] == []
             for place in logs:
-                if place[0] in TOPICS and chance.random() < 0.7:
+                if place[0] in COMPACTED and chance.random() < 0.7:
                     compact(world, *place)
     world.advance(10)
     logs, cleaned = engine_logs(world)

@@ -59,6 +59,7 @@ def summary(name: str = "g", *, whole: bool = True) -> dict[str, Any]:
         }
         | rebalances(name, whole)
         | commits(name, whole)
+        | deliveries(name, whole)
         | transactions(name, whole)
     )
 
@@ -149,6 +150,27 @@ def commits(name: str, whole: bool) -> dict[str, Any]:
                 "gap_ms": 60_000,
                 "open": True,
                 "rebalances": 0,
+                "whole": whole,
+            }
+        ],
+    }
+
+
+def deliveries(name: str, whole: bool) -> dict[str, Any]:
+    """Returns the part of a summary on deliveries of share groups."""
+    counts = {"acknowledged": 70, "archived": 3, "redelivered": 8}
+    return {
+        "sharers": [{"group_id": name, **counts, "lag": 17, "whole": whole}],
+        "share_steps": [{"group_id": name, "at_ms": AT_MS, **counts}],
+        "share_partitions": [
+            {
+                "group_id": name,
+                "topic": name,
+                "partition": 4,
+                **counts,
+                "start_offset": 61,
+                "most_lag": 19,
+                "lag": None,
                 "whole": whole,
             }
         ],

@@ -1,0 +1,149 @@
+"""A sharded service: workers own the shards, every write carries a fencing epoch, and a paused worker cannot write.
+
+    python examples/sharded_service.py              ten workers on an engine in this process
+    python examples/sharded_service.py HOST:PORT    the same against kcore serve, or against Apache Kafka
+
+Sixty-four shards are the partitions of a virtual topic, which has no data. Ten workers share them as members of a
+group. A worker writes the state of its shards to a store, with the epoch in which it got the shard. The store refuses
+an epoch below the newest one that it has seen for the shard. One worker freezes for longer than its session: its
+shards move to other workers, and when it wakes up, the store refuses its writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import kcore
+from kcore.client.consumer_coordinator.interface import Assigned
+
+SHARDS, WORKERS, TOPIC, GROUP = 64, 10, "accounts", "account-workers"
+SESSION_S = 6.0
+LIMIT_S = 90.0
+SETTINGS = {"max.message.bytes": "0"}  # a virtual topic: partitions without records
+ENGINE = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
+
+
+class Store:
+    """A database with a fencing check: a write needs an epoch that is not older than the shard's last one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.epochs: dict[int, int] = {}
+        self.counts: Counter[int] = Counter()
+        self.owners: dict[int, str] = {}
+
+    def write(self, shard: int, worker: str, epoch: int) -> bool:
+        """Adds one to the shard's count; returns False if a newer owner has written before."""
+        with self._lock:
+            if epoch < self.epochs.get(shard, -1):
+                return False
+            self.epochs[shard] = epoch
+            self.owners[shard] = worker
+            self.counts[shard] += 1
+            return True
+
+
+class Worker:
+    """A worker with an event loop in a thread of its own, so that it can freeze alone."""
+
+    def __init__(self, bootstrap: str, name: str, store: Store) -> None:
+        self.name = name
+        self.store = store
+        self.epochs: dict[int, int] = {}  # owned shard -> the epoch in which this worker got it
+        self.refused = 0
+        self.freeze_s = 0.0
+        self.stop = False
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._run(bootstrap)), name=name)
+        self.thread.start()
+
+    async def _run(self, bootstrap: str) -> None:
+        async with kcore.connect_async(bootstrap, client_id=self.name) as node:
+            member = node.group(GROUP).join(
+                TOPIC,
+                protocol="classic",
+                assignors=["cooperative-sticky"],
+                session_timeout=SESSION_S,
+                heartbeat_interval=SESSION_S / 6,
+                on_assigned=self._assigned,
+                on_revoked=self._removed,
+            )
+            async with member:
+                while not self.stop:
+                    self._write_all()
+                    await asyncio.sleep(0.05)
+
+    def _assigned(self, event: Assigned) -> None:
+        for shard in event:
+            self.epochs[shard.partition] = event.epoch
+            self.store.write(shard.partition, self.name, event.epoch)  # fences the owner before this one
+
+    def _removed(self, event: Any) -> None:
+        for shard in event:
+            self.epochs.pop(shard.partition, None)
+
+    def _write_all(self) -> None:
+        owned = dict(self.epochs)
+        if self.freeze_s:  # the whole process stands still: no heartbeats, no events
+            time.sleep(self.freeze_s)
+            self.freeze_s = 0.0
+        for shard, epoch in owned.items():
+            self.refused += not self.store.write(shard, self.name, epoch)
+
+
+def until(condition: Any, what: str) -> None:
+    """Waits for a condition of the workers."""
+    until_s = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > until_s:
+            sys.exit(f"not within {LIMIT_S:g} s: {what}")
+        time.sleep(0.02)
+
+
+def demonstrate(node: kcore.Node, bootstrap: str) -> None:
+    node.topics.create(TOPIC, SHARDS, config=SETTINGS, exist_ok=True)
+    store = Store()
+    workers = [Worker(bootstrap, f"worker-{number}", store) for number in range(WORKERS)]
+
+    def shared() -> bool:
+        owned = [shard for worker in workers for shard in worker.epochs]
+        return sorted(owned) == list(range(SHARDS)) and all(len(worker.epochs) >= 6 for worker in workers)
+
+    try:
+        until(shared, "the shards are shared out")
+        print(
+            f"{SHARDS} shards are shared by {WORKERS} workers, {min(len(each.epochs) for each in workers)} to ", end=""
+        )
+        print(f"{max(len(each.epochs) for each in workers)} each")
+        frozen = workers[3]
+        before = set(frozen.epochs)
+        frozen.freeze_s = SESSION_S * 3
+        until(lambda: all(store.owners[shard] != frozen.name for shard in before), "the shards move")
+        print("worker-3 freezes: its shards move to other workers")
+        until(lambda: frozen.refused > 0, "the late writes are refused")
+        print("worker-3 wakes up: the store refuses its late writes")
+        until(shared, "worker-3 is back")
+        print("worker-3 is back in the group and owns shards in a newer epoch")
+    finally:
+        for worker in workers:
+            worker.stop = True
+        for worker in workers:
+            worker.thread.join()
+    print("every shard was written" if len(store.counts) == SHARDS else "shards were not written")
+
+
+def main() -> None:
+    if len(sys.argv) > 1:
+        with kcore.connect(sys.argv[1]) as node:
+            demonstrate(node, sys.argv[1])
+    else:
+        with kcore.open(config=ENGINE) as node:
+            demonstrate(node, node.listen().bootstrap)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The log of denied operations, with a limit on its rate."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kcore.protocol.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from kcore.clock import Now
+
+logger = logging.getLogger("kcore.authorizer")
+
+WINDOW_MS = 10_000
+MAX_LINES = 10
+"""Lines for one principal, operation and resource type in each window; one more line says that others are omitted."""
+MAX_WINDOWS = 1_000
+MAX_PRINCIPAL_CHARACTERS = 300
+
+
+class Window:
+    """The denials of one principal, operation and resource type since `begin_ms`."""
+
+    __slots__ = ("begin_ms", "count")
+
+    def __init__(self, begin_ms: int) -> None:
+        self.begin_ms = begin_ms
+        self.count = 0
+
+
+class DenialLog:
+    """Logs denied operations. A client that is denied often fills neither the log nor the disk.
+
+    Args:
+        now: the time of the round.
+    """
+
+    __slots__ = ("_now", "_windows")
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self._windows: dict[tuple[str, int, int], Window] = {}
+
+    def denied(self, principal: str, client_host: str, operation: int, resource_type: int, name: str) -> None:
+        """Logs a denied operation, unless its principal has been denied too often in this window."""
+        key = (principal[:MAX_PRINCIPAL_CHARACTERS], operation, resource_type)
+        now_ms = self._now.now_ms
+        window = self._windows.get(key)
+        if window is None or now_ms - window.begin_ms >= WINDOW_MS:
+            if window is not None and window.count > MAX_LINES:
+                logger.info(
+                    "%r: %d denials of %s on %ss were not logged",
+                    principal,
+                    window.count - MAX_LINES,
+                    Operation(operation).name,
+                    ResourceType(resource_type).name,
+                )
+            if len(self._windows) >= MAX_WINDOWS:
+                self._windows.clear()
+            window = self._windows[key] = Window(now_ms)
+        window.count += 1
+        if window.count <= MAX_LINES:
+            logger.info(
+                "%r from %s may not %s %s %r",
+                principal, client_host, Operation(operation).name, ResourceType(resource_type).name, name,
+            )  # fmt: skip
+        elif window.count == MAX_LINES + 1:
+            logger.info(
+                "%r: further denials of %s on %ss are not logged for up to %d s",
+                principal,
+                Operation(operation).name,
+                ResourceType(resource_type).name,
+                WINDOW_MS // 1000,
+            )

@@ -1,0 +1,207 @@
+"""The positions and buffers of a consumer, and fetch sessions (KIP-227), without I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from kcore.protocol.topic_partition import TopicPartition
+
+INITIAL_EPOCH = 0
+MAX_EPOCH = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The settings of a consumer's reading.
+
+    Attributes:
+        isolation: "read_committed" or "read_uncommitted".
+        reset: the position in a partition without a committed offset: "earliest", "latest", or "none" for an error.
+        max_records: the largest number of records that a poll returns.
+        rack: the consumer's rack, or "".
+    """
+
+    isolation: str
+    reset: str
+    max_records: int
+    rack: str
+
+
+@dataclass(slots=True)
+class Position:
+    """A consumer's position in a partition.
+
+    Attributes:
+        fetch: the next offset to fetch; None: not known yet.
+        consumed: the next offset to commit; None: nothing was consumed since the position was set.
+        epoch: the leader epoch of the last consumed batch; None: unknown.
+        paused: True if the user paused the partition.
+        not_before_ms: the end of a pause after an error.
+        buffer: fetched records that the user's code has not got yet.
+        buffered_end: the offset after the buffered batches.
+        version: counts changes of the position by the user, so that late responses are recognized.
+    """
+
+    fetch: int | None = None
+    consumed: int | None = None
+    epoch: int | None = None
+    paused: bool = False
+    not_before_ms: int = 0
+    buffer: deque[Any] = field(default_factory=deque)
+    buffered_end: int = 0
+    version: int = 0
+
+
+class Positions:
+    """The positions of the assigned partitions."""
+
+    def __init__(self) -> None:
+        self.by_partition: dict[TopicPartition, Position] = {}
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Adds partitions without a position."""
+        for partition in partitions:
+            self.by_partition.setdefault(partition, Position())
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets partitions with their buffers."""
+        for partition in partitions:
+            self.by_partition.pop(partition, None)
+
+    def seek(self, partition: TopicPartition, offset: int | None) -> None:
+        """Sets a position and drops buffered records; None: the position is looked up again."""
+        state = self.by_partition[partition]
+        state.fetch = offset
+        state.consumed = offset
+        state.epoch = None
+        state.version += 1
+        state.buffer.clear()
+
+    def consumed(self) -> dict[TopicPartition, int | OffsetAndMetadata]:
+        """Returns the offsets to commit."""
+        return {
+            partition: OffsetAndMetadata(state.consumed, "", state.epoch)
+            for partition, state in self.by_partition.items()
+            if state.consumed is not None
+        }
+
+    def missing(self, now_ms: int) -> list[TopicPartition]:
+        """Returns the partitions without a position."""
+        return [
+            partition
+            for partition, state in self.by_partition.items()
+            if state.fetch is None and now_ms >= state.not_before_ms
+        ]
+
+    def to_fetch(self, now_ms: int) -> dict[TopicPartition, int]:
+        """Returns the partitions to fetch, with their positions: neither paused, nor buffered, nor after an error."""
+        return {
+            partition: state.fetch
+            for partition, state in self.by_partition.items()
+            if state.fetch is not None and not state.paused and not state.buffer and now_ms >= state.not_before_ms
+        }
+
+    def store(self, partition: TopicPartition, version: int, records: list[Any], following: int, epoch: int) -> None:
+        """Buffers fetched records, unless the position has changed since the request."""
+        state = self.by_partition.get(partition)
+        if state is None or state.version != version:
+            return
+        state.fetch = following
+        state.epoch = epoch if epoch >= 0 else state.epoch
+        if records:
+            state.buffer.extend(records)
+        elif not state.buffer and state.consumed is not None:
+            state.consumed = following  # markers and aborted records alone: the position moves past them
+
+    def take(self, limit: int) -> list[Any]:
+        """Takes buffered records, partition by partition."""
+        taken: list[Any] = []
+        for partition, state in list(self.by_partition.items()):
+            buffer = state.buffer
+            if not buffer or state.paused:
+                continue
+            if not taken and len(buffer) <= limit:
+                taken = list(buffer)
+                buffer.clear()
+            else:
+                while buffer and len(taken) < limit:
+                    taken.append(buffer.popleft())
+            if not buffer:  # drained partitions go to the end of the order
+                self.by_partition[partition] = self.by_partition.pop(partition)
+            if len(taken) >= limit:
+                break
+        return taken
+
+    def mark_consumed(self, records: Iterable[Any]) -> None:
+        """Records that the user's code has processed records."""
+        last = {record[:2]: record[2] for record in records}
+        for place, offset in last.items():
+            state = self.by_partition.get(TopicPartition(*place))
+            if state is not None and (state.consumed is None or offset + 1 > state.consumed):
+                state.consumed = offset + 1
+
+
+class FetchSession:
+    """A fetch session with one broker: after the first request, only changes are sent."""
+
+    def __init__(self) -> None:
+        self._id = 0
+        self._epoch = INITIAL_EPOCH
+        self._sent: dict[TopicPartition, int] = {}
+
+    def request(
+        self,
+        positions: Mapping[TopicPartition, int],
+        *,
+        committed: bool,
+        max_bytes: int,
+        partition_bytes: int,
+        min_bytes: int,
+        wait_ms: int,
+        rack: str,
+    ) -> FetchRequest:
+        """Builds the next request of the session."""
+        if self._epoch == INITIAL_EPOCH:
+            changed: Mapping[TopicPartition, int] = positions
+            forgotten: list[TopicPartition] = []
+        else:
+            changed = {key: offset for key, offset in positions.items() if self._sent.get(key) != offset}
+            forgotten = [key for key in self._sent if key not in positions]
+        self._sent = dict(positions)
+        topics: dict[str, list[FetchPartition]] = {}
+        for (topic, number), offset in changed.items():
+            row = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=partition_bytes)
+            topics.setdefault(topic, []).append(row)
+        gone: dict[str, list[int]] = {}
+        for topic, number in forgotten:
+            gone.setdefault(topic, []).append(number)
+        return FetchRequest(
+            max_wait_ms=wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation_level=1 if committed else 0,
+            session_id=self._id,
+            session_epoch=self._epoch,
+            topics=[FetchTopic(topic=name, partitions=rows) for name, rows in topics.items()],
+            forgotten_topics_data=[ForgottenTopic(topic=name, partitions=numbers) for name, numbers in gone.items()],
+            rack_id=rack,
+        )
+
+    def succeeded(self, session_id: int) -> None:
+        """Moves to the next epoch, or back to full requests if the broker keeps no session."""
+        if session_id == 0:
+            self.reset()
+        else:
+            self._id = session_id
+            self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
+
+    def reset(self) -> None:
+        """Begins a new session with the next request, after an error."""
+        self._id = 0
+        self._epoch = INITIAL_EPOCH
+        self._sent = {}

@@ -1,0 +1,37 @@
+"""Makes the drivers of a forked child refuse every call: their engines belong to the parent.
+
+A fork copies one thread. A lock that another thread of the parent held stays locked in the child for ever, and memory
+that it was changing stays half changed. So the child uses none of it.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+
+class ForkedDriver(Protocol):
+    """A driver that may exist when the process is forked."""
+
+    def leave_to_parent(self, reason: str) -> None:
+        """Refuses every later call of this process with an EngineClosedError of `reason`; waits for no lock."""
+        ...
+
+
+_DRIVERS: weakref.WeakSet[ForkedDriver] = weakref.WeakSet()
+
+
+def refuse_in_child(driver: ForkedDriver) -> None:
+    """Registers a driver, which forked children of this process then refuse to use."""
+    _DRIVERS.add(driver)
+
+
+def _leave_all() -> None:
+    reason = f"the engine was opened by the parent of process {os.getpid()}: open it after the fork"
+    for driver in list(_DRIVERS):
+        driver.leave_to_parent(reason)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all)

@@ -1,0 +1,435 @@
+"""Consumption as a member of a group: positions, prefetching, and records in the order of their partitions."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from kcore.client.aio.broker import Broker
+from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
+from kcore.client.fetching import FetchSession, Position, Positions, Reading
+from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
+from kcore.node import versions
+from kcore.node._async.backend import Event, guard, spawn
+from kcore.node._async.calls import AsyncCalls, backoff_s
+from kcore.node._async.member import AsyncMember, now_ms
+from kcore.node._async.topics import EARLIEST, LATEST, offsets_of
+from kcore.node.requests import committed_offsets, list_offsets_request, offset_fetch_request, read_batches
+from kcore.node.types import Offsets, Partition, Record, TopicPartition
+from kcore.protocol.error_codes import ErrorCode
+
+MAX_BYTES = 50 << 20
+PARTITION_BYTES = 1 << 20
+WAIT_MS = 500
+ERROR_PAUSE_MS = 100
+MOVED = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Errors of a Fetch after which the leader is looked up again, and the position stays."""
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class AsyncConsumer:
+    """Reads records as a member of a group: `async for record in group.consume(["jobs"])`.
+
+    A record counts as processed when the next one is requested. Partitions move only while the consumer waits for
+    records, so a record that is being processed never has a second owner unless the member is fenced.
+
+    Args:
+        calls: the node's requests.
+        member: the member, not started yet.
+        positions: the positions that the member commits.
+        reading: the settings of reading.
+    """
+
+    def __init__(self, calls: AsyncCalls, member: AsyncMember, positions: Positions, reading: Reading) -> None:
+        self._calls = calls
+        self.member = member
+        self._positions = positions
+        self._isolation = reading.isolation
+        self._reset = reading.reset
+        self._max_records = reading.max_records
+        self._rack = reading.rack
+        self._guard = guard()
+        self._wakeup = Event()
+        self._arrived = Event()
+        self._sessions: dict[Broker, FetchSession] = {}
+        self._in_flight: set[Broker] = set()
+        self._taken: list[Record] = []  # the records that the user's code is processing
+        self._batch: deque[Record] = deque()  # the records that the running loop yields next
+        self._error: Exception | None = None
+        self._started = False
+        self._closed = False
+        self._attempts = 0
+        member._polls = False
+        member._internal = self._changed
+        self._machine = member._machine
+
+    async def __aenter__(self) -> AsyncConsumer:
+        self._start()
+        await self.member.start(timeout=0)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            self._processed()
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Record]:
+        return self._records()
+
+    async def _records(self) -> AsyncIterator[Record]:
+        """Yields records without end; the consumer leaves the group when the loop ends, unless a `with` does that."""
+        owns = not self._started
+        self._start()
+        try:
+            await self.member.start(timeout=0)
+            while True:
+                records = await self._poll(None, self._max_records)
+                if not records:
+                    return  # closed
+                with self._guard:
+                    self._batch.extend(records)
+                while (record := self._next()) is not None:
+                    yield record
+                    self._processed()
+        finally:
+            if owns:
+                await self.close()
+
+    def _next(self) -> Record | None:
+        """Takes the next record of the running loop; a lost partition's records are gone from it."""
+        with self._guard:
+            if not self._batch:
+                return None
+            record = self._batch.popleft()
+            self._taken = [record]
+            return record
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            self._calls.resources[self] = None
+            spawn(self._fetch_loop)
+
+    async def close(self) -> None:
+        """Leaves the group; with auto-commit, commits the processed records before."""
+        self._calls.resources.pop(self, None)
+        with self._guard:
+            self._machine.may_rebalance = True
+        await self.member.close()
+        self._closed = True
+        self._wakeup.set()
+        self._arrived.set()
+        self._calls.transport.close_channel(self._channel)
+
+    @property
+    def _channel(self) -> str:
+        return f"fetch-{self.member._channel}"
+
+    # ---- reading
+
+    async def poll(self, timeout: float = 0.0, max_records: int | None = None) -> list[Record]:
+        """Returns records, and counts those of the last call as processed.
+
+        Args:
+            timeout: the time in seconds to wait for a record.
+            max_records: the largest number of records; None: that of the consumer.
+
+        Returns:
+            Records of one or more partitions, in order within each; empty if none arrived in time.
+
+        Raises:
+            OffsetOutOfRangeError: with reset "none": a partition does not have the position.
+            KafkaError: the coordinator or a broker refused the consumer.
+        """
+        records = await self._poll(timeout, self._max_records if max_records is None else max_records)
+        self._taken = records
+        return records
+
+    def _processed(self) -> None:
+        with self._guard:
+            self._positions.mark_consumed(self._taken)
+            self._taken = []
+
+    async def _poll(self, timeout: float | None, max_records: int) -> list[Record]:
+        self._processed()
+        until_s = None if timeout is None else time.monotonic() + timeout
+        self.member._polls = True  # while this call waits, the driver polls the member
+        try:
+            with self.member._guard:
+                self._machine.may_rebalance = True
+                at_ms = now_ms()
+                self._machine.poll(at_ms)
+                wake_ms = self._machine.wake_ms()
+            if wake_ms is not None and wake_ms <= at_ms:  # a join or a rebalance that waited for this call
+                self.member._wakeup.set()
+            while True:
+                self._arrived.clear()
+                self.member._raise_error()
+                if self._error is not None:
+                    error, self._error = self._error, None
+                    raise error
+                if not self._rebalances():
+                    with self._guard:
+                        records: list[Record] = self._positions.take(max_records)
+                    if records or self._closed:
+                        self._wakeup.set()
+                        return records
+                left_s = None if until_s is None else until_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return []
+                # The member does not announce every change, so the wait has a limit.
+                await self._arrived.wait(0.05 if self._rebalances() else left_s)
+        finally:
+            self.member._polls = False
+            with self.member._guard:
+                self._machine.may_rebalance = False
+
+    def _rebalances(self) -> bool:
+        """Returns True while partitions change: records are held back until the events are handled."""
+        return self._machine.event is not None or bool(self._machine.revoking)
+
+    def _changed(self, event: MemberEvent, before: bool) -> None:
+        """Follows the assignment: new partitions after their event, removed ones when their event is handled."""
+        with self._guard:
+            if isinstance(event, Assigned):
+                if before:
+                    self._positions.assign(event.partitions)
+            elif not before:
+                self._positions.remove(event.partitions)
+                self._drop(event.partitions)
+        self._wakeup.set()
+        self._arrived.set()
+
+    # ---- positions
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """The partitions that the consumer owns, sorted."""
+        return self.member.assignment
+
+    def _position(self, partition: Partition) -> tuple[TopicPartition, Position]:
+        key = TopicPartition(*partition)
+        state = self._positions.by_partition.get(key)
+        if state is None:
+            raise KeyError(f"{key} is not assigned to this consumer")
+        return key, state
+
+    def position(self, partition: Partition) -> int | None:
+        """Returns the offset of the next record; None: it is not looked up yet."""
+        with self._guard:
+            _, state = self._position(partition)
+            return state.buffer[0].offset if state.buffer else state.fetch
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Continues at another offset.
+
+        Raises:
+            KeyError: the partition is not assigned to the consumer.
+        """
+        with self._guard:
+            key, _ = self._position(partition)
+            self._positions.seek(key, offset)
+            self._drop([key])
+        self._wakeup.set()
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drops records that were taken from the buffers and are no longer current."""
+        gone = set(partitions)
+        self._taken = [record for record in self._taken if record.topic_partition not in gone]
+        kept = [record for record in self._batch if record.topic_partition not in gone]
+        self._batch.clear()
+        self._batch.extend(kept)
+
+    def pause(self, *partitions: Partition) -> None:
+        """Returns no records of the partitions until `resume`; the member keeps them."""
+        with self._guard:
+            for partition in partitions:
+                self._position(partition)[1].paused = True
+
+    def resume(self, *partitions: Partition) -> None:
+        """Ends the pause of partitions."""
+        with self._guard:
+            for partition in partitions:
+                self._position(partition)[1].paused = False
+        self._wakeup.set()
+        self._arrived.set()
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Commits offsets; None: those of all records that were returned before this call.
+
+        Raises:
+            CommitFailedError: the member has left the group, or was fenced.
+            KafkaError, PartitionErrors: the coordinator refused offsets.
+        """
+        if offsets is None:
+            self._processed()
+            with self._guard:
+                consumed = self._positions.consumed()
+            await self.member.commit(consumed)
+        else:
+            await self.member.commit(offsets)
+
+    # ---- fetching
+
+    async def _fetch_loop(self) -> None:
+        while not self._closed:
+            try:
+                await self._look_up_positions()
+                pause_s = await self._send_fetches()
+            except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
+                if isinstance(error, KafkaError) and not error.retriable:
+                    self._fail(error)
+                pause_s = backoff_s(self._attempts)
+                self._attempts += 1
+            else:
+                self._attempts = 0
+            await self._wakeup.wait(pause_s)
+            self._wakeup.clear()
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._arrived.set()
+
+    async def _look_up_positions(self) -> None:
+        """Sets the positions of new partitions: the committed offset, else by the reset policy."""
+        with self._guard:
+            missing = self._positions.missing(now_ms())
+            versions_before = {key: self._positions.by_partition[key].version for key in missing}
+        if not missing:
+            return
+        # A position that was reset before is not the committed one.
+        new = [key for key in missing if not versions_before[key]]
+        request = offset_fetch_request(self.member._machine.settings.group_id, new, True)
+        found = {}
+        if new:
+            committed = await self._calls.call(request, committed_offsets, at_most=versions.FETCH_OFFSETS)
+            found = {key: value.offset for key, value in committed.items()}
+        rest = [key for key in missing if key not in found]
+        if rest:
+            if self._reset == "none":
+                raise KafkaError.of(ErrorCode.OFFSET_OUT_OF_RANGE, "no committed offset, and reset is 'none'", rest)
+            where = EARLIEST if self._reset == "earliest" else LATEST
+            found |= await offsets_of(self._calls, dict.fromkeys(rest, where), self._isolation)
+        with self._guard:
+            for key, offset in found.items():
+                state = self._positions.by_partition.get(key)
+                if state is not None and state.fetch is None and state.version == versions_before[key]:
+                    state.fetch = offset
+
+    async def _send_fetches(self) -> float | None:
+        """Starts a Fetch for each broker without one. Returns the time until the next attempt."""
+        at_ms = now_ms()
+        with self._guard:
+            positions = self._positions.to_fetch(at_ms)
+            positions = {key: offset for key, offset in positions.items() if self._machine.fetchable(key)}
+            waiting = [state.not_before_ms for state in self._positions.by_partition.values()]
+        if positions:
+            for broker, partitions in await self._calls.transport.by_leader(list(positions)):
+                if broker not in self._in_flight:
+                    self._in_flight.add(broker)
+                    spawn(self._fetch, broker, {key: positions[key] for key in partitions})
+        later = [deadline_ms for deadline_ms in waiting if deadline_ms > at_ms]
+        if later:
+            return max(0.001, (min(later) - at_ms) / 1000)
+        return 0.05 if self._rebalances() else None
+
+    async def _fetch(self, broker: Broker, positions: dict[TopicPartition, int]) -> None:
+        session = self._sessions.setdefault(broker, FetchSession())
+        request = session.request(
+            positions,
+            committed=self._isolation == "read_committed",
+            max_bytes=MAX_BYTES,
+            partition_bytes=PARTITION_BYTES,
+            min_bytes=1,
+            wait_ms=WAIT_MS,
+            rack=self._rack,
+        )
+        with self._guard:
+            states = self._positions.by_partition
+            sent = {key: (offset, states[key].version) for key, offset in positions.items() if key in states}
+        try:
+            response = await self._calls.transport.send(
+                request, at_most=versions.FETCH, broker=broker, channel=self._channel
+            )
+            self._store(session, response, sent)
+        except Exception as error:
+            session.reset()
+            self._sessions.pop(broker, None)
+            self._pause(sent)
+            if not isinstance(error, ConnectionClosedError | TimeoutError) and not self._closed:
+                self._fail(error)
+        finally:
+            self._in_flight.discard(broker)
+            self._wakeup.set()
+            self._arrived.set()
+
+    def _pause(self, partitions: Iterable[TopicPartition]) -> None:
+        with self._guard:
+            for key in partitions:
+                state = self._positions.by_partition.get(key)
+                if state is not None:
+                    state.not_before_ms = now_ms() + ERROR_PAUSE_MS
+
+    def _store(self, session: FetchSession, response: Any, sent: dict[TopicPartition, tuple[int, int]]) -> None:
+        if response.error_code:
+            session.reset()
+            if response.error_code not in SESSION_ERRORS:
+                raise KafkaError.of(response.error_code)
+            return
+        session.succeeded(response.session_id)
+        committed = self._isolation == "read_committed"
+        for topic in response.responses:
+            for row in topic.partitions:
+                key = TopicPartition(topic.topic, row.partition_index)
+                if key not in sent:
+                    session.reset()
+                    continue
+                offset, version = sent[key]
+                if row.error_code:
+                    self._refused(key, offset, version, row.error_code)
+                    continue
+                records, following, epoch = read_batches(key, row, offset, committed)
+                if following > offset:
+                    with self._guard:
+                        self._positions.store(key, version, records, following, epoch)
+
+    def _refused(self, key: TopicPartition, offset: int, version: int, code: int) -> None:
+        """Handles the error of one partition."""
+        if code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset != "none":
+            with self._guard:
+                state = self._positions.by_partition.get(key)
+                if state is not None and state.version == version:
+                    self._positions.seek(key, None)
+            return
+        self._pause([key])
+        if code in MOVED:
+            self._calls.transport.forget(_place(key))
+        else:
+            self._fail(KafkaError.of(code, f"at offset {offset}", [key]))
+
+
+def _place(key: TopicPartition) -> Any:
+    """Returns a request that stands for the partition in `forget`; it is never sent."""
+    return list_offsets_request({key: LATEST}, "read_committed")

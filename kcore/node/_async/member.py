@@ -1,0 +1,349 @@
+"""Members of groups: the driver of the consumer coordinator, and the member that users hold."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Any
+
+from kcore.client.consumer_coordinator.base import GroupMemberMachine
+from kcore.client.consumer_coordinator.classic import ClassicMember
+from kcore.client.consumer_coordinator.consumer import ConsumerMember
+from kcore.client.consumer_coordinator.interface import (
+    Assigned,
+    Commit,
+    Lost,
+    MemberEvent,
+    MemberSettings,
+    Outgoing,
+    Revoked,
+)
+from kcore.node._async.backend import CancelledError, Event, guard, invoke, spawn
+from kcore.node._async.calls import AsyncCalls
+from kcore.node.types import Offsets, TopicPartition
+
+Listener = Callable[[Any], Any]
+"""A function of the user that gets an event."""
+
+CLOSE_TIMEOUT_MS = 30_000
+
+
+def now_ms() -> int:
+    """Returns monotonic milliseconds."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class AsyncMember:
+    """A member of a group. `group.join(...)` creates it; use it with `with`.
+
+    The member joins, sends heartbeats and rejoins in the background. A partition belongs to it from the `Assigned`
+    event until its listener or event loop has handled the `Revoked` event, or until a `Lost` event.
+    """
+
+    def __init__(
+        self,
+        calls: AsyncCalls,
+        settings: MemberSettings,
+        protocol: str,
+        *,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+        consumed: Callable[[], Any] = dict,
+    ) -> None:
+        self._calls = calls
+        kind = ClassicMember if protocol == "classic" else ConsumerMember
+        self._machine: GroupMemberMachine = kind(settings, now_ms(), consumed=consumed)
+        self._listeners: dict[type, Listener | None] = {
+            Assigned: on_assigned,
+            Revoked: on_revoked,
+            Lost: on_lost if on_lost is not None else on_revoked,
+        }
+        self._internal: Callable[[MemberEvent, bool], None] | None = None  # the consumer's own listener
+        self._guard = guard()
+        self._wakeup = Event()
+        self._joined = Event()
+        self._closed = Event()
+        self._handling = False
+        self._polls = True  # the driver polls: the user's code need not
+        self._error: BaseException | None = None
+        self._channel = f"member-{uuid.uuid4().hex}"
+        self._started = False
+        self._iterating = False
+        self._queue: deque[MemberEvent] = deque()
+        self._queued = Event()
+        self._unhandled: MemberEvent | None = None  # an event that `events` has returned and the machine waits for
+
+    def __repr__(self) -> str:
+        return f"AsyncMember({self._machine.settings.group_id!r}, {self.member_id!r}, {self.state})"
+
+    # ---- the member
+
+    @property
+    def member_id(self) -> str:
+        """The member's id."""
+        return self._machine.member_id
+
+    @property
+    def epoch(self) -> int:
+        """The member epoch, or in a classic group the generation; -1 outside of the group."""
+        return self._machine.epoch
+
+    @property
+    def state(self) -> str:
+        """The state, by its name in docs/states.md."""
+        state: str = self._machine.state.value  # type: ignore[attr-defined]
+        return state
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """The partitions that the member owns, sorted."""
+        return tuple(sorted(self._machine.assignment))
+
+    @property
+    def group_metadata(self) -> tuple[str, str, int, str | None]:
+        """Group id, member id, epoch and instance id, with which a transaction commits offsets."""
+        settings = self._machine.settings
+        return settings.group_id, self._machine.member_id, self._machine.epoch, settings.instance_id
+
+    # ---- beginning and end
+
+    async def __aenter__(self) -> AsyncMember:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+        if error is None:
+            self._raise_error()
+
+    async def start(self, timeout: float | None = 60.0) -> None:
+        """Joins the group, and waits for the first assignment.
+
+        Args:
+            timeout: the time limit in seconds; None: no limit; 0: returns at once.
+
+        Raises:
+            TimeoutError: the group has not assigned in time; the member is closed.
+            KafkaError: the coordinator refused the member.
+        """
+        if not self._started:
+            self._started = True
+            self._calls.resources[self] = None
+            spawn(self._drive)
+        if timeout == 0:
+            return
+        try:
+            if not await self._joined.wait(timeout):
+                raise TimeoutError(f"group {self._machine.settings.group_id!r} has not assigned within {timeout:g} s")
+            self._raise_error()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Leaves the group: `Revoked` is handled first. A static member keeps its place for its session timeout."""
+        self._calls.resources.pop(self, None)
+        if not self._started:
+            with self._guard:
+                self._machine.abandon()
+            return
+        with self._guard:
+            self._iterating = False
+            self._release()
+            self._machine.close(now_ms(), CLOSE_TIMEOUT_MS)
+        self._wakeup.set()
+        await self._closed.wait(CLOSE_TIMEOUT_MS / 1000 + 10)
+        self._calls.transport.close_channel(self._channel)
+
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    # ---- commits
+
+    async def commit(
+        self, offsets: Offsets, *, wait: bool = True, on_done: Callable[[Exception | None], Any] | None = None
+    ) -> None:
+        """Commits offsets with the member's epoch: a member that was fenced cannot commit.
+
+        Commits reach the coordinator in the order of the calls.
+
+        Args:
+            offsets: partition -> the offset of the next record to read, or an `OffsetAndMetadata`.
+            wait: False to return at once; such a commit is not repeated after errors.
+            on_done: called with the error, or None, when the commit is completed.
+
+        Raises:
+            CommitFailedError: the member has left the group, or was fenced.
+            RebalanceInProgressError: the group rebalances; commit again after it, in the new epoch.
+            KafkaError, PartitionErrors: the coordinator refused offsets.
+            TimeoutError: no coordinator acknowledged the commit in time.
+        """
+        self._raise_error()
+        done = Event()
+
+        def completed(commit: Commit) -> None:
+            done.set()
+            if on_done is not None:
+                on_done(commit.error)
+
+        with self._guard:
+            commit = self._machine.commit(
+                {TopicPartition(*key): value for key, value in offsets.items()},
+                now_ms(),
+                retry=wait,
+                timeout_ms=round(self._calls.timeout_s * 1000),
+                on_done=completed,
+            )
+            if commit.done and not done.is_set():
+                completed(commit)
+        self._wakeup.set()
+        if wait:
+            await done.wait()
+            if commit.error is not None:
+                raise commit.error
+
+    # ---- events
+
+    async def events(self) -> AsyncIterator[MemberEvent]:
+        """Yields `Assigned`, `Revoked` and `Lost` events until the member is closed.
+
+        The member gives revoked partitions up when the loop asks for the next event: until then it may commit.
+
+        Raises:
+            KafkaError: the coordinator refused the member for good.
+        """
+        self._iterating = True
+        self._polls = False
+        try:
+            while True:
+                with self._guard:
+                    self._release()
+                    self._polls = True
+                self._wakeup.set()
+                while not self._queue:
+                    self._queued.clear()
+                    self._raise_error()
+                    if self._closed.is_set():
+                        return
+                    await self._queued.wait()
+                with self._guard:
+                    event = self._queue.popleft()
+                    self._polls = False
+                yield event
+        finally:
+            self._polls = True
+            with self._guard:
+                self._iterating = False
+                self._release()
+            self._wakeup.set()
+
+    def _release(self) -> None:
+        """Reports that the user's loop has handled the event that it got last."""
+        waits = self._iterating and any(event is self._unhandled for event in self._queue)
+        if self._unhandled is not None and not waits:
+            self._unhandled = None
+            self._handling = False
+            self._machine.event_done(None, now_ms())
+
+    def _queue_event(self, event: MemberEvent) -> bool:
+        """Passes an event to the user's loop. Returns True if the machine has to wait for the loop."""
+        if self._iterating or isinstance(event, Assigned):
+            self._queue.append(event)
+        else:  # no loop runs yet: it begins with the partitions that are owned then
+            gone = set(event.partitions)
+            kept = [Assigned(tuple(one for one in each if one not in gone), each.epoch) for each in self._queue]
+            self._queue = deque(each for each in kept if each.partitions)
+        self._queued.set()
+        return self._iterating and not isinstance(event, Assigned)
+
+    # ---- the driver
+
+    async def _drive(self) -> None:
+        try:
+            while True:
+                with self._guard:
+                    at_ms = now_ms()
+                    machine = self._machine
+                    if self._polls:
+                        machine.poll(at_ms)
+                    machine.advance(at_ms)
+                    requests = machine.take_requests()
+                    event = None if self._handling else machine.event
+                    self._handling = self._handling or event is not None
+                    error = machine.take_error()
+                    wake_ms = machine.wake_ms()
+                    closed = machine.closed
+                for outgoing in requests:
+                    spawn(self._carry, outgoing)
+                if error is not None:
+                    self._fail(error)
+                if event is not None:
+                    spawn(self._handle, event)
+                if closed:
+                    return
+                await self._wakeup.wait(None if wake_ms is None else max(0.001, (wake_ms - now_ms()) / 1000))
+                self._wakeup.clear()
+        except CancelledError:
+            self._machine.abandon()
+            raise
+        finally:
+            self._closed.set()
+            self._joined.set()
+            self._queued.set()
+
+    def _fail(self, error: BaseException) -> None:
+        if self._error is None:
+            self._error = error
+        self._joined.set()
+        self._queued.set()
+
+    async def _carry(self, outgoing: Outgoing) -> None:
+        """Sends a request, and passes its response to the machine."""
+        response, failure = None, None
+        try:
+            response = await self._calls.transport.send(
+                outgoing.request,
+                at_most=outgoing.at_most,
+                broker=outgoing.broker,
+                channel="" if outgoing.broker is None else self._channel,
+                timeout_s=outgoing.timeout_ms / 1000,
+            )
+        except Exception as error:
+            failure = error
+        with self._guard:
+            if failure is None:
+                self._machine.received(outgoing, response, now_ms())
+            else:
+                self._machine.failed(outgoing, failure, now_ms())
+        self._wakeup.set()
+
+    async def _handle(self, event: MemberEvent) -> None:
+        """Has the user's code handle an event."""
+        failure: BaseException | None = None
+        if self._internal is not None:
+            self._internal(event, True)
+        listener = self._listeners[type(event)]
+        if listener is not None:
+            try:
+                await invoke(listener, event)
+            except Exception as error:
+                failure = error
+        if self._internal is not None:
+            self._internal(event, False)
+        with self._guard:
+            if self._queue_event(event):
+                self._unhandled = event
+                return
+            self._handling = False
+            self._machine.event_done(failure, now_ms())
+        if isinstance(event, Assigned) and failure is None:
+            self._joined.set()
+        self._wakeup.set()

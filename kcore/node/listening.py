@@ -1,0 +1,165 @@
+"""Listeners of an embedded node: Kafka clients of any language reach its engine over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from _thread import get_ident
+from typing import TYPE_CHECKING, Any
+
+from kcore.drivers.event_loop import AsyncDriver
+from kcore.errors import EngineClosedError, KcoreError, ReentrantCallError
+from kcore.security.protocols import SecurityProtocol
+from kcore.server.listeners import ANYWHERE, Listener, parse_address
+from kcore.server.server import Server
+
+if TYPE_CHECKING:
+    from kcore.drivers.threads import ThreadDriver
+    from kcore.engine import Engine
+    from kcore.runtime import Pending, RequestContext
+
+NAME = "LISTEN"
+
+
+def _listener(address: str) -> Listener:
+    host, port = parse_address(address)
+    return Listener(NAME, host, port, "127.0.0.1" if host in ANYWHERE else host, 0, SecurityProtocol.PLAINTEXT)
+
+
+class AsyncListening:
+    """An open listener of a node; `close` ends it, and so does the end of the node."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients: HOST:PORT."""
+        host, port = self._server.addresses[NAME]
+        return f"{'127.0.0.1' if host in ANYWHERE else host}:{port}"
+
+    async def close(self) -> None:
+        """Closes the listener and its connections; the node stays open."""
+        if not self._server.stopping:
+            await self._server.stop()
+
+
+async def listen_async(driver: AsyncDriver, address: str) -> AsyncListening:
+    """Opens a listener.
+
+    Raises:
+        ConfigError: the address is not HOST:PORT.
+        OSError: the process cannot listen on the address.
+    """
+    server = Server(driver, [_listener(address)])
+    await server.start()
+    return AsyncListening(server)
+
+
+class LoopThreadDriver:
+    """Runs an engine on an event loop in a thread of its own, for callers on other threads.
+
+    Args:
+        engine: the engine.
+        before: the driver that ran the engine until now.
+
+    Raises:
+        KcoreError: a request is parked in the driver before: it would never be completed.
+    """
+
+    def __init__(self, engine: Engine, before: ThreadDriver) -> None:
+        self.engine = engine
+        before.hand_over()
+        self.loop = asyncio.new_event_loop()
+        self.driver = AsyncDriver(engine, self.loop)
+        self._thread = threading.Thread(target=self.loop.run_forever, name="kcore-engine", daemon=True)
+        self._thread.start()
+        self._closed = False
+        self.run_on_loop(self._start())
+
+    async def _start(self) -> None:
+        self.driver.start()
+
+    def run_on_loop(self, coroutine: Any, timeout_s: float | None = None) -> Any:
+        """Runs a coroutine on the engine's loop, and returns its result.
+
+        Raises:
+            EngineClosedError: the engine was closed.
+            ReentrantCallError: the call comes from the engine's own thread, for example from a watcher.
+            TimeoutError: it has not ended after `timeout_s`.
+        """
+        if get_ident() == self._thread.ident:
+            coroutine.close()
+            raise ReentrantCallError
+        if self._closed:
+            coroutine.close()
+            raise EngineClosedError("the engine is closed")
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def submit(self, context: RequestContext, request: Any, timeout_s: float | None = None) -> Any:
+        """Decides a request and returns its response once it is durable; see `ThreadDriver.submit`."""
+        return self.run_on_loop(self._submit(context, request), timeout_s)
+
+    async def _submit(self, context: RequestContext, request: Any) -> Any:
+        return await self.driver.submit(context, request)
+
+    def start(self, context: RequestContext, request: Any) -> Pending | Any:
+        """Refuses: only a node without a listener returns pending responses."""
+        raise KcoreError("start() needs a node without a listener: use send() in a thread")
+
+    def run(self) -> None:
+        """Does nothing: the loop runs by itself."""
+
+    def advance(self, ms: int) -> None:
+        """Moves a manual clock; see `AsyncDriver.advance`."""
+        self.run_on_loop(self._advance(ms))
+
+    async def _advance(self, ms: int) -> None:
+        self.driver.advance(ms)
+
+    def close(self) -> None:
+        """Closes the engine and ends the thread."""
+        if self._closed:
+            return
+        try:
+            self.run_on_loop(self._close())
+        finally:
+            self._closed = True
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join()
+            self.loop.close()
+
+    async def _close(self) -> None:
+        try:
+            self.driver.close()
+        finally:
+            self.engine.close()
+        await asyncio.sleep(0)  # parked callers get their errors before the loop stops
+
+
+class Listening:
+    """An open listener of a node for threads; `close` ends it, and so does the end of the node."""
+
+    def __init__(self, driver: LoopThreadDriver, address: str) -> None:
+        self._driver = driver
+        self._listening: AsyncListening = driver.run_on_loop(listen_async(driver.driver, address))
+
+    def __enter__(self) -> Listening:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients: HOST:PORT."""
+        return self._listening.bootstrap
+
+    def close(self) -> None:
+        """Closes the listener and its connections; the node stays open."""
+        self._driver.run_on_loop(self._listening.close())

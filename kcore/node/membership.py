@@ -1,0 +1,66 @@
+"""The settings of members, from the arguments of `Group.join` and `Group.consume`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from kcore.client.consumer_coordinator.interface import DYNAMIC_LEAVE, REMAIN, MemberSettings
+from kcore.errors import ConfigError
+
+Protocol: TypeAlias = Literal["consumer", "classic"]
+
+
+def member_settings(
+    group_id: str,
+    topics: str | Iterable[str],
+    pattern: str | None,
+    protocol: str,
+    assignors: Iterable[Any],
+    *,
+    instance_id: str | None,
+    rack: str | None,
+    server_assignor: str | None,
+    session_timeout: float,
+    heartbeat_interval: float,
+    rebalance_timeout: float,
+    metadata_max_age: float,
+    leave_on_close: bool | None,
+    auto_commit: float | None = None,
+) -> MemberSettings:
+    """Converts the arguments of a member; the times are in seconds.
+
+    Raises:
+        ConfigError: an argument is not valid, or an assignor is unknown.
+    """
+    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    if bool(names) == (pattern is not None):
+        raise ConfigError("a member subscribes either to topics or to a pattern")
+    if not group_id:
+        raise ConfigError("a group needs an id")
+    if protocol not in ("consumer", "classic"):
+        raise ConfigError(f"protocol={protocol!r}; valid: 'consumer', 'classic'")
+    chosen: list[Any] = []
+    if protocol == "classic":
+        from kcore.assignors import get  # noqa: PLC0415 - imports numpy
+        from kcore.assignors.api import checked  # noqa: PLC0415
+
+        chosen = [get(one) if isinstance(one, str) else checked(one) for one in assignors]
+        if heartbeat_interval >= session_timeout:
+            raise ConfigError("heartbeat_interval must be shorter than session_timeout")
+    leave = None if leave_on_close is None else DYNAMIC_LEAVE if leave_on_close else REMAIN
+    return MemberSettings(
+        group_id=group_id,
+        topics=names,
+        pattern=pattern,
+        instance_id=instance_id,
+        rack=rack,
+        session_timeout_ms=round(session_timeout * 1000),
+        heartbeat_interval_ms=round(heartbeat_interval * 1000),
+        rebalance_timeout_ms=round(rebalance_timeout * 1000),
+        assignors=tuple(chosen),
+        server_assignor=server_assignor,
+        auto_commit_ms=None if auto_commit is None else round(auto_commit * 1000),
+        leave=leave,
+        metadata_max_age_ms=round(metadata_max_age * 1000),
+    )

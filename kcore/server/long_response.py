@@ -1,0 +1,78 @@
+"""Encodes long responses in slices, between which other requests are served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.protocol import EncodeError, MessageTooLargeError
+from kcore.server.errors import shorten_messages
+from kcore_ext.codec.long_frame import LongFrame
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from kcore.runtime import RequestContext
+    from kcore.server.connection import Connection
+    from kcore_ext.server.request_queue import ApiEntry, ResponseSlot
+
+SLICE_BYTES = 524_288
+"""Responses of more bytes are encoded in slices of this size, which take about 5 ms each."""
+
+
+class LongResponse(NamedTuple):
+    """A response to be encoded.
+
+    Attributes:
+        connection: the connection of the client.
+        slot: the place of the response in the connection's queue.
+        route: the API of the request.
+        api: the API that decided the request.
+        context: the context of the request.
+        request: the request.
+        version: the version of the request.
+        correlation_id: the correlation id of the request.
+    """
+
+    connection: Connection
+    slot: ResponseSlot
+    route: ApiEntry
+    api: Any
+    context: RequestContext
+    request: Any
+    version: int
+    correlation_id: int
+
+    def write(self, response: Any) -> Iterator[None]:
+        """Encodes the response, one slice for each step, and completes its slot."""
+        connection, route = self.connection, self.route
+        try:
+            try:
+                frame = yield from self._frame(response)
+                if route.note is not None:
+                    route.note(len(frame))
+            except MessageTooLargeError as error:
+                response = connection.too_large(route, self.api, self.context, self.request, self.version, error)
+                frame = route.whole_frame(response, self.version, self.correlation_id)
+        except Exception as error:
+            connection.response_failed(self.slot, error)
+        else:
+            self.slot.complete(frame)
+
+    def _frame(self, response: Any) -> Generator[None, None, bytes]:
+        """Encodes the response; shortens messages that are too long to be encoded."""
+        try:
+            frame = yield from self._steps(response)
+        except EncodeError as error:
+            if isinstance(error, MessageTooLargeError) or not shorten_messages(response):
+                raise
+            frame = yield from self._steps(response)
+        return frame
+
+    def _steps(self, response: Any) -> Generator[None, None, bytes]:
+        version, route = self.version, self.route
+        writer = LongFrame(response, version, self.correlation_id, route.header_version(version), route.limit_bytes)
+        while True:
+            frame = writer.step(SLICE_BYTES)
+            if frame is not None:
+                return frame
+            yield

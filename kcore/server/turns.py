@@ -1,0 +1,80 @@
+"""Shares the turns of the event loop between connections with more requests than fit into one turn."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from kcore.server.connection import Connection
+
+TURN_NS: Final = 10_000_000
+"""Time for the requests of one connection in one turn of the event loop, if no other connection waits."""
+
+SHARED_NS: Final = 20_000_000
+"""Time for all waiting connections in one turn of the event loop."""
+
+SHORTEST_NS: Final = 1_000_000
+"""Shortest time for one connection. A request that has begun is always completed."""
+
+
+class Turns:
+    """The connections that wait for their next turn, in order.
+
+    A connection that uses up its time waits here, so that others are served first: those with single requests at once,
+    those with many in order. The more connections wait, the less time each of them gets at once. So a client delays
+    the others by about `SHARED_NS`, however many connections it fills with requests.
+
+    Args:
+        loop: the event loop.
+        clock_ns: returns the time in nanoseconds.
+
+    Attributes:
+        turn_ns: time for the requests of a connection.
+        waiting: the connections, in the order of their turns.
+    """
+
+    __slots__ = ("_clock_ns", "_loop", "_scheduled", "turn_ns", "waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._loop = loop
+        self._clock_ns = clock_ns
+        self._scheduled = False
+        self.waiting: dict[Connection, None] = {}
+        self.turn_ns = TURN_NS
+
+    def add(self, connection: Connection) -> None:
+        """Adds a connection as the last one."""
+        self.waiting[connection] = None
+        self._changed()
+
+    def remove(self, connection: Connection) -> None:
+        """Removes a connection that was closed."""
+        if connection in self.waiting:
+            del self.waiting[connection]
+            self._changed()
+
+    def _changed(self) -> None:
+        self.turn_ns = min(TURN_NS, max(SHORTEST_NS, SHARED_NS // max(1, len(self.waiting))))
+        if self.waiting and not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        """Continues connections until the time of this turn is used up."""
+        self._scheduled = False
+        try:
+            until_ns = self._clock_ns() + SHARED_NS
+            for _ in range(len(self.waiting)):
+                if not self.waiting:
+                    break
+                connection = next(iter(self.waiting))
+                del self.waiting[connection]
+                connection.continue_requests()
+                if self._clock_ns() >= until_ns:
+                    break
+        finally:
+            self._changed()

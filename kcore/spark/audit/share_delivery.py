@@ -1,0 +1,174 @@
+"""Checks of the delivery state of share partitions (KIP-932): start offsets, delivery counts, state batches.
+
+The state is replayed alongside with the engine's own machine, and each record is compared with the state before it. An
+initialization begins a new history: AlterShareGroupOffsets may move the start offset back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue
+from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
+from kcore.share.batches import Batch, batches_of
+from kcore.share.state import SharePartitionKey
+from kcore.spark.audit.check import Check, Handler, Log
+from kcore.spark.audit.finding import Evidence, Observation
+from kcore.spark.audit.share_groups import group_number
+from kcore.spark.state.machines import share_machine
+
+if TYPE_CHECKING:
+    from kcore.share.shard import ShareShard
+    from kcore.share.state import ShareState
+    from kcore.spark.events.event import EventRow
+
+COMPLETE: Final = frozenset({2, 4})
+"""The states of a record whose delivery is complete: acknowledged, archived."""
+UNCHANGED: Final = -1
+
+
+class ShareDelivery(Check):
+    """Checks that the delivery of records only advances."""
+
+    __slots__ = ("_evidence", "_machine")
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self._machine: ShareShard = share_machine()
+        self._evidence: dict[SharePartitionKey, Evidence] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Implements `Check.handlers`."""
+        return {ShareSnapshotKey: self._snapshot, ShareUpdateKey: self._update}
+
+    def forget(self) -> None:
+        """Implements `Check.forget`."""
+        self._machine = share_machine()
+        self._evidence.clear()
+
+    def end(self) -> None:
+        """Reports every live state, to be compared with the groups."""
+        for key, state in self._machine.states.items():
+            evidence = self._evidence[key]
+            self.log.say(
+                Observation(
+                    "share-state",
+                    group_number(key.group_id),
+                    key.topic_id.hex(),
+                    key.partition,
+                    max(state.create_timestamp, evidence.timestamp_ms),
+                    -1,
+                    evidence.topic,
+                    evidence.partition,
+                    evidence.offset,
+                    group_id=key.group_id,
+                )
+            )
+
+    def _snapshot(self, row: EventRow, key: ShareSnapshotKey, value: ShareSnapshotValue | None) -> None:
+        place = SharePartitionKey(key.group_id, key.topic_id, key.partition)
+        before = self._machine.states.get(place)
+        if value is not None:
+            batches = batches_of(value.state_batches)
+            begins = value.leader_epoch == 0 and not batches  # an initialization
+            if self._check_batches(row, place, batches) and before is not None and not begins:
+                self._check_start(row, place, before, value.start_offset)
+                self._check_counts(row, place, before, batches, value.start_offset)
+                self._check_complete(row, place, before, batches)
+        self._replay(row, key, value, place)
+
+    def _update(self, row: EventRow, key: ShareUpdateKey, value: ShareUpdateValue | None) -> None:
+        place = SharePartitionKey(key.group_id, key.topic_id, key.partition)
+        before = self._machine.states.get(place)
+        if value is not None:
+            batches = batches_of(value.state_batches)
+            if self._check_batches(row, place, batches) and before is not None:
+                if value.start_offset != UNCHANGED:
+                    self._check_start(row, place, before, value.start_offset)
+                self._check_complete(row, place, before, batches)
+        self._replay(row, key, value, place)
+
+    def _replay(self, row: EventRow, key: Any, value: Any, place: SharePartitionKey) -> None:
+        self._machine.replay(row.offset, -1, key, value)
+        if place in self._machine.states:
+            self._evidence[place] = self.log.here(row)
+        else:
+            self._evidence.pop(place, None)
+
+    # ---- the rules
+
+    def _check_batches(self, row: EventRow, place: SharePartitionKey, batches: Sequence[Batch]) -> bool:
+        """Checks that batches ascend without overlaps; the other rules need that."""
+        end = -1
+        for first, last, _, _ in batches:
+            if first <= end or last < first:
+                sentence = f"a record lists the offsets {first} to {last} after {end}"
+                self._found("share-batches-overlap", row, place, sentence)
+                return False
+            end = last
+        return True
+
+    def _check_start(self, row: EventRow, place: SharePartitionKey, before: ShareState, start_offset: int) -> None:
+        if start_offset < before.start_offset:
+            sentence = f"the start offset was {before.start_offset}, and then {start_offset}"
+            self._found("share-start-offset-went-back", row, place, sentence)
+
+    def _check_counts(
+        self, row: EventRow, place: SharePartitionKey, before: ShareState, batches: Sequence[Batch], start_offset: int
+    ) -> None:
+        """Checks that a snapshot has every delivery that the state before it had."""
+        for old, overlapping in _overlaps(before.batches, batches):
+            first, last, _, count = old
+            first = max(first, start_offset)  # the first offset that no batch of the snapshot has shown yet
+            for new in overlapping:
+                if new[0] > first:
+                    break
+                if new[3] < count and new[1] >= first:
+                    self._went_back(row, place, first, count, new[3])
+                    return
+                first = max(first, new[1] + 1)
+            if first <= last:
+                self._went_back(row, place, first, count, 0)
+                return
+
+    def _went_back(self, row: EventRow, place: SharePartitionKey, offset: int, was: int, now: int) -> None:
+        sentence = f"the record at offset {offset} had {was} deliveries, and then {now}"
+        self._found("delivery-count-went-back", row, place, sentence)
+
+    def _check_complete(
+        self, row: EventRow, place: SharePartitionKey, before: ShareState, batches: Sequence[Batch]
+    ) -> None:
+        """Checks that no record is delivered again after its delivery was complete."""
+        for old, overlapping in _overlaps(before.batches, batches):
+            if old[2] not in COMPLETE:
+                continue
+            for new in overlapping:
+                if new[3] > old[3]:
+                    first, was = max(old[0], new[0]), old[3]
+                    sentence = f"the record at offset {first} was complete after {was} deliveries, and has {new[3]} now"
+                    self._found("record-acknowledged-twice", row, place, sentence)
+                    return
+
+    def _found(self, kind: str, row: EventRow, place: SharePartitionKey, sentence: str) -> None:
+        evidence = [self._evidence[place]] if place in self._evidence else []
+        topic_id = place.topic_id.hex()
+        self.log.found(
+            kind,
+            [*evidence, self.log.here(row)],
+            f"In {topic_id}-{place.partition} of share group {place.group_id} {sentence}.",
+            group_id=place.group_id,
+            about=(topic_id, place.partition),
+        )
+
+
+def _overlaps(before: Iterable[Batch], after: Sequence[Batch]) -> Iterator[tuple[Batch, Sequence[Batch]]]:
+    """Yields each batch of a state with the batches of a record that overlap it. Both are ascending."""
+    low = 0
+    for old in before:
+        while low < len(after) and after[low][1] < old[0]:
+            low += 1
+        high = low
+        while high < len(after) and after[high][0] <= old[1]:
+            high += 1
+        yield old, after[low:high]

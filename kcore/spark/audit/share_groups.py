@@ -1,0 +1,125 @@
+"""Share groups across logs (KIP-932): share partitions that a group lists, against the states that exist.
+
+A group lists a share partition before the share coordinator creates its state, and until it has deleted it. So a state
+that no group lists was forgotten, and nothing will ever delete it. A partition that stays on the initializing list is
+not assigned to members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from zlib import crc32
+
+from kcore.protocol.records.share_group_state_partition_metadata import (
+    ShareGroupStatePartitionMetadataKey,
+    ShareGroupStatePartitionMetadataValue,
+)
+from kcore.spark.audit.check import Check, Handler, Log
+from kcore.spark.audit.finding import Evidence, Finding, Observation, finding
+from kcore_ext.util.java_hash import partition_for
+
+if TYPE_CHECKING:
+    from kcore.spark.audit.logs import Logs
+    from kcore.spark.events.event import EventRow
+
+INITIALIZATION_MS: Final = 60_000
+"""Twice the interval after which a heartbeat repeats an unconfirmed initialization."""
+SAMPLE: Final = 20
+"""Number of group ids that the observation of a log has: their hashes verify the number of partitions."""
+LISTS: Final = ("initializing", "initialized", "deleting")
+
+
+def group_number(group_id: str) -> int:
+    """Returns the number by which observations of a share group are sorted: below -1, where producer ids are not."""
+    return -2 - crc32(group_id.encode("utf-8", "surrogatepass"))
+
+
+class ShareLists(Check):
+    """Collects the share partitions that groups list."""
+
+    __slots__ = ("_lists",)
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(log)
+        self._lists: dict[str, tuple[ShareGroupStatePartitionMetadataValue, Evidence]] = {}
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Implements `Check.handlers`."""
+        return {ShareGroupStatePartitionMetadataKey: self._listed}
+
+    def forget(self) -> None:
+        """Implements `Check.forget`."""
+        self._lists.clear()
+
+    @property
+    def sample(self) -> Iterable[str]:
+        """Implements `Check.sample`."""
+        return list(self._lists)[:SAMPLE]
+
+    def _listed(self, row: EventRow, key: Any, value: ShareGroupStatePartitionMetadataValue | None) -> None:
+        if value is None:
+            self._lists.pop(key.group_id, None)
+        else:
+            self._lists[key.group_id] = (value, self.log.here(row))
+
+    def end(self) -> None:
+        """Reports every listed topic, to be compared with the states."""
+        for group_id, (value, evidence) in self._lists.items():
+            for name in LISTS:
+                for topic in getattr(value, f"{name}_topics"):
+                    self.log.say(
+                        Observation(
+                            "share-topic",
+                            group_number(group_id),
+                            topic.topic_id.hex(),
+                            min(getattr(topic, "partitions", ()), default=-1),
+                            evidence.timestamp_ms,
+                            -1,
+                            evidence.topic,
+                            evidence.partition,
+                            evidence.offset,
+                            group_id=group_id,
+                            state=name,
+                        )
+                    )
+
+
+def compare_share(observations: Iterable[Observation], logs: Logs) -> Iterator[Finding]:
+    """Yields the findings about share groups with one number (see `group_number`)."""
+    states: list[Observation] = []
+    listed: set[tuple[str | None, str | None]] = set()
+    for observation in observations:
+        if observation.kind == "share-state":
+            states.append(observation)
+            continue
+        listed.add((observation.group_id, observation.target_topic))
+        age_ms = logs.now_ms - observation.timestamp_ms
+        if observation.state == "initializing" and age_ms > INITIALIZATION_MS + logs.grace_ms:
+            yield finding(
+                "share-initialization-not-completed",
+                [observation.evidence],
+                f"Share partitions of {observation.target_topic} in group {observation.group_id} are initializing "
+                f"for {age_ms} ms.",
+                group_id=observation.group_id,
+                about=(observation.target_topic or "", observation.target_partition),
+            )
+    for state in states:
+        if (state.group_id, state.target_topic) not in listed and _would_be_listed(state, logs):
+            yield finding(
+                "share-state-without-group",
+                [state.evidence],
+                f"{state.target_topic}-{state.target_partition} has a state in share group {state.group_id}, which "
+                "does not list it.",
+                group_id=state.group_id,
+                about=(state.target_topic or "", state.target_partition),
+            )
+
+
+def _would_be_listed(state: Observation, logs: Logs) -> bool:
+    """Returns True if the log of the group is complete, and continues after the creation of the state."""
+    if not logs.group_partitions:
+        return False
+    span = logs.spans.get(("__consumer_offsets", partition_for(state.group_id or "", logs.group_partitions)))
+    is_late = logs.now_ms - state.timestamp_ms > logs.grace_ms
+    return is_late or (span is not None and span.newest_ms > state.timestamp_ms)

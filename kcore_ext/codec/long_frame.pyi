@@ -1,0 +1,29 @@
+"""Encodes a response in steps, between which the caller can do other work."""
+
+from typing import Any
+
+class LongFrame:
+    """The frame of a long response: length, header, body. It equals that of `encode_response`.
+
+    A step can end between two elements of an array of structs in the response itself. Other code must not change the
+    response until the last step.
+
+    Args:
+        response: the message.
+        version: the version of the request.
+        correlation_id: the correlation id of the request.
+        header_version: 1 for a header with a tag section, 0 without.
+        limit_bytes: the largest frame, including its length.
+    """
+
+    def __init__(
+        self, response: Any, version: int, correlation_id: int, header_version: int, limit_bytes: int
+    ) -> None: ...
+    def step(self, max_bytes: int) -> bytes | None:
+        """Writes about `max_bytes` more; returns the frame once it is complete, else None.
+
+        Raises:
+            MessageTooLargeError: the frame would be larger than allowed.
+            EncodeError: as `Message.encode`.
+            ValueError: an earlier call has returned the frame, or has raised.
+        """

@@ -1,0 +1,1 @@
+"""Raises the exception of a failed encoding, for other compiled modules."""

@@ -1,0 +1,302 @@
+"""Unmodified Kafka Streams applications in both protocols: state, joins, standby tasks, exactly-once, crashes."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kcore.client.connection import Connection
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.testing import ServerProcess
+from tests.clients.java_programs import command
+
+SOURCE = Path(__file__).with_name("streams_java")
+TOOL = "org.apache.kafka.tools.streams.StreamsGroupCommand"
+DEADLINE_S = 90.0
+SETTINGS = {
+    "offsets.topic.num.partitions": "4",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.session.timeout.ms": "6000",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.heartbeat.interval.ms": "300",
+}
+
+
+class App:
+    """One instance of a Kafka Streams application: a Java process that obeys commands."""
+
+    def __init__(self, bootstrap: str, prefix: str, kind: str, folder: Path, **settings: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        options = {
+            "bootstrap.servers": bootstrap,
+            "application.id": f"{prefix}-app",
+            "state.dir": str(folder),
+            "consumer.session.timeout.ms": "6000",
+            "consumer.heartbeat.interval.ms": "300",
+            **settings,
+        }
+        with (folder / "log").open("w") as log:
+            self.process = subprocess.Popen(
+                [*command("StreamsApp", SOURCE), prefix, kind, *(f"{name}={value}" for name, value in options.items())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        self._lines: queue.Queue[str] = queue.Queue()
+        self.seen: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.strip())
+
+    def wait_for(self, start: str) -> str:
+        """Returns the next line that begins with a text."""
+        deadline = time.monotonic() + DEADLINE_S
+        while (left := deadline - time.monotonic()) > 0:
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get(timeout=min(left, 1))
+                self.seen.append(line)
+                if line.startswith(start):
+                    return line
+        raise AssertionError(f"no line {start!r}; there were {self.seen}")
+
+    def ask(self, request: str) -> str:
+        """Sends a command; returns the text after its name in the output."""
+        self._write(request)
+        return self.wait_for(request).partition(" ")[2]
+
+    def until(self, request: str, done: Callable[[str], bool]) -> str:
+        """Repeats a command until its output is right; returns the output."""
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            answer = self.ask(request)
+            if done(answer):
+                return answer
+            time.sleep(0.2)
+        raise AssertionError(f"the last answer to {request!r} was {answer}")
+
+    def stop(self) -> None:
+        """Closes the application; it leaves its group."""
+        self._write("stop")
+        assert self.wait_for("closed") == "closed true"
+        assert self.process.wait(DEADLINE_S) == 0
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def _write(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+
+class Cluster:
+    """A server, the applications on it, and the topics' contents."""
+
+    def __init__(self, server: ServerProcess, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+        self.apps: list[App] = []
+
+    def start(self, prefix: str, kind: str, **settings: str) -> App:
+        app = App(self.server.bootstrap, prefix, kind, self.folder / f"app-{len(self.apps)}", **settings)
+        self.apps.append(app)
+        return app
+
+    def create(self, **topics: int) -> None:
+        admin = AdminClient({"bootstrap.servers": self.server.bootstrap, "log_level": 0})
+        made = admin.create_topics([NewTopic(name.replace("_", "-"), count, 1) for name, count in topics.items()])
+        for future in made.values():
+            future.result()
+
+    def produce(self, topic: str, *records: tuple[str, str]) -> None:
+        """Produces records to the partitions that Java's clients choose."""
+        producer = Producer(
+            {"bootstrap.servers": self.server.bootstrap, "partitioner": "murmur2_random", "log_level": 0}
+        )
+        for key, value in records:
+            producer.produce(topic, key=key, value=value)
+        assert producer.flush(30) == 0
+
+    def read_until(self, topic: str, done: Callable[[dict[str, str]], bool]) -> dict[str, str]:
+        """Reads committed records of a topic until the last values of all keys are right."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.server.bootstrap,
+                "group.id": f"reader-of-{topic}",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "log_level": 0,
+            }
+        )
+        values: dict[str, str] = {}
+        try:
+            consumer.subscribe([topic])
+            deadline = time.monotonic() + DEADLINE_S
+            while not done(values) and time.monotonic() < deadline:
+                message = consumer.poll(0.5)
+                if message is not None and not message.error():
+                    key, value = message.key(), message.value()
+                    assert key is not None
+                    assert value is not None
+                    values[key.decode()] = value.decode()
+        finally:
+            consumer.close()
+        assert done(values), values
+        return values
+
+    def set_group(self, group_id: str, name: str, value: str) -> None:
+        """Sets a setting of one group."""
+        config = AlterableConfig(name=name, config_operation=0, value=value)
+        resource = AlterConfigsResource(resource_type=32, resource_name=group_id, configs=[config])
+        with Connection.to(self.server.bootstrap) as connection:
+            response = connection.send(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+        assert [result.error_code for result in response.responses] == [0]
+
+    def tool(self, *options: str) -> str:
+        """Runs kafka-streams-groups.sh; returns its output."""
+        run = subprocess.run(
+            [*command(TOOL, SOURCE), "--bootstrap-server", self.server.bootstrap, *options],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A server on a data folder; its applications are killed at the end."""
+    with ServerProcess(tmp_path / "data", SETTINGS, stderr=tmp_path / "server.log") as server:
+        running = Cluster(server, tmp_path)
+        try:
+            yield running
+        finally:
+            for app in running.apps:
+                app.kill()
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
+
+
+def lines(start: int, stop: int) -> list[tuple[str, str]]:
+    return [(str(number), f"every word-{number % 5}") for number in range(start, stop)]
+
+
+def counts(total: int) -> dict[str, str]:
+    per_word = {f"word-{word}": str(len(range(word, total, 5))) for word in range(5)}
+    return {"every": str(total), **per_word}
+
+
+@pytest.mark.timeout(400)
+def test_exactly_once_counts_survive_crashes(cluster: Cluster) -> None:
+    """Two instances with standby tasks count every word once, although one instance and the server are killed."""
+    cluster.create(w_text=3, w_counts=2)
+    guarantee = {"group.protocol": "streams", "processing.guarantee": "exactly_once_v2"}
+    cluster.set_group("w-app", "streams.num.standby.replicas", "1")
+    one = cluster.start("w", "count", **guarantee, **{"application.server": "one:1"})
+    one.wait_for("state RUNNING")
+    cluster.produce("w-text", *lines(0, 100))
+    cluster.read_until("w-counts", lambda values: values == counts(100))
+    two = cluster.start("w", "count", **guarantee, **{"application.server": "two:2"})
+    two.wait_for("state RUNNING")
+    shared = two.until("tasks", lambda tasks: tasks.count("active") == 3 and tasks.count("standby") > 0)
+    assert one.until("tasks", lambda tasks: tasks.count("active") == 3) != shared
+    one.until("hosts", lambda hosts: "one:1" in hosts and "two:2" in hosts)
+    cluster.produce("w-text", *lines(100, 200))
+    one.kill()
+    two.until("tasks", lambda tasks: tasks.count("active") == 6)
+    cluster.read_until("w-counts", lambda values: values == counts(200))
+    cluster.server.kill()
+    cluster.server.start()
+    cluster.produce("w-text", *lines(200, 300))
+    cluster.read_until("w-counts", lambda values: values == counts(300))
+    stored = two.until("query", lambda answer: "every=300" in answer)
+    assert stored == "{every=300, word-0=60, word-1=60, word-2=60, word-3=60, word-4=60}"
+    two.stop()
+
+
+@pytest.mark.parametrize("protocol", ["streams", "classic"])
+@pytest.mark.timeout(300)
+def test_a_join_repartitions_and_continues_after_a_restart(cluster: Cluster, protocol: str) -> None:
+    """A stream and a table with different keys are joined over a co-partitioned repartition topic; a restarted
+    application continues with its offsets and its restored table."""
+    cluster.create(j_orders=2, j_prices=4, j_bills=1)
+    products = [f"p{number}" for number in range(8)]
+    cluster.produce("j-prices", *((product, f"{number}") for number, product in enumerate(products)))
+    app = cluster.start("j", "join", **{"group.protocol": protocol})
+    app.wait_for("state RUNNING")
+    app.until("tasks", lambda tasks: tasks.count("active") == 6)
+    cluster.produce("j-orders", *((f"o{number}", product) for number, product in enumerate(products[:4])))
+    expected = {product: f"{product}={number}" for number, product in enumerate(products)}
+    cluster.read_until("j-bills", lambda values: values == {name: expected[name] for name in products[:4]})
+    topics = AdminClient({"bootstrap.servers": cluster.server.bootstrap, "log_level": 0}).list_topics(timeout=30).topics
+    assert len(topics["j-app-by-product-repartition"].partitions) == 4
+    app.stop()
+    cluster.produce("j-orders", *((f"o{number}", product) for number, product in enumerate(products[4:])))
+    again = cluster.start("j", "join", **{"group.protocol": protocol})
+    again.wait_for("state RUNNING")
+    cluster.read_until("j-bills", lambda values: values == expected)
+    again.stop()
+
+
+@pytest.mark.timeout(300)
+def test_the_tool_lists_describes_resets_and_deletes(cluster: Cluster) -> None:
+    """kafka-streams-groups shows state, members and offsets, and resets and deletes an empty group with its topics."""
+    cluster.create(t_text=2, t_counts=1)
+    app = cluster.start("t", "count", **{"group.protocol": "streams"})
+    app.wait_for("state RUNNING")
+    cluster.produce("t-text", *lines(0, 10))
+    cluster.read_until("t-counts", lambda values: values == counts(10))
+    described = cluster.tool("--describe", "--group", "t-app", "--state").split()
+    assert described[-2:] == ["Stable", "1"]
+    members = cluster.tool("--describe", "--group", "t-app", "--members")
+    assert "ACTIVE: 0:[0,1]; 1:[0,1];" in members
+    offsets = [line.split()[1:3] for line in cluster.tool("--describe", "--group", "t-app").splitlines()[1:] if line]
+    assert sorted(offsets) == [[topic, str(n)] for topic in ("t-app-counts-repartition", "t-text") for n in range(2)]
+    app.stop()
+    assert cluster.tool("--list", "--state").split()[-2:] == ["t-app", "Empty"]
+    reset = cluster.tool("--reset-offsets", "--group", "t-app", "--to-earliest", "--input-topic", "t-text", "--execute")
+    assert sorted(line.split() for line in reset.splitlines() if line.startswith("t-app")) == [
+        ["t-app", "t-text", "0", "0"],
+        ["t-app", "t-text", "1", "0"],
+    ]
+    assert "successful" in cluster.tool("--delete", "--group", "t-app")
+    assert cluster.tool("--list").split() == []
+
+
+@pytest.mark.timeout(300)
+def test_a_missing_source_topic_is_reported(cluster: Cluster) -> None:
+    """An application without its input ends with Kafka Streams' own error; with the topic it runs."""
+    cluster.create(m_counts=1)
+    app = cluster.start("m", "count", **{"group.protocol": "streams", "max.poll.interval.ms": "4000"})
+    assert "MissingSourceTopicException" in app.wait_for("error")
+    app.kill()
+    cluster.create(m_text=1)
+    again = cluster.start("m", "count", **{"group.protocol": "streams"})
+    again.wait_for("state RUNNING")
+    cluster.produce("m-text", *lines(0, 5))
+    cluster.read_until("m-counts", lambda values: values == counts(5))
+    again.stop()

@@ -1,0 +1,159 @@
+"""Properties of the members' state machines under random orders, losses, pauses and user calls, in virtual time."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from kcore.client.consumer_coordinator.interface import CommitFailedError
+from kcore.errors import ConnectionClosedError
+from kcore.protocol.topic_partition import TopicPartition
+from tests.consumer_coordinator.test_scenarios import KINDS
+from tests.consumer_coordinator.world import Handled, World
+from tests.kit import committed
+
+STEPS = 400
+SEEDS = range(int(os.environ.get("KCORE_MEMBER_SEEDS", "5")))
+
+
+class Chaos:
+    """Random actions on a world, and the properties that hold after each of them."""
+
+    def __init__(self, seed: int, kind: dict[str, Any], silence: bool) -> None:
+        self.world = World(seed, t=5, u=2)
+        self.kind = kind
+        self.silence = silence
+        self.random = self.world.random
+        self.count = 0
+        self.left: list[Handled] = []
+        self.positions: dict[str, dict[TopicPartition, int]] = {}
+
+    def add(self) -> None:
+        name = f"m{self.count}"
+        self.count += 1
+        positions = self.positions.setdefault(name, {})
+        settings = {"auto_commit_ms": self.random.choice([None, 1_000]), "consumed": lambda: positions}
+        if self.random.random() < 0.3:
+            settings["instance_id"] = f"static-{name}"
+        self.world.manual.add(name)  # the events are handled at random times
+        self.world.member(name, *self.random.choice([["t"], ["t", "u"]]), **settings, **self.kind)
+
+    def act(self) -> None:
+        world, members = self.world, self.world.members
+        choice = self.random.random()
+        if choice < 0.02 and len(members) < 4:
+            self.add()
+        elif choice < 0.03 and len(members) > 1:
+            member = self.random.choice(members)
+            member.machine.close(world.now_ms, timeout_ms=5_000)
+        elif choice < 0.06 and world.answers:
+            index = self.random.randrange(len(world.answers))
+            member, outgoing, _ = world.answers[index]
+            lost = self.random.choice([ConnectionClosedError("lost"), TimeoutError("late")])
+            world.answers[index] = (member, outgoing, lost)
+        elif choice < 0.35 and world.answers:
+            world.deliver(self.random.randrange(len(world.answers)))
+        elif choice < 0.7 and members:
+            self.step(self.random.choice(members))
+        elif choice < 0.8 and members:
+            self.consume(self.random.choice(members))
+        elif choice < 0.85 and members:
+            member = self.random.choice(members)
+            if member.owned:
+                offsets = dict.fromkeys(member.owned, self.random.randrange(100))
+                member.commits.append(member.machine.commit(offsets, world.now_ms, timeout_ms=10_000))
+        elif choice < 0.86 and self.silence and members:
+            world.cut.symmetric_difference_update({self.random.choice(members).name})
+        else:
+            world.engine.advance(self.random.choice([1, 50, 300]))
+        self.check()
+
+    def step(self, member: Handled) -> None:
+        world = self.world
+        world.step(member, poll=self.random.random() < 0.9)
+        if member.machine.event is not None and self.random.random() < 0.7:
+            member.handle(RuntimeError("listener") if self.random.random() < 0.03 else None)
+        if member.machine.closed:
+            world.members.remove(member)
+            self.left.append(member)
+
+    def consume(self, member: Handled) -> None:
+        positions = self.positions[member.name]
+        for partition in member.owned:
+            positions[partition] = positions.get(partition, 0) + 1
+
+    def check(self) -> None:
+        """Checks that no partition has two owners, unless the coordinator has removed one of them."""
+        owners: dict[TopicPartition, Handled] = {}
+        for member in self.world.members:
+            for partition in member.owned:
+                other = owners.setdefault(partition, member)
+                if other is not member:
+                    valid = [each.name for each in (member, other) if self.is_member(each)]
+                    assert len(valid) < 2, f"{partition} belongs to {valid}"
+
+    def is_member(self, member: Handled) -> bool:
+        """Returns True if the coordinator would accept a commit of the member."""
+        group = self.world.engine.engine.groups.get(0).machine.groups.get("g")
+        found = None if group is None else group.members.get(member.machine.member_id)
+        if found is None:
+            return False
+        if self.kind["protocol"] == "consumer":
+            return bool(found.member_epoch == member.machine.epoch)
+        return bool(group.generation_id == member.machine.epoch)
+
+    def settle(self) -> None:
+        """Ends the trouble: all members come to rest, and every wait ends."""
+        world = self.world
+        world.cut.clear()
+        world.manual.clear()
+        if not world.members:
+            self.add()
+            world.manual.clear()
+        world.until(self.at_rest, limit_ms=600_000)
+        world.run(15_000)  # longer than the time limit of a commit
+        for member in [*world.members, *self.left]:
+            assert all(commit.done for commit in member.commits), "every commit ends"
+        for member in list(world.members):
+            member.machine.close(world.now_ms)
+        world.until(lambda: all(member.machine.closed for member in world.members), limit_ms=60_000)
+        assert not any(member.owned for member in world.members)
+
+    def at_rest(self) -> bool:
+        self.world.members[:] = [each for each in self.world.members if not each.machine.closed]
+        if not self.world.members:
+            return True
+        subscribed = {topic for each in self.world.members for topic in each.machine.settings.topics}
+        return self.world.complete(*subscribed)
+
+
+@pytest.mark.parametrize("silence", [False, True], ids=["losses", "silence"])
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: "-".join([kind["protocol"], *kind.get("assignors", [])]))
+def test_random_trouble(kind: dict[str, Any], seed: int, silence: bool) -> None:
+    chaos = Chaos(seed, kind, silence)
+    try:
+        chaos.add()
+        for _ in range(STEPS):
+            chaos.act()
+        chaos.settle()
+    finally:
+        chaos.world.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_fenced_member_commits_nothing(seed: int) -> None:
+    world = World(seed, t=2)
+    one, two = world.member("one", "t"), world.member("two", "t")
+    world.until(lambda: len(one.owned) == len(two.owned) == 1)
+    world.cut.add("one")
+    world.until(lambda: len(two.owned) == 2)
+    before = committed(world.engine, "g")
+    world.cut.clear()
+    late = one.machine.commit(dict.fromkeys(one.owned, world.random.randrange(1, 100)), world.now_ms)
+    world.until(lambda: late.done)
+    assert isinstance(late.error, CommitFailedError)
+    assert committed(world.engine, "g") == before
+    world.close()

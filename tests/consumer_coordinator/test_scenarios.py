@@ -1,0 +1,210 @@
+"""Scenarios of the members' state machines against a real engine, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kcore.client.consumer_coordinator.interface import Assigned, CommitFailedError, Lost, Revoked
+from kcore.client.consumer_coordinator.states import ClassicState
+from kcore.protocol.topic_partition import TopicPartition
+from tests.consumer_coordinator.world import World
+from tests.kit import committed, create
+
+KINDS: list[dict[str, Any]] = [
+    {"protocol": "consumer"},
+    {"protocol": "classic"},
+    {"protocol": "classic", "assignors": ["cooperative-sticky"]},
+    {"protocol": "classic", "assignors": ["sticky"]},
+]
+T = [TopicPartition("t", number) for number in range(4)]
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World(t=4)
+    yield world
+    world.close()
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: "-".join([kind["protocol"], *kind.get("assignors", [])]))
+def kind(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+def test_one_member_gets_everything_and_leaves(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", **kind)
+    world.until(lambda: len(one.owned) == 4)
+    assert one.events == [Assigned(tuple(T), one.machine.epoch)]
+    one.machine.close(world.now_ms)
+    world.until(lambda: one.machine.closed)
+    assert one.events[1:] == [Revoked(tuple(T), one.events[0].epoch)]
+    assert (one.owned, one.errors) == ({}, [])
+
+
+def test_members_share_and_take_over(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", **kind)
+    world.until(lambda: len(one.owned) == 4)
+    two = world.member("two", "t", **kind)
+    world.until(lambda: len(one.owned) == len(two.owned) == 2)
+    assert world.complete("t")
+    one.machine.close(world.now_ms)
+    world.until(lambda: len(two.owned) == 4)
+    assert not one.lost
+    assert not two.lost
+
+
+def test_cooperative_members_keep_what_they_can(world: World) -> None:
+    one = world.member("one", "t", protocol="classic", assignors=["cooperative-sticky"])
+    world.until(lambda: len(one.owned) == 4)
+    two = world.member("two", "t", protocol="classic", assignors=["cooperative-sticky"])
+    world.until(lambda: len(two.owned) == 2 and world.complete("t"))
+    revoked = [event for event in one.events if isinstance(event, Revoked)]
+    assert [len(event.partitions) for event in revoked] == [2]
+    assert set(revoked[0].partitions) == set(two.owned)
+
+
+def test_a_crashed_member_is_replaced(world: World, kind: dict[str, Any]) -> None:
+    one, two = world.member("one", "t", **kind), world.member("two", "t", **kind)
+    world.until(lambda: len(one.owned) == len(two.owned) == 2)
+    world.members.remove(one)
+    world.until(lambda: len(two.owned) == 4)
+    assert two.machine.epoch > 0
+
+
+def test_a_member_that_was_away_too_long_loses_everything_and_joins_again(world: World, kind: dict[str, Any]) -> None:
+    one, two = world.member("one", "t", **kind), world.member("two", "t", **kind)
+    world.until(lambda: len(one.owned) == len(two.owned) == 2)
+    held, epoch = tuple(sorted(one.owned)), one.machine.epoch
+    world.cut.add("one")
+    world.until(lambda: len(two.owned) == 4)
+    assert tuple(sorted(one.owned)) == held, "it cannot know"
+    world.cut.clear()
+    world.until(lambda: one.lost and world.complete("t") and one.owned)
+    assert one.lost == [Lost(held, epoch)]
+
+
+def test_commits_reach_the_group_and_are_fenced(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", **kind)
+    world.until(lambda: len(one.owned) == 4)
+    done = one.machine.commit({T[0]: 5}, world.now_ms)
+    world.until(lambda: done.done)
+    assert (done.error, committed(world.engine, "g")) == (None, {("t", 0): 5})
+    world.cut.add("one")
+    world.run(30_000)
+    world.cut.clear()
+    late = one.machine.commit({T[0]: 9}, world.now_ms)
+    world.until(lambda: late.done)
+    assert isinstance(late.error, CommitFailedError)
+    assert committed(world.engine, "g") == {("t", 0): 5}
+
+
+def test_consumed_positions_are_committed_before_they_are_revoked(world: World, kind: dict[str, Any]) -> None:
+    positions = {T[0]: 3, T[1]: 4, T[2]: 5, T[3]: 6}
+    one = world.member("one", "t", consumed=lambda: positions, auto_commit_ms=600_000, **kind)
+    world.until(lambda: len(one.owned) == 4)
+    assert committed(world.engine, "g") == {}
+    two = world.member("two", "t", **kind)
+    world.until(lambda: len(two.owned) == 2)
+    assert committed(world.engine, "g") == {("t", 0): 3, ("t", 1): 4, ("t", 2): 5, ("t", 3): 6}
+
+
+def test_a_cooperative_member_commits_what_it_consumed_during_the_rebalance(world: World) -> None:
+    positions = dict.fromkeys(T, 1)
+    options: dict[str, Any] = {"protocol": "classic", "assignors": ["cooperative-sticky"]}
+    one = world.member("one", "t", consumed=lambda: positions, auto_commit_ms=600_000, **options)
+    world.until(lambda: len(one.owned) == 4)
+    world.member("two", "t", **options)
+    world.until(lambda: one.machine.state in (ClassicState.JOINING, ClassicState.SYNCING))  # type: ignore[attr-defined]
+    positions.update(dict.fromkeys(T, 5))
+    world.until(lambda: any(isinstance(event, Revoked) for event in one.events))
+    (revoked,) = (event for event in one.events if isinstance(event, Revoked))
+    assert {committed(world.engine, "g")[partition] for partition in revoked.partitions} == {5}
+
+
+def test_auto_commit_commits_at_its_interval_and_on_close(world: World, kind: dict[str, Any]) -> None:
+    positions = dict.fromkeys(T, 1)
+    one = world.member("one", "t", consumed=lambda: positions, auto_commit_ms=5_000, **kind)
+    world.until(lambda: len(one.owned) == 4)
+    world.run(6_000)
+    assert committed(world.engine, "g") == dict.fromkeys(map(tuple, T), 1)
+    positions |= {T[0]: 7}
+    one.machine.close(world.now_ms)
+    world.until(lambda: one.machine.closed)
+    assert committed(world.engine, "g")["t", 0] == 7
+
+
+def test_a_member_that_does_not_poll_leaves_and_returns(world: World, kind: dict[str, Any]) -> None:
+    one, two = world.member("one", "t", **kind), world.member("two", "t", **kind)
+    world.until(lambda: len(one.owned) == len(two.owned) == 2)
+    until_ms = world.now_ms + 62_000
+    while world.now_ms < until_ms or len(two.owned) < 4:
+        world.step(one, poll=False)
+        world.step(two)
+        while world.answers:
+            world.deliver()
+        world.engine.advance(50)
+        assert world.now_ms < until_ms + 60_000
+    world.until(lambda: len(one.owned) == len(two.owned) == 2)
+    assert len(one.lost) == 1
+
+
+def test_new_partitions_are_assigned(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", metadata_max_age_ms=1_000, **kind)
+    world.until(lambda: len(one.owned) == 4)
+    from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+
+    growing = CreatePartitionsTopic(name="t", count=6, assignments=None)
+    world.engine.send(CreatePartitionsRequest(topics=[growing], timeout_ms=1_000))
+    world.until(lambda: len(one.owned) == 6)
+
+
+def test_patterns_follow_new_topics(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", pattern="u.*", metadata_max_age_ms=1_000, **kind)
+    world.run(2_000)
+    assert one.owned == {}
+    world.engine.send(create("u1", "u2", "other"))
+    world.until(lambda: sorted(map(str, one.owned)) == ["u1-0", "u2-0"])
+
+
+def test_a_static_member_keeps_its_place_when_it_restarts(world: World, kind: dict[str, Any]) -> None:
+    one, two = world.member("one", "t", instance_id="i", **kind), world.member("two", "t", **kind)
+    world.until(lambda: len(one.owned) == len(two.owned) == 2)
+    mine = set(one.owned)
+    one.machine.close(world.now_ms)
+    world.until(lambda: one.machine.closed)
+    world.run(1_000)
+    assert len(two.owned) == 2, "nothing moves while the static member restarts"
+    again = world.member("again", "t", instance_id="i", **kind)
+    world.until(lambda: len(again.owned) == 2)
+    assert set(again.owned) == mine
+
+
+def test_a_revocation_may_take_its_time_and_commit(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", **kind)
+    world.until(lambda: len(one.owned) == 4)
+    world.manual.add("one")
+    two = world.member("two", "t", **kind)
+    world.until(lambda: isinstance(one.machine.event, Revoked))
+    world.run(5_000)
+    assert two.owned == {}, "the partitions still belong to the first member"
+    done = one.machine.commit({T[3]: 8}, world.now_ms)
+    world.until(lambda: done.done)
+    assert done.error is None
+    world.manual.clear()
+    world.until(lambda: len(two.owned) == 2)
+    assert committed(world.engine, "g")["t", 3] == 8
+
+
+def test_a_failing_listener_is_reported(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", **kind)
+    world.manual.add("one")
+    world.until(lambda: one.machine.event is not None)
+    failure = RuntimeError("listener")
+    one.handle(failure)
+    world.manual.clear()
+    world.run(2_000)
+    assert one.errors == [failure]
+    assert len(one.owned) == 4

@@ -1,0 +1,187 @@
+"""The configuration of topologies: partition counts of internal topics, co-partitioning, and faults."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.errors import KafkaError
+from kcore.group.streams.configure import (
+    ConfiguredSubtopology,
+    ConfiguredTopology,
+    InternalTopic,
+    Status,
+    configure,
+    summary,
+)
+from kcore.group.streams.topology import from_request
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.streams_group_heartbeat import Subtopology
+from tests.group.context import Topics
+from tests.group.streams.members import internal, subtopology, topology
+
+
+def configured(topics: dict[str, int], *parts: Subtopology) -> ConfiguredTopology:
+    return configure(from_request(topology(*parts)), Topics(topics))
+
+
+def decided(topics: dict[str, int], *parts: Subtopology) -> dict[str, int]:
+    """Returns the partition counts of the internal topics that must be created."""
+    result = configured(topics, *parts)
+    assert result.fault is not None
+    assert result.fault.status is Status.MISSING_INTERNAL_TOPICS, result.fault
+    return {name: topic.partitions for name, topic in result.missing.items()}
+
+
+def fault(topics: dict[str, int], *parts: Subtopology) -> tuple[Status, str]:
+    """Returns the fault of a topology whose counts cannot be decided."""
+    result = configured(topics, *parts)
+    assert result == (0, None, {}, result.fault)
+    assert result.fault is not None
+    return result.fault.status, result.fault.detail
+
+
+def error(topics: dict[str, int], *parts: Subtopology) -> tuple[ErrorCode, str]:
+    with pytest.raises(KafkaError) as caught:
+        configured(topics, *parts)
+    return caught.value.code, caught.value.message or ""
+
+
+def test_a_ready_topology_has_tasks_and_state() -> None:
+    """A subtopology has as many tasks as its largest input has partitions, and is stateful with a changelog."""
+    result = configured(
+        {"a": 2, "b": 3, "log": 3}, subtopology("1", ["a"]), subtopology("0", ["b", "a"], [internal("log")])
+    )
+    assert result == ConfiguredTopology(
+        0,
+        {
+            "0": ConfiguredSubtopology(3, True, ("b", "a"), {"log": InternalTopic("log", 3, 0, {})}),
+            "1": ConfiguredSubtopology(2, False, ("a",), {}),
+        },
+        {},
+        None,
+    )
+    assert list(result.subtopologies or ()) == ["0", "1"]
+
+
+def test_a_topology_without_subtopologies_is_ready() -> None:
+    assert configured({}) == (0, {}, {}, None)
+
+
+def test_missing_source_topics_hide_every_other_fault() -> None:
+    """The status names three topics in order and counts the others."""
+    parts = subtopology("0", ["e", "d", "c", "b", "a"], [internal("log")], sinks=["r"])
+    assert fault({"c": 1}, parts) == (Status.MISSING_SOURCE_TOPICS, "the source topics a, b, d and 1 more are missing")
+    assert summary(["b", "a"]) == "a, b"
+
+
+def test_repartition_counts_follow_their_writers() -> None:
+    """A repartition topic has the largest count of its writer's inputs, also through several subtopologies listed in
+    any order; a fixed count stays, and changelogs follow the tasks."""
+    counts = decided(
+        {"a": 2, "b": 5},
+        subtopology("3", repartitions=[internal("r3")], changelogs=[internal("log3")]),
+        subtopology("2", repartitions=[internal("r2"), internal("fixed", 7)], sinks=["r3"]),
+        subtopology("1", repartitions=[internal("r1")], sinks=["r2"]),
+        subtopology("0", ["a", "b"], sinks=["r1", "fixed"]),
+    )
+    assert counts == {"r1": 5, "r2": 5, "fixed": 7, "r3": 7, "log3": 7}
+
+
+def test_counts_are_those_of_repeated_sweeps() -> None:
+    """A sink takes the counts that are known when a sweep over all sinks reaches it, and keeps them."""
+    parts = (
+        subtopology("0", repartitions=[internal("late"), internal("fixed", 2)], sinks=["early"]),
+        subtopology("1", ["big"], sinks=["late"]),
+        subtopology("2", repartitions=[internal("early")]),
+    )
+    assert decided({"big": 9}, *parts) == {"late": 9, "fixed": 2, "early": 2}
+    assert decided({"big": 9}, parts[1], parts[0], parts[2]) == {"late": 9, "fixed": 2, "early": 9}
+
+
+def test_a_long_chain_is_configured_in_linear_time() -> None:
+    """Sweeps over 3,000 subtopologies in reverse order would take minutes."""
+    size = 3_000
+    chain = [subtopology(str(i), repartitions=[internal(f"r{i}")], sinks=[f"r{i + 1}"]) for i in reversed(range(size))]
+    first, last = subtopology("in", ["in"], sinks=["r0"]), subtopology("out", repartitions=[internal(f"r{size}")])
+    counts = decided({"in": 4}, *chain, first, last)
+    assert counts == {f"r{i}": 4 for i in range(size + 1)}
+
+
+def test_topologies_that_cannot_work_are_errors() -> None:
+    invalid = ErrorCode.STREAMS_INVALID_TOPOLOGY
+    loop = (
+        subtopology("0", repartitions=[internal("r")], sinks=["s"]),
+        subtopology("1", repartitions=[internal("s")], sinks=["r"]),
+    )
+    assert error({}, *loop) == (invalid, "repartition topics depend on each other in a loop: r, s")
+    unwritten = subtopology("0", ["a"], repartitions=[internal("r")])
+    assert error({"a": 1}, unwritten) == (invalid, "no subtopology writes the repartition topics r")
+    no_input = subtopology("1", changelogs=[internal("log")])
+    assert error({"a": 1}, subtopology("0", ["a"]), no_input) == (invalid, "subtopology 1 has no input topic")
+    outside = subtopology("0", ["a"], copartition=[([0, 1], [])])
+    assert error({"a": 1}, outside)[0] is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_copartitioned_topics_force_their_count_on_repartition_topics() -> None:
+    """A flexible repartition topic takes the count of the other topics, even a smaller one."""
+    join = subtopology("1", ["b", "c"], repartitions=[internal("r")], copartition=[([0, 1], [0])])
+    assert decided({"a": 8, "b": 3, "c": 3}, subtopology("0", ["a"], sinks=["r"]), join) == {"r": 3}
+
+
+def test_copartitioned_topics_with_different_counts_are_a_fault() -> None:
+    incorrect = Status.INCORRECTLY_PARTITIONED_TOPICS
+    sources = subtopology("0", ["a", "b"], copartition=[([0, 1], [])])
+    text = "co-partitioned topics have different partition counts: a=2, b=3"
+    assert fault({"a": 2, "b": 3}, sources) == (incorrect, text)
+    fixed = subtopology("0", ["a"], repartitions=[internal("r", 4)], copartition=[([0], [0])])
+    text = "the repartition topic r has 4 partitions, its co-partitioned topics have 2"
+    assert fault({"a": 2}, fixed) == (incorrect, text)
+    both = subtopology("0", repartitions=[internal("r", 4), internal("s", 5)], copartition=[([], [0, 1])])
+    text = "co-partitioned topics have different partition counts: r=4, s=5"
+    assert fault({}, both) == (incorrect, text)
+
+
+def test_copartitioned_repartition_topics_agree_on_a_count() -> None:
+    """The largest count of flexible topics counts, or that of the topology's fixed ones."""
+    writers = (subtopology("0", ["a"], sinks=["r"]), subtopology("1", ["b"], sinks=["s"]))
+    join = subtopology("2", repartitions=[internal("r"), internal("s")], copartition=[([], [0, 1])])
+    assert decided({"a": 2, "b": 6}, *writers, join) == {"r": 6, "s": 6}
+    fixed = subtopology("3", repartitions=[internal("f", 5)])
+    assert decided({"a": 2, "b": 6}, *writers, join, fixed) == {"r": 5, "s": 5, "f": 5}
+
+
+def test_existing_internal_topics_must_have_the_decided_count() -> None:
+    """An existing count takes precedence while counts are decided; a fixed or derived count must equal it."""
+    incorrect = Status.INCORRECTLY_PARTITIONED_TOPICS
+    stateful = subtopology("0", ["a"], [internal("log")])
+    text = "the existing topic log has 3 partitions, but 2 are needed"
+    assert fault({"a": 2, "log": 3}, stateful) == (incorrect, text)
+    chained = (
+        subtopology("0", ["a"], sinks=["r"]),
+        subtopology("1", [], [internal("log")], repartitions=[internal("r")]),
+    )
+    text = "the existing topic r has 5 partitions, but 2 are needed"
+    assert fault({"a": 2, "r": 5, "log": 5}, *chained) == (incorrect, text)
+    assert configured({"a": 2, "r": 2, "log": 2}, *chained).is_ready
+
+
+def test_topics_to_create_have_the_requested_properties() -> None:
+    """Count, replication factor and settings of a missing topic."""
+    result = configured({"a": 2}, subtopology("0", ["a"], [internal("log", replication_factor=1)]))
+    assert result.missing == {"log": InternalTopic("log", 2, 1, {})}
+    assert result.fault == (Status.MISSING_INTERNAL_TOPICS, "the internal topics log are missing")
+    assert not result.is_ready
+
+
+def test_topologies_are_equal_if_epoch_and_content_are() -> None:
+    """The order of topics counts, the order of subtopologies does not, as in Kafka."""
+    one, other = subtopology("0", ["a", "b"]), subtopology("1", ["c"])
+    assert from_request(topology(one, other)) == from_request(topology(other, one))
+    assert from_request(topology(one)) != from_request(topology(one, epoch=1))
+    assert from_request(topology(one)) != from_request(topology(subtopology("0", ["b", "a"])))
+    with pytest.raises(KafkaError) as caught:
+        from_request(topology(one, one))
+    assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    with pytest.raises(KafkaError) as caught:
+        from_request(topology(one, epoch=-1))
+    assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR

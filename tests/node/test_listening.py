@@ -1,0 +1,71 @@
+"""Listeners of embedded nodes: real clients and remote nodes beside calls in the process."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from confluent_kafka import Producer
+
+import kcore
+from kcore import errors
+from kcore.node.types import OffsetAndMetadata
+from kcore.protocol.topic_partition import TopicPartition
+from tests.kit import fetch
+from tests.node.conftest import SETTINGS
+
+
+def produce_with_librdkafka(bootstrap: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    producer.produce(topic, b"from librdkafka")
+    assert producer.flush(30) == 0
+
+
+def test_a_node_for_threads_listens() -> None:
+    with kcore.open(config=SETTINGS) as node:
+        topic = node.topics.create("t", 1)
+        listening = node.listen()
+        produce_with_librdkafka(listening.bootstrap, "t")
+        assert [record.value for record in topic.read(0, 0)] == [b"from librdkafka"]
+        with kcore.connect(listening.bootstrap) as remote:
+            remote.group("g").commit({("t", 0): 1})
+            with remote.group("m").join("t") as member, node.group("m").join("t") as other:
+                assert {len(member.assignment), len(other.assignment)} <= {0, 1}
+        assert node.group("g").committed() == {TopicPartition("t", 0): OffsetAndMetadata(1)}
+        again = node.listen()
+        assert again.bootstrap != listening.bootstrap
+        listening.close()
+        with pytest.raises(errors.ConnectionClosedError):
+            kcore.connect(listening.bootstrap)
+        node.topics["t"].append("after the listener")
+    with pytest.raises(errors.EngineClosedError):
+        node.group("g").commit({("t", 0): 2})
+    assert not [thread for thread in threading.enumerate() if thread.name == "kcore-engine"]
+
+
+async def test_a_node_on_a_loop_listens() -> None:
+    async with kcore.open_async(config=SETTINGS) as node:
+        topic = await node.topics.create("t", 1)
+        listening = await node.listen("127.0.0.1:0")
+        async with kcore.connect_async(listening.bootstrap) as remote:
+            await remote.topics["t"].append("remote")
+        assert [record.value for record in await topic.read(0, 0)] == [b"remote"]
+
+
+def test_a_node_with_a_parked_request_cannot_begin_to_listen() -> None:
+    with kcore.open(config=SETTINGS) as node:
+        node.topics.create("t", 1)
+        parked = threading.Thread(target=node.send, args=(fetch("t", wait_ms=60_000), 12))
+        parked.start()
+        while not node._driver._sleepers:
+            pass
+        with pytest.raises(errors.KcoreError, match="parked"):
+            node.listen()
+        node.topics["t"].append("answers the parked request")
+        parked.join()
+        assert node.listen().bootstrap
+
+
+def test_a_wrong_address_is_refused() -> None:
+    with kcore.open(config=SETTINGS) as node, pytest.raises(errors.ConfigError):
+        node.listen("nowhere")

@@ -1,0 +1,91 @@
+"""Producers by the client API: batches, order, keys, retries and errors."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.client.partitioner import partition_of
+from kcore.node.types import RecordMetadata
+from tests.tcp_proxy import Proxy
+
+
+def values(node: kcore.Node, name: str, partition: int) -> list[int]:
+    """Returns all values of a partition as numbers."""
+    topic, found = node.topics[name], []
+    end = topic.end_offsets()[partition]
+    while len(found) < end:
+        found += [int(record.value or b"") for record in topic.read(partition, len(found), 10_000)]
+    return found
+
+
+def test_records_are_stored_in_order_in_few_batches(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 2)
+    with node.producer(compression="zstd", linger=0.01) as producer:
+        deliveries = [producer.append(name, str(number), partition=number % 2) for number in range(5_000)]
+        assert deliveries[4].result() == RecordMetadata(name, 0, 2, deliveries[4].result().timestamp_ms)
+    assert all(delivery.done for delivery in deliveries)
+    assert values(node, name, 0) == list(range(0, 5_000, 2))
+    assert values(node, name, 1) == list(range(1, 5_000, 2))
+
+
+def test_keys_choose_the_partition_as_javas_producer_does(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 7)
+    with node.producer() as producer:
+        placed = {key: producer.append(name, "0", key=key).result().partition for key in ("21", "abc", "foobar", "")}
+        unkeyed = {producer.append(name, "1").result().partition for _ in range(5)}
+    assert placed == {"21": 3, "abc": 4, "foobar": 0, "": 2}
+    assert placed["abc"] == partition_of(b"abc", 7)
+    assert len(unkeyed) == 1, "records without a key share a partition until a batch is full"
+
+
+def test_a_refused_batch_fails_alone(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1, config={"max.message.bytes": 1_000})
+    producer = node.producer()
+    good = producer.append(name, "1")
+    good.result()
+    bad = producer.append(name, b"x" * 5_000)
+    with pytest.raises(errors.MessageTooLargeError):
+        bad.result()
+    later = producer.append(name, "2")
+    with pytest.raises(errors.MessageTooLargeError):
+        producer.flush()
+    assert later.result().offset == 1
+    producer.flush()
+    producer.close()
+    assert values(node, name, 0) == [1, 2]
+    with pytest.raises(errors.KcoreError, match="closed"):
+        producer.append(name, "3")
+
+
+def test_a_missing_topic_is_an_error_at_once(node: kcore.Node) -> None:
+    with node.producer() as producer, pytest.raises(errors.UnknownTopicOrPartitionError):
+        producer.append("no-such-topic", "v")
+
+
+async def test_a_producer_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
+    topic = await anode.topics.create(name, 1)
+    async with anode.producer(buffer_bytes=10_000, batch_bytes=2_000) as producer:
+        deliveries = [await producer.append(name, str(number)) for number in range(2_000)]
+        places = await asyncio.gather(*(delivery.result() for delivery in deliveries))
+    assert [place.offset for place in places] == list(range(2_000))
+    assert (await topic.end_offsets()) == {0: 2_000}
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_lost_connections_neither_lose_nor_repeat_records(served: str, name: str, turn: int) -> None:
+    with kcore.connect(served) as direct, Proxy(served) as proxy:
+        direct.topics.create(name, 1)
+        with kcore.connect(proxy.bootstrap) as node, node.producer(batch_bytes=2_000) as producer:
+            deliveries: list[Any] = []
+            for number in range(600):
+                deliveries.append(producer.append(name, str(number), partition=0))
+                if number % 200 == 100:
+                    proxy.cut_after_next_request()
+                    deliveries[-1].result()
+        assert values(direct, name, 0) == list(range(600))
+        assert proxy.cuts == 3

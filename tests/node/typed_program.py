@@ -1,0 +1,68 @@
+"""A user's program, which mypy checks strictly: every name of the public API has its type."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import assert_type
+
+import kcore
+from kcore import OffsetAndMetadata, Record, TopicPartition
+from kcore.client.consumer_coordinator.interface import Assigned, Lost, Revoked
+from kcore.errors import FencedMemberEpochError, KafkaError, PartitionErrors
+from kcore.node.types import GroupDescription, RecordMetadata, TopicListing
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def use_a_cluster() -> None:
+    with kcore.connect("localhost:9092", security={"security.protocol": "PLAINTEXT"}) as node:
+        assert_type(node, kcore.Node)
+        topic = node.topics.create("jobs", 4, config={"retention.ms": 1}, exist_ok=True)
+        assert_type(topic.append("v", key=b"k", timestamp=datetime.now()), RecordMetadata)
+        assert_type(topic.read(0, 0, isolation="read_committed"), list[Record])
+        assert_type(topic.end_offsets(), dict[int, int])
+        assert_type(node.topics.list(), list[TopicListing])
+        assert_type("jobs" in node.topics, bool)
+        group = node.group("g")
+        group.commit({("jobs", 0): 1})
+        group.commit({TopicPartition("jobs", 0): OffsetAndMetadata(1)})
+        assert_type(group.committed(), dict[TopicPartition, OffsetAndMetadata])
+        assert_type(group.describe(), GroupDescription)
+        with node.transaction("t") as txn:
+            txn.append("jobs", "v")
+            txn.commit_offsets(group, {("jobs", 0): 1})
+        with group.join("jobs", on_assigned=lambda event: print(event.epoch)) as member:
+            assert_type(member.assignment, tuple[TopicPartition, ...])
+            for event in member.events():
+                assert_type(event, Assigned | Revoked | Lost)
+        with group.consume(["jobs"]) as consumer:
+            for record in consumer:
+                assert_type(record, Record)
+        with node.producer() as producer:
+            assert_type(producer.append("jobs", "v").result(), RecordMetadata)
+        response = node.send(HeartbeatRequest(group_id="g"))
+        assert_type(response, HeartbeatResponse)
+
+
+async def use_an_engine() -> None:
+    async with kcore.open_async() as node:
+        assert_type(node, kcore.AsyncEmbeddedNode)
+        assert_type(await node.topics["jobs"].append("v"), RecordMetadata)
+        assert_type(await node.group("g").lag(), dict[TopicPartition, int])
+        async for record in node.group("g").consume("jobs"):
+            assert_type(record, Record)
+        async with node.group("g").join("jobs", protocol="classic") as member:
+            await member.commit({("jobs", 0): 1})
+        assert_type((await node.listen()).bootstrap, str)
+    node2 = await kcore.connect_async("localhost:9092")
+    assert_type(node2, kcore.AsyncNode)
+
+
+def handle_errors(node: kcore.EmbeddedNode) -> None:
+    try:
+        node.group("g").commit({("jobs", 0): 1})
+    except FencedMemberEpochError as error:
+        assert_type(error.retriable, bool)
+    except PartitionErrors as group:
+        for partition, each in group.errors.items():
+            assert_type(partition, TopicPartition)
+            assert_type(each, KafkaError)
