@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from kcore.broker.acl.authorizer import make_authorizer
 from kcore.broker.data.data_plane import data_apis
@@ -41,6 +41,7 @@ from kcore.protocol.uuids import to_hex, to_text, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
 from kcore.runtime.cluster import SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
+from kcore.runtime.recovery import Recovery
 from kcore.share.coordinator import ShareStateTopic
 from kcore.share.node import ShardServices, start_share_coordinator
 from kcore.share.served_apis import share_state_apis
@@ -65,26 +66,6 @@ LOAD_AGAIN_INTERVAL_MS = 30_000  # an unreadable log may become readable: memory
 def random_uuid() -> bytes:
     """Returns a new uuid of version 4, sixteen bytes."""
     return version_4(os.urandom(16))
-
-
-class Recovery(NamedTuple):
-    """Statistics of an engine's recovery when it was opened.
-
-    Attributes:
-        shards: the number of loaded coordinator partitions.
-        records: the number of replayed records.
-        size_bytes: the size of the batches of these records.
-        groups: the number of groups.
-        topics: the number of topics, including internal ones.
-        elapsed_ms: the total time of the recovery.
-    """
-
-    shards: int
-    records: int
-    size_bytes: int
-    groups: int
-    topics: int
-    elapsed_ms: int
 
 
 class Engine:
