@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey, request_class
 from kcore.runtime import Pending, RequestContext
 from tests.broker.context import BrokerContext
@@ -52,7 +53,11 @@ class Connection:
         request = request_class(KEYS[api]).decode(kwire.encode(api + "Request", version, body), version)
         node = self.node
         node.now.update()
-        result = node.apis[KEYS[api]].handle(RequestContext(version, self.client_id), request)
+        served, context = node.apis[KEYS[api]], RequestContext(version, self.client_id)
+        try:
+            result = served.handle(context, request)
+        except KafkaError as error:  # the engine makes the response, too
+            result = served.error(context, request, error.code, error.message)
         node.finish()
         response = result.response if isinstance(result, Pending) else result
         return Answer(api, version, response.encode(version))
