@@ -8,7 +8,7 @@ SECONDS ?= 30
 SOURCES := $(shell find kcore_ext -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 STAMP := $(VENV)/.built
 
-.PHONY: build demo demo-spark test test-kafka fuzz explore soak sanitize bench bench-peers lint docs clean
+.PHONY: build demo demo-spark test test-long test-kafka fuzz explore soak sanitize bench bench-peers lint docs clean
 
 build: $(STAMP)
 
@@ -29,8 +29,12 @@ demo-spark: build
 	@command -v java >/dev/null || { echo 'make demo-spark needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }
 	$(BIN)/kcore demo --spark
 
+# More workers than two cores: many tests wait for other processes.
 test: build lint
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	$(BIN)/python -m pytest -n 3 --dist worksteal tests
+
+test-long: build
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests
 
 test-kafka: build
 	@command -v mvn >/dev/null || { echo 'make test-kafka needs Java 17 and Maven' >&2; exit 1; }

@@ -210,6 +210,7 @@ def counts(total: int) -> dict[str, str]:
     return {"every": str(total), **per_word}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_exactly_once_counts_survive_crashes(cluster: Cluster) -> None:
     """Two instances with standby tasks count every word once, although one instance and the server are killed."""
@@ -262,6 +263,7 @@ def test_a_join_repartitions_and_continues_after_a_restart(cluster: Cluster, pro
     again.stop()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_tool_lists_describes_resets_and_deletes(cluster: Cluster) -> None:
     """kafka-streams-groups shows state, members and offsets, and resets and deletes an empty group with its topics."""

@@ -191,6 +191,7 @@ def test_a_static_member_returns(
     assert stays.revoked[taken_before:] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("library", "classic"),
     [("confluent-kafka", "range"), ("confluent-kafka", "roundrobin"), ("java", "cooperative-sticky")],

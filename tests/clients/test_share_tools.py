@@ -72,6 +72,7 @@ def tool() -> Iterator[Tool]:
         yield run
 
 
+@pytest.mark.long
 @pytest.mark.clients
 @pytest.mark.timeout(600)
 def test_the_tools_of_share_groups(tool: Tool) -> None:

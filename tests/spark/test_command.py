@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 RUN = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kcore.cli import main; sys.exit(main())"
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_local_workers_have_the_interpreter_and_the_modules_of_the_command(kafka_logs: Path, tmp_path: Path) -> None:
     """The workers do not depend on the first `python3` on the path, the working directory, or PYTHONPATH."""

@@ -82,6 +82,7 @@ def test_headers_and_times_of_an_export(spark: Any, tmp_path: Path) -> None:
     assert [row["offset"] for row in times.load(str(tmp_path)).collect()] == [1]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)  # it starts a Java runtime of its own
 def test_the_jobs_run_by_spark_submit(kafka_logs: Path, tmp_path: Path) -> None:
     """The script runs as on a cluster, with the master set by spark-submit."""

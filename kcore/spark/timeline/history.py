@@ -201,9 +201,9 @@ class History:
         place = LogPosition(row.offset, row.timestamp_ms)
         if known is None:
             yield from self._generation(group_id, value, place, whole)
-        elif isinstance(typed, ShareGroupStatePartitionMetadataKey):
-            yield from self._listed(group_id, value)
         else:
+            if isinstance(typed, ShareGroupStatePartitionMetadataKey):
+                yield from self._listed(group_id, value)
             yield from self._epoch_record(group_id, *known, typed, value, place, whole)
 
     def _listed(self, group_id: str, value: Any) -> Iterator[TimelineEvent]:

@@ -84,6 +84,7 @@ def table(spark: Any, out: Path) -> list[Finding]:
     return [finding_of(row.asDict(recursive=True)) for row in rows]
 
 
+@pytest.mark.long
 def test_spark_finds_the_same_as_without_spark(spark: Any, tmp_path: Path) -> None:
     """Covers findings within and across partitions; a second run replaces the output of the first."""
     logs = planted()

@@ -217,6 +217,7 @@ def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_the_job_on_a_real_brokers_logs(spark: Any, logs: Path, tmp_path: Path) -> None:
     """Its tables are the events read without Spark, and the page is well-formed.
 
