@@ -145,8 +145,8 @@ def _all_partitions(cluster: Cluster, topics: list[str], wanted: list[int]) -> l
     for topic in topics:
         missing = sorted(set(wanted) - set(found[topic]))
         if not found[topic] or missing:
-            what = f"no partition {missing[0]}" if found[topic] else "not there"
-            raise KcoreError(f"topic {topic!r}: {what}")
+            what = f"has no partition {missing[0]}" if found[topic] else "does not exist"
+            raise KcoreError(f"topic {topic!r} {what}")
     return [(topic, index) for topic in topics for index in found[topic] if not wanted or index in wanted]
 
 

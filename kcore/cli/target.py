@@ -49,7 +49,12 @@ def security(options: argparse.Namespace) -> ClientSecurity | None:
 
 def check(options: argparse.Namespace) -> None:
     """Raises ConfigError unless exactly one of folder and server was named."""
-    if (options.data is None) == (options.bootstrap is None):
+    if options.data is not None and options.bootstrap is not None:
+        raise ConfigError(
+            f"{options.data!r} is read as a data folder, and --bootstrap names a server: name only one of them. "
+            "A group or topic needs its option (--group, --topic)"
+        )
+    if options.data is None and options.bootstrap is None:
         raise ConfigError("name a data folder, or --bootstrap HOST:PORT of a running server")
     security(options)  # reports its errors before anything is opened
 

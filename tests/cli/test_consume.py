@@ -155,8 +155,8 @@ def test_a_member_that_is_stopped_commits_and_leaves(kcore: Terminal, number: si
 
 
 def test_refusals_state_the_cause(kcore: Terminal) -> None:
-    assert kcore("consume", "--topic", "nowhere") == (1, "", "kcore: topic 'nowhere': not there\n")
-    assert kcore("consume", "--topic", "t", "--partition", "7") == (1, "", "kcore: topic 't': no partition 7\n")
+    assert kcore("consume", "--topic", "nowhere") == (1, "", "kcore: topic 'nowhere' does not exist\n")
+    assert kcore("consume", "--topic", "t", "--partition", "7") == (1, "", "kcore: topic 't' has no partition 7\n")
     assert "valid: earliest" in kcore("consume", "--topic", "t", "--from", "soon").err
     assert kcore("consume", "--topic", "t", "--partition", "0", "--group", "g").status == 1
     said = kcore("consume", "--topic", "t", "--partition", "0", "--from", "99")
