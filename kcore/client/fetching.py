@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
+from kcore.errors import ConfigError
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kcore.protocol.topic_partition import TopicPartition
 
 INITIAL_EPOCH = 0
 MAX_EPOCH = 0x7FFFFFFF
+ISOLATIONS: Final = ("read_committed", "read_uncommitted")
+RESETS: Final = ("earliest", "latest", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,13 @@ class Reading:
     reset: str
     max_records: int
     rack: str
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError for a value that is not one of the names above."""
+        if self.isolation not in ISOLATIONS:
+            raise ConfigError(f"isolation={self.isolation!r}; valid: {', '.join(map(repr, ISOLATIONS))}")
+        if self.reset not in RESETS:
+            raise ConfigError(f"reset={self.reset!r}; valid: {', '.join(map(repr, RESETS))}")
 
 
 @dataclass(slots=True)

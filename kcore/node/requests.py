@@ -12,10 +12,12 @@ from kcore.node.types import (
     MemberDescription,
     Offsets,
     Record,
+    as_partitions,
 )
 from kcore.protocol.compression import CompressionType, compress, decompress
 from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kcore.protocol.messages.offset_commit import (
@@ -53,8 +55,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def _commit_entry(partition: int, offset: int | OffsetAndMetadata) -> OffsetCommitRequestPartition:
+    if not isinstance(partition, int):
+        raise ValueError(f"partition {partition!r}")
     if isinstance(offset, int):
         return OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
+    if not isinstance(offset, OffsetAndMetadata):
+        raise TypeError(f"the offset to commit is {offset!r}; valid: an int or an OffsetAndMetadata")
     return OffsetCommitRequestPartition(
         partition_index=partition,
         committed_offset=offset.offset,
@@ -66,15 +72,23 @@ def _commit_entry(partition: int, offset: int | OffsetAndMetadata) -> OffsetComm
 def commit_request(
     group_id: str, offsets: Offsets, member_id: str = "", epoch: int = -1, instance_id: str | None = None
 ) -> OffsetCommitRequest:
-    """Builds a commit."""
-    if len(offsets) == 1:
-        ((topic, partition), offset) = next(iter(offsets.items()))
-        topics = [OffsetCommitRequestTopic(name=topic, partitions=[_commit_entry(partition, offset)])]
-    else:
-        grouped: dict[str, list[OffsetCommitRequestPartition]] = {}
-        for (topic, partition), offset in offsets.items():
-            grouped.setdefault(topic, []).append(_commit_entry(partition, offset))
-        topics = [OffsetCommitRequestTopic(name=topic, partitions=listed) for topic, listed in grouped.items()]
+    """Builds a commit.
+
+    Raises:
+        TypeError: a key is not a partition, or a value is not an offset.
+    """
+    try:
+        if len(offsets) == 1:
+            ((topic, partition), offset) = next(iter(offsets.items()))
+            topics = [OffsetCommitRequestTopic(name=topic, partitions=[_commit_entry(partition, offset)])]
+        else:
+            grouped: dict[str, list[OffsetCommitRequestPartition]] = {}
+            for (topic, partition), offset in offsets.items():
+                grouped.setdefault(topic, []).append(_commit_entry(partition, offset))
+            topics = [OffsetCommitRequestTopic(name=topic, partitions=listed) for topic, listed in grouped.items()]
+    except ValueError:  # a key is not a pair, or its second element is not a number
+        as_partitions(offsets)
+        raise
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=epoch,
@@ -140,6 +154,23 @@ def committed_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, Off
     return offsets
 
 
+def share_lag(response: DescribeShareGroupOffsetsResponse) -> dict[TopicPartition, int]:
+    """Reads the lag of a share group's partitions; partitions whose lag the coordinator does not know are left out.
+
+    Raises:
+        KafkaError, PartitionErrors: the request was refused.
+    """
+    (group,) = response.groups
+    if group.error_code:
+        raise KafkaError.of(group.error_code, group.error_message)
+    rows = {
+        TopicPartition(topic.topic_name, row.partition_index): row for topic in group.topics for row in topic.partitions
+    }
+    codes = {partition: row.error_code for partition, row in rows.items()}
+    raise_partition_errors(f"lag of share group {group.group_id!r}", codes, len(rows))
+    return {partition: rows[partition].lag for partition in sorted(rows) if rows[partition].lag >= 0}
+
+
 # ---- offsets of a log
 
 
@@ -168,10 +199,21 @@ def listed_offsets(response: Any, total: int) -> dict[TopicPartition, int]:
 
 
 def record_size(key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Returns an upper bound of the size of an encoded record."""
+    """Returns an upper bound of the size of an encoded record.
+
+    Raises:
+        TypeError: a header is not a pair of a name and bytes. Found here, it fails only its own record's append and
+            not the batch.
+    """
     size = RECORD_OVERHEAD_BYTES + (0 if key is None else len(key)) + (0 if value is None else len(value))
-    for name, data in headers:
-        size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if data is None else len(data))
+    for header in headers:
+        match header:
+            case (str(name), bytes() | None as data):
+                size += HEADER_OVERHEAD_BYTES + 4 * len(name) + (0 if data is None else len(data))
+            case _:
+                raise TypeError(
+                    f"{header!r} is not a header; valid: a pair of a name (str) and a value (bytes or None)"
+                )
     return size
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.protocol.topic_partition import TopicPartition
@@ -195,5 +195,36 @@ class GroupDescription:
 
 
 def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:
-    """Converts partitions as callers write them."""
-    return [TopicPartition(*partition) for partition in partitions]
+    """Converts partitions as callers write them.
+
+    Raises:
+        TypeError: an element is not a pair of a topic's name and a partition number.
+    """
+    return [as_partition(partition) for partition in partitions]
+
+
+def as_partition(partition: Any) -> TopicPartition:
+    """Converts one partition as callers write it.
+
+    Raises:
+        TypeError: it is not a pair of a topic's name and a partition number.
+    """
+    match partition:
+        case (str(topic), int(number)):
+            return TopicPartition(topic, number)
+    raise TypeError(f"{partition!r} is not a partition; valid: ('jobs', 0) or TopicPartition('jobs', 0)")
+
+
+def to_bytes(value: Any) -> bytes | None:
+    """Converts a record's key or value as callers write it; text is encoded as UTF-8.
+
+    Raises:
+        TypeError: the value has another type, and needs a serialization by the caller.
+    """
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"a key or value of type {type(value).__name__}; valid: bytes, str or None")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,11 @@ from kcore import errors
 from kcore.node.requests import build_batch, read_batches
 from kcore.node.types import GroupDescription, GroupListing, OffsetAndMetadata, Record, RecordMetadata
 from kcore.protocol.compression import CompressionType
+from kcore.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from kcore.protocol.messages.fetch import PartitionData
 from kcore.protocol.topic_partition import TopicPartition
 
@@ -150,3 +156,87 @@ def test_a_damaged_batch_is_not_returned() -> None:
     batch[-3] ^= 1
     with pytest.raises(errors.CorruptMessageError, match="t-0"):
         read_batches(place, PartitionData(partition_index=0, records=bytes(batch)), 0, True)
+
+
+def test_the_lag_of_a_share_group_is_reported_by_its_coordinator(node: kcore.Node, name: str) -> None:
+    """A share group has no committed offsets: the coordinator counts from the start offset."""
+    node.topics.create(name, 2).append_many("abcdefghij", partition=0)
+    offsets = [AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=4)]
+    topic = AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=offsets)
+    assert node.send(AlterShareGroupOffsetsRequest(group_id=name, topics=[topic])).error_code == 0
+    assert node.group(name).lag() == {TopicPartition(name, 0): 6}
+
+
+def test_a_wrong_partition_or_offset_of_a_commit_is_named() -> None:
+    partition = "{} is not a partition; valid: ('jobs', 0) or TopicPartition('jobs', 0)"
+    offset = "the offset to commit is '1'; valid: an int or an OffsetAndMetadata"
+    cases: list[tuple[Any, str]] = [
+        ({"jobs": 1}, partition.format("'jobs'")),
+        ({"ab": 1}, partition.format("'ab'")),
+        ({("jobs", "0"): 1}, partition.format("('jobs', '0')")),
+        ({("jobs", 0): 1, "jobs": 1}, partition.format("'jobs'")),
+        ({("jobs", 0): "1"}, offset),
+    ]
+    with kcore.open() as node:
+        node.topics.create("jobs", 1)
+        group = node.group("workers")
+        for offsets, message in cases:
+            with pytest.raises(TypeError) as refused:
+                group.commit(offsets)
+            assert str(refused.value) == message
+            with pytest.raises(TypeError) as refused, node.transaction("copy") as transaction:
+                transaction.commit_offsets(group, offsets)
+            assert str(refused.value) == message
+        with pytest.raises(TypeError, match=r"^'jobs' is not a partition"):
+            group.committed(["jobs"])  # type: ignore[list-item]
+        assert group.committed() == {}
+
+
+def test_a_value_that_is_neither_bytes_nor_text_is_refused() -> None:
+    """The producer refuses it at once, so that the other records of its batch are stored."""
+    wrong: Any = {"a": 1}
+    value = "a key or value of type dict; valid: bytes, str or None"
+    header = "('h', 'text') is not a header; valid: a pair of a name (str) and a value (bytes or None)"
+    headers: Any = [("h", "text")]
+    with kcore.open() as node:
+        topic = node.topics.create("jobs", 1)
+        with pytest.raises(TypeError) as refused:
+            topic.append(wrong)
+        assert str(refused.value) == value
+        with pytest.raises(TypeError) as refused:
+            topic.append_many(["before", ("key", wrong)])
+        assert str(refused.value) == value
+        with node.producer(linger=0.05) as producer, node.transaction("copy") as transaction:
+            for add in (producer.append, transaction.append):
+                add("jobs", "before")
+                with pytest.raises(TypeError) as refused:
+                    add("jobs", wrong)
+                assert str(refused.value) == value
+                with pytest.raises(TypeError) as refused:
+                    add("jobs", "value", key=wrong)
+                assert str(refused.value) == value
+                with pytest.raises(TypeError) as refused:
+                    add("jobs", "value", headers=headers)
+                assert str(refused.value) == header
+                add("jobs", bytearray(b"after"))
+        assert sorted(values(topic.read(0, 0))) == [b"after", b"after", b"before", b"before"]
+
+
+def test_a_wrong_position_or_isolation_of_a_consumer_is_refused() -> None:
+    begin: Any = "begin"
+    with kcore.open() as node:
+        with pytest.raises(errors.ConfigError) as refused:
+            node.group("workers").consume("jobs", reset=begin)
+        assert str(refused.value) == "reset='begin'; valid: 'earliest', 'latest', 'none'"
+        with pytest.raises(errors.ConfigError) as refused:
+            node.group("workers").consume("jobs", isolation=begin)
+        assert str(refused.value) == "isolation='begin'; valid: 'read_committed', 'read_uncommitted'"
+
+
+def test_a_client_with_tls_at_a_listener_without_it_gets_the_cause() -> None:
+    with kcore.open() as node:
+        bootstrap = node.listen().bootstrap
+        with pytest.raises(errors.ConnectionClosedError) as refused:
+            kcore.connect(bootstrap, security={"security.protocol": "SSL"})
+        cause = "the server closed the connection during the TLS handshake; its listener may not use TLS"
+        assert str(refused.value) == f"cannot connect to {bootstrap}: {cause}"

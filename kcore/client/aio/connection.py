@@ -74,7 +74,10 @@ class AsyncConnection(asyncio.Protocol):
         except TimeoutError:
             raise ConnectionClosedError(f"cannot connect to {host}:{port} within {timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectionClosedError(f"cannot connect to {host}:{port}: {error}") from error
+            cause = str(error) or type(error).__name__
+            if tls is not None and isinstance(error, ConnectionResetError):
+                cause = "the server closed the connection during the TLS handshake; its listener may not use TLS"
+            raise ConnectionClosedError(f"cannot connect to {host}:{port}: {cause}") from error
         try:
             if security is not None and security.mechanism:
                 await self._authenticate(security, timeout_s)

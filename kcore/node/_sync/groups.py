@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.routes import GROUP
-from kcore.errors import KafkaError, raise_partition_errors
+from kcore.errors import GroupIdNotFoundError, KafkaError, UnsupportedVersionError, raise_partition_errors
 from kcore.node import versions
 from kcore.node._sync.backend import gather
 from kcore.node._sync.calls import Calls
@@ -21,6 +21,7 @@ from kcore.node.requests import (
     committed_offsets,
     described_group,
     offset_fetch_request,
+    share_lag,
 )
 from kcore.node.types import (
     GroupDescription,
@@ -35,6 +36,10 @@ from kcore.node.types import (
 from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.offset_delete import (
@@ -174,10 +179,27 @@ class Group:
         self._calls.call(OffsetDeleteRequest(group_id=self.id, topics=topics), read)
 
     def lag(self) -> dict[TopicPartition, int]:
-        """Returns the number of records behind the committed offset, for each partition with a committed offset."""
+        """Returns the number of records that the group has not processed, for each partition.
+
+        That is the distance of the committed offset from the end of the log. A share group has no committed offsets:
+        its coordinator reports the number of records that are neither acknowledged nor archived. Partitions without
+        a committed offset, or that no member of the share group has fetched, are left out.
+        """
         committed = self.committed()
-        ends = offsets_of(self._calls, dict.fromkeys(committed, LATEST), "read_uncommitted") if committed else {}
+        if not committed:
+            return self._share_lag()
+        ends = offsets_of(self._calls, dict.fromkeys(committed, LATEST), "read_uncommitted")
         return {each: max(0, ends[each] - committed[each].offset) for each in sorted(committed) if each in ends}
+
+    def _share_lag(self) -> dict[TopicPartition, int]:
+        """Returns the lag of a share group; {} for other groups, and from clusters without share groups."""
+        request = DescribeShareGroupOffsetsRequest(
+            groups=[DescribeShareGroupOffsetsRequestGroup(group_id=self.id, topics=None)]
+        )
+        try:
+            return self._calls.call(request, share_lag)
+        except (GroupIdNotFoundError, UnsupportedVersionError):
+            return {}
 
     # ---- members
 

@@ -16,7 +16,7 @@ from kcore.node import versions
 from kcore.node._sync.backend import Event, guard, sleep, spawn
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node.requests import build_batch, produce_request, record_size
-from kcore.node.types import HeaderList, RecordMetadata, TopicPartition
+from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
 from kcore.protocol.compression import CompressionType
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -189,8 +189,8 @@ class Producer:
             UnknownTopicOrPartitionError: the topic does not exist.
             TimeoutError: the buffer was full for too long.
         """
-        data = value.encode() if isinstance(value, str) else value
-        name = key.encode() if isinstance(key, str) else key
+        data = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else to_bytes(value)
+        name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
         if self._closed:
             raise KcoreError("the producer is closed")
         if topic not in self._counts:

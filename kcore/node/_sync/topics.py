@@ -22,7 +22,16 @@ from kcore.node.requests import (
     produce_request,
     read_batches,
 )
-from kcore.node.types import HeaderList, Isolation, Record, RecordMetadata, TopicListing, TopicPartition, to_ms
+from kcore.node.types import (
+    HeaderList,
+    Isolation,
+    Record,
+    RecordMetadata,
+    TopicListing,
+    TopicPartition,
+    to_bytes,
+    to_ms,
+)
 from kcore.protocol.compression import CompressionType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -270,8 +279,8 @@ class Topic:
             UnknownTopicOrPartitionError: the topic or partition does not exist.
             KafkaError: the server refused the record.
         """
-        data = value.encode() if isinstance(value, str) else value
-        name = key.encode() if isinstance(key, str) else key
+        data = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else to_bytes(value)
+        name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
         if partition is None:
             partition = self._choose(name)
         timestamp_ms = time.time_ns() // 1_000_000 if timestamp is None else to_ms(timestamp)
@@ -301,8 +310,8 @@ class Topic:
         unkeyed = partition
         for record in records:
             key, value = record if isinstance(record, tuple) else (None, record)
-            name = key.encode() if isinstance(key, str) else key
-            data = value.encode() if isinstance(value, str) else value
+            name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
+            data = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else to_bytes(value)
             if partition is not None:
                 number = partition
             elif name is None:

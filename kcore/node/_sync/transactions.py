@@ -16,7 +16,7 @@ from kcore.node import versions
 from kcore.node._sync.backend import Lock
 from kcore.node._sync.calls import Calls
 from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, record_size
-from kcore.node.types import HeaderList, OffsetAndMetadata, Offsets, TopicPartition, to_ms
+from kcore.node.types import HeaderList, OffsetAndMetadata, Offsets, TopicPartition, as_partition, to_bytes, to_ms
 from kcore.protocol.compression import CompressionType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -183,8 +183,11 @@ class TransactionalProducer:
                 added,
             )
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
-        for (topic, partition), value in offsets.items():
+        for each, value in offsets.items():
+            topic, partition = as_partition(each)
             given = OffsetAndMetadata(value) if isinstance(value, int) else value
+            if not isinstance(given, OffsetAndMetadata):
+                raise TypeError(f"the offset to commit is {given!r}; valid: an int or an OffsetAndMetadata")
             row = TxnOffsetCommitRequestPartition(
                 partition_index=partition,
                 committed_offset=given.offset,
@@ -304,13 +307,14 @@ class Transaction:
             KafkaError: the server refused buffered records.
         """
         self._require_open()
-        data = value.encode() if isinstance(value, str) else value
-        name = key.encode() if isinstance(key, str) else key
+        data = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else to_bytes(value)
+        name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
         if partition is None:
             partition = self._choose(topic, name)
         timestamp_ms = time.time_ns() // 1_000_000 if timestamp is None else to_ms(timestamp)
+        size_bytes = record_size(name, data, headers)
         self._rows.setdefault(TopicPartition(topic, partition), []).append((timestamp_ms, name, data, headers))
-        self._size_bytes += record_size(name, data, headers)
+        self._size_bytes += size_bytes
         if self._size_bytes >= FLUSH_BYTES:
             self.flush()
 
