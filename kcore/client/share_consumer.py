@@ -1,0 +1,328 @@
+"""The client side of share groups (KIP-932), without I/O: the membership, and the share session with one broker."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterable, Iterator
+from enum import IntEnum, StrEnum
+from typing import Any, Final, NamedTuple
+
+from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages import share_acknowledge, share_fetch
+from kcore.protocol.messages.share_acknowledge import ShareAcknowledgeRequest
+from kcore.protocol.messages.share_fetch import ShareFetchRequest
+from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+
+JOIN_EPOCH: Final = 0
+LEAVE_EPOCH: Final = -1
+CLOSE_EPOCH: Final = -1
+MAX_EPOCH: Final = 0x7FFFFFFF
+MAX_BYTES: Final = 50 << 20
+RECORD_LIMIT: Final = 1
+"""The acquire mode in which the broker acquires at most `max_records` records (KIP-1206)."""
+BACKOFF_MS, MAX_BACKOFF_MS = 100, 1_000
+
+REJOIN: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND})
+"""Errors of a heartbeat after which the member joins again."""
+
+
+class Acknowledgement(IntEnum):
+    """The acknowledgement types of ShareFetch and ShareAcknowledge."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class SharePartition(NamedTuple):
+    """A partition by the id of its topic."""
+
+    topic_id: bytes
+    partition: int
+
+
+class ShareState(StrEnum):
+    """The states of a membership."""
+
+    JOINING = "joining"
+    STABLE = "stable"
+    FAILED = "failed"
+    LEFT = "left"
+
+
+class ShareMembership:
+    """A member of a share group. Its driver sends each request of `request`, and passes the result back.
+
+    While the assignment is empty, the member repeats its heartbeat with a growing pause from 0.1 seconds up to the
+    heartbeat interval: a new group assigns partitions only after it has initialized their state.
+
+    Args:
+        group_id: the group.
+        topics: the topics to subscribe to.
+        rack: the member's rack, or None.
+
+    Attributes:
+        member_id: the member's id, which the client chooses.
+        epoch: the member epoch.
+        state: the state.
+        assignment: the assigned partitions.
+        version: counts changes of the assignment.
+        heartbeat_at_ms: the time of the next heartbeat.
+        error: the error that ended the membership, or None.
+    """
+
+    def __init__(self, group_id: str, topics: Iterable[str], rack: str | None = None) -> None:
+        self.group_id = group_id
+        self.topics = list(topics)
+        self.rack = rack
+        self.member_id = str(uuid.uuid4())
+        self.epoch = JOIN_EPOCH
+        self.state = ShareState.JOINING
+        self.assignment: frozenset[SharePartition] = frozenset()
+        self.version = 0
+        self.heartbeat_at_ms = 0
+        self.error: Exception | None = None
+        self._sent = False
+        self._attempts = 0
+
+    def request(self) -> ShareGroupHeartbeatRequest:
+        """Returns the next heartbeat; the first one of an epoch 0 joins the group."""
+        joins = self.epoch == JOIN_EPOCH
+        self._sent = True
+        return ShareGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rack_id=self.rack if joins else None,
+            subscribed_topic_names=self.topics if joins else None,
+        )
+
+    def received(self, response: ShareGroupHeartbeatResponse, now_ms: int) -> None:
+        """Applies the response of a heartbeat."""
+        code = response.error_code
+        if not code:
+            self._succeeded(response, now_ms)
+        elif code in REJOIN and self.epoch != JOIN_EPOCH:
+            self.state = ShareState.JOINING
+            self.epoch = JOIN_EPOCH
+            self._assign(frozenset())
+            self.heartbeat_at_ms = now_ms
+        else:
+            self.failed(KafkaError.of(code, response.error_message), now_ms)
+
+    def _succeeded(self, response: ShareGroupHeartbeatResponse, now_ms: int) -> None:
+        if self.state is ShareState.JOINING:
+            self._attempts = 0
+        self.state = ShareState.STABLE
+        self.epoch = response.member_epoch
+        if response.assignment is not None:
+            topics = response.assignment.topic_partitions
+            self._assign(frozenset(SharePartition(topic.topic_id, n) for topic in topics for n in topic.partitions))
+        pause_ms = response.heartbeat_interval_ms
+        if self.assignment:
+            self._attempts = 0
+        else:
+            pause_ms = min(pause_ms, BACKOFF_MS << min(self._attempts, 10))
+            self._attempts += 1
+        self.heartbeat_at_ms = now_ms + pause_ms
+
+    def _assign(self, partitions: frozenset[SharePartition]) -> None:
+        if partitions != self.assignment:
+            self.assignment = partitions
+            self.version += 1
+
+    def failed(self, error: Exception, now_ms: int) -> None:
+        """Handles a heartbeat that failed: repeats it later, or ends the membership if a repetition cannot help."""
+        network = isinstance(error, ConnectionClosedError | TimeoutError)
+        if not network and not (isinstance(error, KafkaError) and error.retriable):
+            self.state = ShareState.FAILED
+            self.error = error
+            self._assign(frozenset())
+            return
+        self.heartbeat_at_ms = now_ms + backoff_ms(self._attempts)
+        self._attempts += 1
+
+    def leave(self) -> ShareGroupHeartbeatRequest | None:
+        """Ends the membership. Returns the heartbeat that leaves the group; None: there is nothing to leave."""
+        known = self._sent and self.state in (ShareState.JOINING, ShareState.STABLE)
+        self.state = ShareState.LEFT
+        self._assign(frozenset())
+        if not known:
+            return None
+        self.epoch = LEAVE_EPOCH
+        return self.request()
+
+
+class ShareSession:
+    """The share session of a member with one broker. The driver sends one request at a time.
+
+    Args:
+        group_id: the group.
+        member_id: the member.
+
+    Attributes:
+        number: the number of the session; records of earlier sessions cannot be acknowledged.
+        is_open: True if the broker may hold records for this session.
+        must_close: True if an earlier session must be closed before the next ShareFetch.
+        pending: acknowledgements that the next ShareFetch carries: partition -> offset -> type.
+    """
+
+    def __init__(self, group_id: str, member_id: str) -> None:
+        self._group_id = group_id
+        self._member_id = member_id
+        self._epoch = 0
+        self._partitions: frozenset[SharePartition] = frozenset()
+        self.number = 0
+        self.is_open = False
+        self.must_close = False
+        self.pending: dict[SharePartition, dict[int, int]] = {}
+
+    def add(self, partition: SharePartition, offset: int, kind: Acknowledgement) -> None:
+        """Adds an acknowledgement to the next ShareFetch, or to the end of the session."""
+        self.pending.setdefault(partition, {})[offset] = kind
+
+    def fetch(self, assigned: frozenset[SharePartition], max_records: int, wait_ms: int) -> ShareFetchRequest:
+        """Builds the next ShareFetch, with the pending acknowledgements.
+
+        Args:
+            assigned: the assigned partitions that the broker leads.
+            max_records: the largest number of records to acquire.
+            wait_ms: the time for which the broker waits for a record.
+        """
+        listed = (assigned - self._partitions) | self.pending.keys()
+        forgotten = (self._partitions | self.pending.keys()) - assigned
+        pending, self.pending = self.pending, {}
+        self._partitions = assigned
+        self.is_open = True
+        return ShareFetchRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            share_session_epoch=self._epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=MAX_BYTES,
+            max_records=max_records,
+            batch_size=max_records,
+            share_acquire_mode=RECORD_LIMIT,
+            topics=[
+                share_fetch.FetchTopic(
+                    topic_id=topic_id,
+                    partitions=[
+                        share_fetch.FetchPartition(
+                            partition_index=number,
+                            acknowledgement_batches=[
+                                share_fetch.AcknowledgementBatch(
+                                    first_offset=first, last_offset=last, acknowledge_types=[kind]
+                                )
+                                for first, last, kind in _ranges(pending.get(SharePartition(topic_id, number), {}))
+                            ],
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic_id, numbers in _by_topic(listed)
+            ],
+            forgotten_topics_data=[
+                share_fetch.ForgottenTopic(topic_id=topic_id, partitions=numbers)
+                for topic_id, numbers in _by_topic(forgotten)
+            ],
+        )
+
+    def acknowledge(
+        self, acknowledged: dict[SharePartition, dict[int, int]], *, renews: bool = False
+    ) -> ShareAcknowledgeRequest:
+        """Builds a ShareAcknowledge; `renews` is True if its type is RENEW (KIP-1222)."""
+        return ShareAcknowledgeRequest(
+            group_id=self._group_id,
+            member_id=self._member_id,
+            share_session_epoch=self._epoch,
+            is_renew_ack=renews,
+            topics=[
+                share_acknowledge.AcknowledgeTopic(
+                    topic_id=topic_id,
+                    partitions=[
+                        share_acknowledge.AcknowledgePartition(
+                            partition_index=number,
+                            acknowledgement_batches=[
+                                share_acknowledge.AcknowledgementBatch(
+                                    first_offset=first, last_offset=last, acknowledge_types=[kind]
+                                )
+                                for first, last, kind in _ranges(acknowledged[SharePartition(topic_id, number)])
+                            ],
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic_id, numbers in _by_topic(acknowledged)
+            ],
+        )
+
+    def take_pending(self) -> dict[SharePartition, dict[int, int]]:
+        """Takes the pending acknowledgements."""
+        pending, self.pending = self.pending, {}
+        return pending
+
+    def close(self) -> ShareAcknowledgeRequest:
+        """Builds the request that ends the session: it releases all records that are not acknowledged."""
+        pending = self.take_pending()
+        self.reset()
+        self._epoch = CLOSE_EPOCH
+        request = self.acknowledge(pending)
+        self._epoch = 0
+        return request
+
+    def succeeded(self) -> None:
+        """Moves to the next epoch after a response without an error."""
+        self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
+
+    def reset(self, *, response_lost: bool = False) -> None:
+        """Begins a new session with the next ShareFetch. Pending acknowledgements are dropped with the old session.
+
+        Args:
+            response_lost: True if the broker may still have the old session, so that it must be closed before.
+        """
+        self._epoch = 0
+        self._partitions = frozenset()
+        self.pending = {}
+        self.number += 1
+        self.is_open = self.must_close = response_lost
+
+
+def _by_topic(partitions: Iterable[SharePartition]) -> list[tuple[bytes, list[int]]]:
+    """Groups partition numbers by topic id, sorted."""
+    grouped: dict[bytes, list[int]] = {}
+    for topic_id, number in sorted(partitions):
+        grouped.setdefault(topic_id, []).append(number)
+    return list(grouped.items())
+
+
+def _ranges(kinds: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+    """Joins neighbouring offsets of one type to ranges: first offset, last offset, type."""
+    first = last = kind = -1
+    for offset in sorted(kinds):
+        if offset == last + 1 and kinds[offset] == kind:
+            last = offset
+            continue
+        if last >= 0:
+            yield first, last, kind
+        first, last, kind = offset, offset, kinds[offset]
+    if last >= 0:
+        yield first, last, kind
+
+
+def acquired_offsets(row: Any) -> dict[int, int]:
+    """Returns the acquired offsets of a fetched partition, with their delivery counts."""
+    return {
+        offset: entry.delivery_count
+        for entry in row.acquired_records
+        for offset in range(entry.first_offset, entry.last_offset + 1)
+    }
+
+
+def backoff_ms(attempt: int) -> int:
+    """Returns the pause before a repetition: exponential, with 20 % jitter."""
+    return int(min(MAX_BACKOFF_MS, BACKOFF_MS * 2 ** min(attempt, 10)) * random.uniform(0.8, 1.2))
