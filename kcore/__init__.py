@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from kcore.embed import AsyncEngine as AsyncEngine
     from kcore.embed import SyncEngine as SyncEngine
     from kcore.node._async.node import AsyncNode as AsyncNode
+    from kcore.node._async.queue import AsyncJob as AsyncJob
+    from kcore.node._async.queue import AsyncQueue as AsyncQueue
     from kcore.node._sync.node import Node as Node
+    from kcore.node._sync.queue import Job as Job
+    from kcore.node._sync.queue import Queue as Queue
     from kcore.node.embedded import AsyncEmbeddedNode as AsyncEmbeddedNode
     from kcore.node.embedded import EmbeddedNode as EmbeddedNode
     from kcore.node.opening import connect as connect
@@ -39,12 +43,16 @@ if TYPE_CHECKING:
 _MODULES = {
     "AsyncEmbeddedNode": "kcore.node.embedded",
     "AsyncEngine": "kcore.embed",
+    "AsyncJob": "kcore.node._async.queue",
     "AsyncNode": "kcore.node._async.node",
+    "AsyncQueue": "kcore.node._async.queue",
     "Config": "kcore.config.node",
     "EmbeddedNode": "kcore.node.embedded",
+    "Job": "kcore.node._sync.queue",
     "ManualClock": "kcore.clock",
     "Node": "kcore.node._sync.node",
     "OffsetAndMetadata": "kcore.node.types",
+    "Queue": "kcore.node._sync.queue",
     "Record": "kcore.node.types",
     "SyncEngine": "kcore.embed",
     "TopicPartition": "kcore.protocol.topic_partition",
@@ -57,12 +65,16 @@ _MODULES = {
 __all__ = [
     "AsyncEmbeddedNode",
     "AsyncEngine",
+    "AsyncJob",
     "AsyncNode",
+    "AsyncQueue",
     "Config",
     "EmbeddedNode",
+    "Job",
     "ManualClock",
     "Node",
     "OffsetAndMetadata",
+    "Queue",
     "Record",
     "SyncEngine",
     "TopicPartition",

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kcore.testing import ServerProcess
+
 ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 
@@ -36,7 +38,6 @@ SAID = {
         "the killed worker's job: done in delivery 2",
         "the slow job: done in delivery 1, its lock was renewed 5 times",
         "the failing job: archived after 3 deliveries",
-        "left in the queue: 0",
     ],
     "work_distribution": [
         "ann: job-0 job-3 job-6 job-9",
@@ -79,8 +80,14 @@ def test_an_example_prints_the_expected_output(name: str) -> None:
     assert run(str(EXAMPLES / f"{name}.py")) == SAID[name]
 
 
-def test_the_work_queue_of_processes_prints_the_same() -> None:
-    assert run(str(EXAMPLES / "work_queue.py"), "--tcp") == SAID["work_queue"]
+def test_the_work_queue_of_a_server_prints_the_same() -> None:
+    settings = {
+        "group.share.record.lock.duration.ms": "1000",
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.assignment.interval.ms": "0",
+    }
+    with ServerProcess(None, settings) as server:
+        assert run(str(EXAMPLES / "work_queue.py"), "--connect", server.bootstrap) == SAID["work_queue"]
 
 
 def test_the_sync_example_reads_its_folder_again(tmp_path: Path) -> None:

@@ -333,6 +333,32 @@ def read_batches(partition: TopicPartition, row: Any, position: int, committed: 
     return records, following, epoch
 
 
+def read_acquired(partition: TopicPartition, row: Any, acquired: Mapping[int, int]) -> list[Record]:
+    """Reads the acquired records of a partition in a ShareFetchResponse.
+
+    Whole batches are sent, so records that were not acquired are left out.
+
+    Raises:
+        CorruptMessageError: a batch does not match its checksum.
+    """
+    data = row.records or b""
+    topic, number = partition
+    records: list[Record] = []
+    for start, size in split_batches(data).batches:
+        batch = data[start : start + size]
+        try:
+            validate_crc(batch)
+        except CorruptBatchError as error:
+            raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, str(error), [partition]) from error
+        if not parse_header(batch).is_control:
+            records += [
+                Record(topic, number, one.offset, one.timestamp_ms, one.key, one.value, one.headers)
+                for one in iter_records(batch, decompress=decompress)
+                if one.offset in acquired
+            ]
+    return records
+
+
 # ---- groups
 
 

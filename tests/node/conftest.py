@@ -24,6 +24,7 @@ SETTINGS = {
     "group.consumer.min.session.timeout.ms": "100",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "500",
+    "group.share.assignment.interval.ms": "0",
     "auto.create.topics.enable": "false",
 }
 KAFKA = os.environ.get("KCORE_TEST_KAFKA", "")

@@ -37,6 +37,11 @@ def use_a_cluster() -> None:
         with group.consume(["jobs"]) as consumer:
             for record in consumer:
                 assert_type(record, Record)
+        with node.queue("jobs", group="g") as queue:
+            for job in queue:
+                assert_type(job, kcore.Job)
+                assert_type(job.value, bytes | None)
+                job.accept()
         with node.producer() as producer:
             assert_type(producer.append("jobs", "v").result(), RecordMetadata)
         response = node.send(HeartbeatRequest(group_id="g"))
@@ -50,6 +55,8 @@ async def use_an_engine() -> None:
         assert_type(await node.group("g").lag(), dict[TopicPartition, int])
         async for record in node.group("g").consume("jobs"):
             assert_type(record, Record)
+        async with node.queue(["jobs"], group="g", auto_accept=False) as queue:
+            assert_type(await queue.get(1.0), kcore.AsyncJob | None)
         async with node.group("g").join("jobs", protocol="classic") as member:
             await member.commit({("jobs", 0): 1})
         assert_type((await node.listen()).bootstrap, str)

@@ -11,7 +11,8 @@ from kcore.errors import GroupIdNotFoundError, KafkaError, UnsupportedVersionErr
 from kcore.node import versions
 from kcore.node._async.backend import gather
 from kcore.node._async.calls import AsyncCalls
-from kcore.node._async.topics import LATEST, offsets_of
+from kcore.node._async.topics import GROUP as GROUP_SETTINGS
+from kcore.node._async.topics import LATEST, change_config, config_of, offsets_of
 from kcore.node.membership import Protocol, member_settings
 from kcore.node.requests import (
     by_topic,
@@ -199,6 +200,20 @@ class AsyncGroup:
             return await self._calls.call(request, share_lag)
         except (GroupIdNotFoundError, UnsupportedVersionError):
             return {}
+
+    # ---- settings
+
+    async def config(self) -> dict[str, str | None]:
+        """Returns the group's settings in force, by Kafka's names, for example "share.auto.offset.reset"."""
+        return await config_of(self._calls, GROUP_SETTINGS, self.id)
+
+    async def set_config(self, config: Mapping[str, Any]) -> None:
+        """Changes settings of the group; a value of None restores the default. The group need not exist.
+
+        Raises:
+            InvalidConfigError: a setting is unknown or its value is not valid. Then no setting is changed.
+        """
+        await change_config(self._calls, GROUP_SETTINGS, self.id, config)
 
     # ---- members
 

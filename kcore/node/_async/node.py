@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
@@ -12,6 +13,7 @@ from kcore.node.transport import AsyncSend, AsyncTransport
 if TYPE_CHECKING:
     from kcore.node._async.groups import AsyncGroup, AsyncGroups
     from kcore.node._async.producer import AsyncProducer
+    from kcore.node._async.queue import AsyncQueue
     from kcore.node._async.topics import AsyncTopics
     from kcore.node._async.transactions import AsyncTransaction, TransactionalProducer
 
@@ -52,6 +54,34 @@ class AsyncNode:
     def group(self, group_id: str) -> AsyncGroup:
         """Returns a group. No request is sent, and the group need not exist."""
         return self.groups[group_id]
+
+    def queue(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        auto_accept: bool = True,
+        max_jobs: int = 1,
+        rack: str | None = None,
+    ) -> AsyncQueue:
+        """Returns a worker of a share group (KIP-932), which makes topics a work queue; use it with `with`.
+
+        A new group begins at the end of its topics, unless its setting "share.auto.offset.reset" is "earliest":
+        see `set_config` of groups.
+
+        Args:
+            topics: the topics.
+            group: the share group, which all workers of the queue name.
+            auto_accept: True to accept a job when the next one is requested; False if the program acknowledges
+                each job itself.
+            max_jobs: the largest number of jobs that one request fetches. The broker's locks of fetched jobs begin
+                when they are fetched.
+            rack: the worker's rack.
+        """
+        from kcore.node._async.queue import AsyncQueue  # noqa: PLC0415 - only workers need it
+
+        listed = [topics] if isinstance(topics, str) else list(topics)
+        return AsyncQueue(self._calls, listed, group, auto_accept=auto_accept, max_jobs=max_jobs, rack=rack)
 
     def transaction(
         self, transactional_id: str, *, timeout: float = 60.0, compression: str = "none"

@@ -44,7 +44,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 )
 
 EARLIEST, LATEST = -2, -1
-TOPIC = 2  # the resource type of topics
+TOPIC, GROUP = 2, 32  # resource types of settings
 SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
 ACKS_ALL = -1
 ADMIN_TIMEOUT_MS = 30_000
@@ -222,15 +222,7 @@ class AsyncTopic:
 
     async def config(self) -> dict[str, str | None]:
         """Returns the settings in force, by Kafka's names; sensitive values are None."""
-
-        def read(response: Any) -> dict[str, str | None]:
-            (row,) = response.results
-            if row.error_code:
-                raise KafkaError.of(row.error_code, row.error_message)
-            return {entry.name: entry.value for entry in row.configs}
-
-        resource = DescribeConfigsResource(resource_type=TOPIC, resource_name=self.name, configuration_keys=None)
-        return await self._calls.call(DescribeConfigsRequest(resources=[resource]), read)
+        return await config_of(self._calls, TOPIC, self.name)
 
     async def set_config(self, config: Mapping[str, Any]) -> None:
         """Changes settings; a value of None restores the default.
@@ -238,18 +230,7 @@ class AsyncTopic:
         Raises:
             InvalidConfigError: a setting is unknown or its value is not valid. Then no setting is changed.
         """
-
-        def read(response: Any) -> None:
-            (row,) = response.responses
-            if row.error_code:
-                raise KafkaError.of(row.error_code, row.error_message)
-
-        changes = [
-            AlterableConfig(name=name, config_operation=DELETE if value is None else SET, value=_text(value))
-            for name, value in config.items()
-        ]
-        resource = AlterConfigsResource(resource_type=TOPIC, resource_name=self.name, configs=changes)
-        await self._calls.call(IncrementalAlterConfigsRequest(resources=[resource]), read)
+        await change_config(self._calls, TOPIC, self.name, config)
 
     # ---- records
 
@@ -437,6 +418,35 @@ async def offsets_of(
 
 
 _NOT_YET = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+
+
+async def config_of(calls: AsyncCalls, resource_type: int, name: str) -> dict[str, str | None]:
+    """Returns the settings of a topic or a group."""
+
+    def read(response: Any) -> dict[str, str | None]:
+        (row,) = response.results
+        if row.error_code:
+            raise KafkaError.of(row.error_code, row.error_message)
+        return {entry.name: entry.value for entry in row.configs}
+
+    resource = DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
+    return await calls.call(DescribeConfigsRequest(resources=[resource]), read)
+
+
+async def change_config(calls: AsyncCalls, resource_type: int, name: str, config: Mapping[str, Any]) -> None:
+    """Changes settings of a topic or a group."""
+
+    def read(response: Any) -> None:
+        (row,) = response.responses
+        if row.error_code:
+            raise KafkaError.of(row.error_code, row.error_message)
+
+    changes = [
+        AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=_text(value))
+        for key, value in config.items()
+    ]
+    resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=changes)
+    await calls.call(IncrementalAlterConfigsRequest(resources=[resource]), read)
 
 
 def _text(value: Any) -> str | None:

@@ -12,7 +12,8 @@ from kcore.errors import GroupIdNotFoundError, KafkaError, UnsupportedVersionErr
 from kcore.node import versions
 from kcore.node._sync.backend import gather
 from kcore.node._sync.calls import Calls
-from kcore.node._sync.topics import LATEST, offsets_of
+from kcore.node._sync.topics import GROUP as GROUP_SETTINGS
+from kcore.node._sync.topics import LATEST, change_config, config_of, offsets_of
 from kcore.node.membership import Protocol, member_settings
 from kcore.node.requests import (
     by_topic,
@@ -200,6 +201,20 @@ class Group:
             return self._calls.call(request, share_lag)
         except (GroupIdNotFoundError, UnsupportedVersionError):
             return {}
+
+    # ---- settings
+
+    def config(self) -> dict[str, str | None]:
+        """Returns the group's settings in force, by Kafka's names, for example "share.auto.offset.reset"."""
+        return config_of(self._calls, GROUP_SETTINGS, self.id)
+
+    def set_config(self, config: Mapping[str, Any]) -> None:
+        """Changes settings of the group; a value of None restores the default. The group need not exist.
+
+        Raises:
+            InvalidConfigError: a setting is unknown or its value is not valid. Then no setting is changed.
+        """
+        change_config(self._calls, GROUP_SETTINGS, self.id, config)
 
     # ---- members
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,7 @@ from kcore.node.transport import Send, Transport
 if TYPE_CHECKING:
     from kcore.node._sync.groups import Group, Groups
     from kcore.node._sync.producer import Producer
+    from kcore.node._sync.queue import Queue
     from kcore.node._sync.topics import Topics
     from kcore.node._sync.transactions import Transaction, TransactionalProducer
 
@@ -53,6 +55,34 @@ class Node:
     def group(self, group_id: str) -> Group:
         """Returns a group. No request is sent, and the group need not exist."""
         return self.groups[group_id]
+
+    def queue(
+        self,
+        topics: str | Iterable[str],
+        *,
+        group: str,
+        auto_accept: bool = True,
+        max_jobs: int = 1,
+        rack: str | None = None,
+    ) -> Queue:
+        """Returns a worker of a share group (KIP-932), which makes topics a work queue; use it with `with`.
+
+        A new group begins at the end of its topics, unless its setting "share.auto.offset.reset" is "earliest":
+        see `set_config` of groups.
+
+        Args:
+            topics: the topics.
+            group: the share group, which all workers of the queue name.
+            auto_accept: True to accept a job when the next one is requested; False if the program acknowledges
+                each job itself.
+            max_jobs: the largest number of jobs that one request fetches. The broker's locks of fetched jobs begin
+                when they are fetched.
+            rack: the worker's rack.
+        """
+        from kcore.node._sync.queue import Queue  # noqa: PLC0415 - only workers need it
+
+        listed = [topics] if isinstance(topics, str) else list(topics)
+        return Queue(self._calls, listed, group, auto_accept=auto_accept, max_jobs=max_jobs, rack=rack)
 
     def transaction(self, transactional_id: str, *, timeout: float = 60.0, compression: str = "none") -> Transaction:
         """Returns a transaction, as a context manager: commits at the end of the block, aborts if the block raises.

@@ -1,0 +1,497 @@
+# Made by tools/generate_sync.py from _async/queue.py: change that file, then run the program.
+"""Work queues: members of share groups (KIP-932), and the jobs that they process."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from kcore.client.aio.broker import Broker
+from kcore.client.share_consumer import (
+    Acknowledgement,
+    ShareMembership,
+    SharePartition,
+    ShareSession,
+    acquired_offsets,
+    backoff_ms,
+)
+from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
+from kcore.node._sync.backend import Event, Lock, sleep, spawn
+from kcore.node._sync.calls import Calls
+from kcore.node._sync.member import now_ms
+from kcore.node._sync.topics import LATEST
+from kcore.node.requests import list_offsets_request, read_acquired
+from kcore.node.types import Record, TopicPartition
+from kcore.protocol.error_codes import ErrorCode
+
+WAIT_MS = 500
+ISOLATION = "read_uncommitted"
+SHORT_WAIT_MS = 50
+"""The time for which a broker waits for jobs while others are processed: their acknowledgements wait so long."""
+CLOSE_TIMEOUT_S = 10.0
+
+UNKNOWN_SERVER_ERROR = ErrorCode.UNKNOWN_SERVER_ERROR
+"""The error of Apache Kafka 4.3.1 for a ShareFetch that names a deleted topic: the worker tries again."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Link:
+    """The share session with one broker. Its lock is held during each request."""
+
+    def __init__(self, broker: Broker, session: ShareSession) -> None:
+        self.broker = broker
+        self.session = session
+        self.lock = Lock()
+
+
+class Job:
+    """A record of a share group that the broker has locked for this worker.
+
+    Without an acknowledgement or a renewal the lock expires, by default after 30 seconds, and the group delivers the
+    record to a worker again. After the last allowed delivery, by default the fifth, the group archives it.
+
+    Attributes:
+        record: the record.
+        delivery_count: the number of deliveries with this one: 1 for the first.
+        lock_timeout: the seconds after which the lock expires.
+    """
+
+    def __init__(self, queue: Queue, link: _Link, place: SharePartition, record: Record, deliveries: int) -> None:
+        self._queue = queue
+        self._link = link
+        self._place = place
+        self._session = link.session.number
+        self._lock_ends_ms = 0
+        self._acknowledged = False
+        self._explicit = False  # the program has tried to acknowledge the job, so it is never accepted by itself
+        self.record = record
+        self.delivery_count = deliveries
+        self.lock_timeout = 0.0
+
+    def __repr__(self) -> str:
+        place = f"{self.topic}-{self.partition}, offset {self.offset}"
+        return f"Job({place}, delivery_count={self.delivery_count})"
+
+    @property
+    def value(self) -> bytes | None:
+        """The value of the record."""
+        return self.record.value
+
+    @property
+    def key(self) -> bytes | None:
+        """The key of the record, or None."""
+        return self.record.key
+
+    @property
+    def headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        """The headers of the record: names and values."""
+        return self.record.headers
+
+    @property
+    def topic(self) -> str:
+        """The topic of the record."""
+        return self.record.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition of the record."""
+        return self.record.partition
+
+    @property
+    def offset(self) -> int:
+        """The offset of the record."""
+        return self.record.offset
+
+    @property
+    def timestamp(self) -> datetime:
+        """The timestamp of the record."""
+        return self.record.timestamp
+
+    @property
+    def acknowledged(self) -> bool:
+        """True once the job is accepted, released or rejected."""
+        return self._acknowledged
+
+    def accept(self) -> None:
+        """Reports the job as done. The acknowledgement is durable when this returns.
+
+        Raises:
+            InvalidRecordStateError: the lock has expired: the group may deliver the job again.
+            KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
+        """
+        self._queue._acknowledge(self, Acknowledgement.ACCEPT)
+
+    def release(self) -> None:
+        """Gives the job back: the group delivers it again, or archives it after the last allowed delivery.
+
+        Raises:
+            InvalidRecordStateError: the lock has expired.
+            KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
+        """
+        self._queue._acknowledge(self, Acknowledgement.RELEASE)
+
+    def reject(self) -> None:
+        """Reports that no worker can process the job: the group archives it.
+
+        Raises:
+            InvalidRecordStateError: the lock has expired.
+            KafkaError, ConnectionClosedError, TimeoutError: the acknowledgement is refused or lost.
+        """
+        self._queue._acknowledge(self, Acknowledgement.REJECT)
+
+    def renew(self) -> None:
+        """Restarts the time of the lock (KIP-1222).
+
+        Raises:
+            InvalidRecordStateError: the lock has expired, or the group does not allow renewals.
+            KafkaError, ConnectionClosedError, TimeoutError: the renewal is refused or lost.
+        """
+        self._queue._acknowledge(self, Acknowledgement.RENEW)
+
+    def _lock(self, timeout_ms: int) -> None:
+        self.lock_timeout = timeout_ms / 1000
+        self._lock_ends_ms = now_ms() + timeout_ms
+
+
+class Queue:
+    """A worker of a share group. `node.queue("jobs", group="workers")` creates it; use it with `with`.
+
+    Iteration yields jobs until the queue is closed. The worker sends heartbeats in the background, and fetches jobs
+    only when the program requests one.
+
+    Args:
+        calls: the node's requests.
+        topics: the topics.
+        group: the share group.
+        auto_accept: True to accept a job when the next one is requested.
+        max_jobs: the largest number of jobs that one request fetches.
+        rack: the worker's rack.
+    """
+
+    def __init__(
+        self, calls: Calls, topics: list[str], group: str, *, auto_accept: bool, max_jobs: int, rack: str | None
+    ) -> None:
+        if not topics or max_jobs < 1:
+            raise ValueError("a queue needs a topic, and max_jobs of at least 1")
+        self._calls = calls
+        self._membership = ShareMembership(group, topics, rack)
+        self._auto_accept = auto_accept
+        self._max_jobs = max_jobs
+        self._channel = f"queue-{uuid.uuid4().hex}"
+        self._getting = Lock()
+        self._changed = Event()  # the membership has changed, or the queue is closed
+        self._wakeup = Event()
+        self._beats_done = Event()
+        self._links: dict[Broker, _Link] = {}
+        self._names: dict[bytes, str] = {}
+        self._assigned: dict[Broker, frozenset[SharePartition]] = {}
+        self._assigned_version = -1
+        self._buffer: deque[Job] = deque()
+        self._held: list[Job] = []
+        self._attempts = 0
+        self._empty_fetches = 0
+        self._started = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"Queue({self._membership.group_id!r}, {self.member_id!r}, {self._membership.state})"
+
+    @property
+    def member_id(self) -> str:
+        """The worker's id as a member of the group."""
+        return self._membership.member_id
+
+    # ---- beginning and end
+
+    def __enter__(self) -> Queue:
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._accept_held()
+        self.close()
+
+    def _start(self) -> None:
+        if not self._started and not self._closed:
+            self._started = True
+            self._calls.resources[self] = None
+            spawn(self._send_heartbeats)
+
+    def close(self) -> None:
+        """Leaves the group: jobs without an acknowledgement are released. Iterations end."""
+        if self._closed:
+            return
+        self._closed = True
+        self._calls.resources.pop(self, None)
+        self._wakeup.set()
+        self._changed.set()
+        if not self._started:
+            return
+        for link in list(self._links.values()):
+            with link.lock:
+                if link.session.is_open:
+                    self._close_session(link)
+        self._beats_done.wait(CLOSE_TIMEOUT_S)
+        leave = self._membership.leave()
+        if leave is not None:
+            try:
+                self._calls.transport.send(leave, timeout_s=CLOSE_TIMEOUT_S)
+            except (KafkaError, ConnectionClosedError, TimeoutError) as error:
+                logger.debug("client: worker %s could not leave its share group: %s", self.member_id, error)
+        self._calls.transport.close_channel(self._channel)
+
+    def _close_session(self, link: _Link) -> None:
+        """Ends a share session; errors mean that the broker has ended it already, or is gone."""
+        try:
+            response = self._calls.transport.send(
+                link.session.close(), broker=link.broker, channel=self._channel, timeout_s=CLOSE_TIMEOUT_S
+            )
+        except (KafkaError, ConnectionClosedError, TimeoutError) as error:
+            logger.debug("client: worker %s could not close its share session: %s", self.member_id, error)
+        else:
+            self._log_refused(response, "error_code")
+
+    def _send_heartbeats(self) -> None:
+        membership = self._membership
+        try:
+            while not self._closed and membership.error is None:
+                request = membership.request()
+                try:
+                    response = self._calls.transport.send(request)
+                    if response.error_code:
+                        self._calls.transport.forget(request)
+                    membership.received(response, now_ms())
+                except Exception as error:
+                    self._calls.transport.forget(request)
+                    membership.failed(error, now_ms())
+                self._changed.set()
+                self._wakeup.wait(max(0, membership.heartbeat_at_ms - now_ms()) / 1000)
+        finally:
+            self._beats_done.set()
+            self._changed.set()
+
+    # ---- jobs
+
+    def __iter__(self) -> Iterator[Job]:
+        return self._jobs()
+
+    def _jobs(self) -> Iterator[Job]:
+        """Yields jobs; the worker leaves the group when the loop ends, unless a `with` does that."""
+        owns = not self._started
+        try:
+            while (job := self.get()) is not None:
+                yield job
+        finally:
+            if owns:
+                self.close()
+
+    def get(self, timeout: float | None = None) -> Job | None:
+        """Returns the next job; with `auto_accept`, accepts the one before unless it is acknowledged.
+
+        Args:
+            timeout: the time in seconds to wait for a job; None: no limit.
+
+        Returns:
+            The job; None: none arrived in time, or the queue is closed.
+
+        Raises:
+            KafkaError: the group or a broker refused the worker.
+        """
+        self._start()
+        deadline_ms = None if timeout is None else now_ms() + round(timeout * 1000)
+        with self._getting:
+            self._accept_held()
+            while not self._closed:
+                job = self._next()
+                if job is not None:
+                    return job
+                if self._membership.error is not None:
+                    raise self._membership.error
+                left_ms = None if deadline_ms is None else max(0, deadline_ms - now_ms())
+                self._fill(WAIT_MS if left_ms is None else min(left_ms, WAIT_MS))
+                if not self._buffer and left_ms == 0:
+                    return None
+        return None
+
+    def _next(self) -> Job | None:
+        """Takes the next fetched job whose lock has not expired."""
+        while self._buffer:
+            job = self._buffer.popleft()
+            if job._lock_ends_ms > now_ms() and job._session == job._link.session.number:
+                self._held.append(job)
+                return job
+        return None
+
+    def _accept_held(self) -> None:
+        """Forgets completed jobs; with `auto_accept`, the next request to the broker accepts the others."""
+        if self._auto_accept:
+            for job in self._held:
+                if not job._explicit and job._session == job._link.session.number:
+                    job._acknowledged = True
+                    job._link.session.add(job._place, job.offset, Acknowledgement.ACCEPT)
+            self._held.clear()
+        else:
+            at_ms = now_ms()
+            self._held = [job for job in self._held if not job._acknowledged and job._lock_ends_ms > at_ms]
+
+    def _acknowledge(self, job: Job, kind: Acknowledgement) -> None:
+        """Sends the acknowledgement of one job."""
+        if job._acknowledged:
+            raise KcoreError(f"{job!r} is already acknowledged")
+        link = job._link
+        renews = kind is Acknowledgement.RENEW
+        with link.lock:
+            if job._session != link.session.number or self._closed:
+                raise KafkaError.of(ErrorCode.INVALID_RECORD_STATE, "the share session of the job has ended")
+            job._explicit = job._explicit or not renews
+            request = link.session.acknowledge({job._place: {job.offset: kind}}, renews=renews)
+            response = self._exchange(link, request)
+        row = response.responses[0].partitions[0]
+        if row.error_code:
+            raise KafkaError.of(row.error_code, row.error_message, [job.record.topic_partition])
+        if renews:
+            job._lock(response.acquisition_lock_timeout_ms)
+        else:
+            job._acknowledged = True
+
+    def _exchange(self, link: _Link, request: Any) -> Any:
+        """Sends a request of a share session, whose lock the caller holds."""
+        try:
+            response = self._calls.transport.send(request, broker=link.broker, channel=self._channel)
+        except BaseException:
+            link.session.reset(response_lost=True)
+            raise
+        if response.error_code:
+            link.session.reset(response_lost=response.error_code != ErrorCode.SHARE_SESSION_NOT_FOUND)
+            raise KafkaError.of(response.error_code, response.error_message)
+        link.session.succeeded()
+        return response
+
+    # ---- fetching
+
+    def _fill(self, wait_ms: int) -> None:
+        """Fetches jobs from one broker; waits if there is none to fetch from."""
+        try:
+            self._changed.clear()
+            self._find_leaders()
+            link = self._choose()
+            if link is None:
+                if self._membership.error is None and not self._closed:
+                    self._changed.wait(wait_ms / 1000)
+                return
+            if self._held:
+                wait_ms = min(wait_ms, SHORT_WAIT_MS)
+            elif len(self._assigned) > 1:  # ask all brokers before waiting at one
+                wait_ms = 0 if self._empty_fetches < len(self._assigned) else min(wait_ms, 2 * SHORT_WAIT_MS)
+            self._fetch(link, wait_ms)
+            self._attempts = 0
+        except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
+            if self._closed:
+                return
+            if isinstance(error, KafkaError) and not (error.retriable or error.code == UNKNOWN_SERVER_ERROR):
+                raise
+            self._assigned_version = -1
+            if self._attempts == 0:
+                logger.warning("client: worker %s cannot fetch jobs, and tries again: %s", self.member_id, error)
+            if self._buffer:
+                return
+            sleep(min(wait_ms, backoff_ms(self._attempts)) / 1000)
+            self._attempts += 1
+
+    def _find_leaders(self) -> None:
+        """Groups the assigned partitions by their leaders, after the assignment or a leader has changed."""
+        membership = self._membership
+        version, assignment = membership.version, membership.assignment
+        if version == self._assigned_version:
+            return
+        if any(each.topic_id not in self._names for each in assignment):
+            response = self._calls.transport.metadata(membership.topics)
+            self._names |= {topic.topic_id: topic.name for topic in response.topics if topic.name and topic.topic_id}
+        ids = {
+            TopicPartition(self._names[each.topic_id], each.partition): each
+            for each in assignment
+            if each.topic_id in self._names
+        }
+        groups = self._calls.transport.by_leader(sorted(ids)) if ids else []
+        self._assigned = {broker: frozenset(ids[each] for each in listed) for broker, listed in groups}
+        for broker in self._assigned:
+            if broker not in self._links:
+                session = ShareSession(membership.group_id, membership.member_id)
+                self._links[broker] = _Link(broker, session)
+        if len(ids) == len(assignment):
+            self._assigned_version = version
+
+    def _choose(self) -> _Link | None:
+        """Chooses a broker: first those with acknowledgements to send, then in turn."""
+        for link in list(self._links.values()):
+            if link.session.pending:
+                if link.broker in self._assigned:
+                    return link
+                with link.lock:
+                    request = link.session.acknowledge(link.session.take_pending())
+                    self._log_refused(self._exchange(link, request), "error_code")
+        for broker in self._assigned:
+            self._assigned[broker] = self._assigned.pop(broker)  # to the end of the order
+            return self._links[broker]
+        return None
+
+    def _fetch(self, link: _Link, wait_ms: int) -> None:
+        with link.lock:
+            if link.session.must_close:
+                self._close_session(link)
+            if self._closed:
+                return
+            request = link.session.fetch(self._assigned[link.broker], self._max_jobs, wait_ms)
+            response = self._exchange(link, request)
+            jobs, errors = self._read(link, response)
+        self._empty_fetches = 0 if jobs else self._empty_fetches + 1
+        self._buffer.extend(jobs)
+        self._log_refused(response, "acknowledge_error_code")
+        for error in errors:
+            self._calls.transport.forget(list_offsets_request(dict.fromkeys(error.partitions, LATEST), ISOLATION))
+        if errors:
+            raise next((error for error in errors if not error.retriable), errors[0])
+
+    def _read(self, link: _Link, response: Any) -> tuple[list[Job], list[KafkaError]]:
+        """Reads the acquired records and the errors of a response. Offsets without a record become gaps."""
+        jobs: list[Job] = []
+        errors: list[KafkaError] = []
+        for topic in response.responses:
+            for row in topic.partitions:
+                place = SharePartition(topic.topic_id, row.partition_index)
+                key = TopicPartition(self._names[place.topic_id], place.partition)
+                if row.error_code:
+                    errors.append(KafkaError.of(row.error_code, row.error_message, [key]))
+                    continue
+                acquired = acquired_offsets(row)
+                records = read_acquired(key, row, acquired)
+                for record in records:
+                    job = Job(self, link, place, record, acquired.pop(record.offset))
+                    job._lock(response.acquisition_lock_timeout_ms)
+                    jobs.append(job)
+                for offset in acquired:
+                    link.session.add(place, offset, Acknowledgement.GAP)
+        return jobs, errors
+
+    def _log_refused(self, response: Any, field: str) -> None:
+        """Logs refused acknowledgements of jobs that were accepted without a call of the program."""
+        for topic in response.responses:
+            for row in topic.partitions:
+                code = getattr(row, field)
+                if code:
+                    logger.warning(
+                        "client: worker %s: %s-%d refused acknowledgements and delivers jobs again: %s",
+                        self.member_id,
+                        self._names.get(topic.topic_id, "an unknown topic"),
+                        row.partition_index,
+                        KafkaError.of(code),
+                    )
