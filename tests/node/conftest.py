@@ -25,6 +25,8 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "500",
     "group.share.assignment.interval.ms": "0",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.heartbeat.interval.ms": "500",
     "auto.create.topics.enable": "false",
 }
 KAFKA = os.environ.get("KCORE_TEST_KAFKA", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from kcore.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
 )
+from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from tests.kit import wait_until
 
 EARLIEST = {"share.auto.offset.reset": "earliest"}
@@ -250,11 +252,47 @@ def test_closing_ends_the_loop_of_another_thread(node: kcore.Node, name: str) ->
 def test_a_removed_worker_joins_again(node: kcore.Node, name: str) -> None:
     queue_with(node, name, "a")
     with node.queue(name, group=name) as queue:
-        assert text(next_job(queue)) == "a"
-        queue._membership.epoch += 100  # the coordinator fences it
-        queue._membership.heartbeat_at_ms = 0
+        next_job(queue).accept()
+        node.send(ShareGroupHeartbeatRequest(group_id=name, member_id=queue.member_id, member_epoch=-1))
+        assert node.group(name).describe().members == ()
+        wait_until(lambda: node.group(name).describe().members, "the worker to join again")
+        (member,) = node.group(name).describe().members
+        assert member.member_id == queue.member_id
         node.topics[name].append("b")
         assert text(next_job(queue)) == "b"
+    assert unfinished(node, name) == 0
+
+
+def test_a_lost_connection_releases_the_jobs(bootstrap: str, name: str) -> None:
+    with kcore.connect(bootstrap) as node:
+        queue_with(node, name, "a")
+        with node.queue(name, group=name) as queue:
+            job = next_job(queue)
+            node._calls.transport.close_channel(queue._channel)
+            with pytest.raises((errors.ShareSessionNotFoundError, errors.ConnectionClosedError)):
+                job.accept()
+            with pytest.raises(errors.InvalidRecordStateError, match="session of the job has ended"):
+                job.accept()
+            again = next_job(queue)
+            assert (again.value, again.delivery_count) == (b"a", 2)
+        assert unfinished(node, name) == 0
+
+
+async def test_a_cancelled_request_loses_no_job(anode: kcore.AsyncNode, name: str) -> None:
+    await anode.topics.create(name)
+    await anode.group(name).set_config(EARLIEST)
+    async with anode.queue(name, group=name) as queue:
+        waiting = asyncio.ensure_future(queue.get())
+        while not queue._links:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await anode.topics[name].append("a")
+        job = await queue.get(LIMIT_S)
+        assert job is not None
+        assert job.value == b"a"
 
 
 @pytest.mark.parametrize(
