@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.shard import GroupShard
-from kcore.group.streams.configure import LISTED_TOPICS, UNDECIDED, Status
+from kcore.group.streams.configure import LISTED_TOPICS, MAX_TASKS, UNDECIDED, Status
 from kcore.group.streams.group import StreamsGroup
 from kcore.group.streams.heartbeat import JOIN, UNCHANGED, Decision, heartbeat
 from kcore.group.streams.member import MemberMetadata, StreamsMember
@@ -57,7 +57,8 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     versions = (0, 0)
     caches_requests = True
     differs: ClassVar[str] = (
-        f"A topology may name {MAX_TOPICS} topics; more are INVALID_REQUEST. While source topics are missing, members "
+        f"A topology may name {MAX_TOPICS} topics; more are INVALID_REQUEST. One with more than "
+        f"{MAX_TASKS} tasks gets the status INCORRECTLY_PARTITIONED_TOPICS. While source topics are missing, members "
         "with an endpoint get the endpoints without partitions; Kafka answers UNKNOWN_SERVER_ERROR."
     )
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 UNDECIDED: Final = 0
 """The partition count of an internal topic that the coordinator decides."""
 
+MAX_TASKS: Final = 50_000
+"""Maximum number of tasks of a topology. Their assignment takes about 2 µs each, which delays all other requests."""
+
 LISTED_TOPICS: Final = 3
 """Topics that a status names; it only counts the others."""
 
@@ -138,13 +141,14 @@ def _invalid(message: str) -> KafkaError:
 class _Configuration:
     """One configuration in progress: the decided partition counts."""
 
-    __slots__ = ("_decided", "_parts", "_topics", "_topology")
+    __slots__ = ("_decided", "_fixed_count", "_parts", "_topics", "_topology")
 
     def __init__(self, topology: Topology, topics: TopicImage) -> None:
         self._topology = topology
         self._topics = topics
         self._parts = topology.subtopologies.values()
         self._decided: dict[str, int] = {}
+        self._fixed_count: int | None = None
 
     def configured(self) -> ConfiguredTopology:
         """Decides all counts, and compares them with the existing topics."""
@@ -157,6 +161,8 @@ class _Configuration:
         fault = None
         if missing:
             fault = TopicFault(Status.MISSING_INTERNAL_TOPICS, f"the internal topics {summary(missing)} are missing")
+        else:
+            _check_tasks(sum(part.tasks for part in parts.values()))
         return ConfiguredTopology(self._topology.epoch, dict(sorted(parts.items())), missing, fault)
 
     def _existing(self, name: str) -> int | None:
@@ -256,7 +262,10 @@ class _Configuration:
         if others:
             count = _same_count(others, others)
         elif fixed:
-            count = _same_count({name: self._known_count(name) for name in fixed}, repartition)
+            # Fixed counts never change, so one check of them serves every co-partition group.
+            if self._fixed_count is None:
+                self._fixed_count = _same_count({name: self._known_count(name) for name in fixed}, repartition)
+            count = self._fixed_count
         else:
             count = max(repartition.values())
             if not count:
@@ -307,6 +316,14 @@ class _Configuration:
                     f"the existing topic {name} has {existing} partitions, but {topic.partitions} are needed",
                 )
         return missing
+
+
+def _check_tasks(tasks: int) -> None:
+    """Refuses a topology with too many tasks: a few large topics, read by many subtopologies, make billions."""
+    if tasks > MAX_TASKS:
+        raise _FaultError(
+            Status.INCORRECTLY_PARTITIONED_TOPICS, f"the topology has {tasks} tasks, the maximum is {MAX_TASKS}"
+        )
 
 
 def _same_count(counts: Mapping[str, int], shown: Mapping[str, int]) -> int:

@@ -206,10 +206,12 @@ def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Itera
     """Writes the targets of the remaining members in slices, and then the epoch.
 
     A crash in between leaves targets of two computations. This is harmless: ownership does not depend on targets, and
-    the unchanged epoch shows that a target is due.
+    the unchanged epoch shows that a target is due. A refused slice has the same effect: the epoch of a target that
+    was not stored would leave its tasks without a member.
     """
     shard, group_id = group.shard, group.group_id
     pending: list[Record] = []
+    in_slice: dict[str, Tasks] = {}
     size_bytes = 0
     try:
         for member_id, tasks in changed.items():
@@ -218,12 +220,22 @@ def _slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> Itera
             if member_id not in group.members:
                 continue
             pending.append(group_records.target_assignment(group_id, member_id, tasks))
+            in_slice[member_id] = tasks
             size_bytes += _bytes({member_id: tasks})
             if size_bytes > shard.max_record_bytes // 4:
                 yield Outcome(pending)
-                pending, size_bytes = [], 0
+                if not _are_stored(group, in_slice):
+                    return
+                pending, in_slice, size_bytes = [], {}, 0
         if shard.groups.get(group_id) is group:
             pending.append(group_records.assignment_epoch(group_id, epoch, shard.now.wall_ms))
             yield Outcome(pending)
     finally:
         group.target_job = False
+
+
+def _are_stored(group: StreamsGroup, targets: Mapping[str, Tasks]) -> bool:
+    """Returns True if these targets are those of the group, apart from members that have left."""
+    return all(
+        group.targets.get(member_id) == tasks or member_id not in group.members for member_id, tasks in targets.items()
+    )

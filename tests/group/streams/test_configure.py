@@ -107,6 +107,23 @@ def test_a_long_chain_is_configured_in_linear_time() -> None:
     assert counts == {f"r{i}": 4 for i in range(size + 1)}
 
 
+def test_many_copartition_groups_are_configured_in_linear_time() -> None:
+    """A comparison of all fixed topics in each of 20,000 co-partition groups would take minutes."""
+    size = 5_000
+    fixed = [internal(f"f{i}", 3) for i in range(size)]
+    part = subtopology("0", repartitions=[internal("r"), *fixed], sinks=["r"], copartition=20_000 * [([], [0])])
+    assert decided({}, part) == {"r": 3} | {f"f{i}": 3 for i in range(size)}
+
+
+def test_a_topology_with_too_many_tasks_is_not_ready() -> None:
+    """Each subtopology that reads a topic has a task for each of its partitions."""
+    parts = [subtopology(str(i), ["in"]) for i in range(500)]
+    assert configured({"in": 100}, *parts).is_ready
+    text = "the topology has 50100 tasks, the maximum is 50000"
+    expected = (Status.INCORRECTLY_PARTITIONED_TOPICS, text)
+    assert fault({"in": 100}, *parts, subtopology("one more", ["in"])) == expected
+
+
 def test_topologies_that_cannot_work_are_errors() -> None:
     invalid = ErrorCode.STREAMS_INVALID_TOPOLOGY
     loop = (

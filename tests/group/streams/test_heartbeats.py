@@ -291,6 +291,17 @@ def test_a_target_that_exceeds_one_decision_is_written_in_slices() -> None:
     assert sorted(number for member in members for number in member.active["0"]) == list(range(12))
 
 
+def test_a_target_with_a_refused_slice_does_not_apply() -> None:
+    """A member's target may be too large for the log: the group's epoch then stays, and no task is lost silently."""
+    world = World({"in": 200}, group_streams_initial_rebalance_delay_ms=3_000)
+    members = joined(world, *(f"m{i}" for i in range(4)))
+    members[0].beat()
+    world.machine.max_record_bytes = 600
+    world.shards.of(GROUP)._max_batch_bytes = 200
+    world.advance(3_000)
+    assert (world.group.assignment_epoch, world.group.targets) == (1, {})
+
+
 # ---- other kinds of groups
 
 
