@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kcore.broker.share.requests import LEADER_ERRORS, Results, ShareApi
+from kcore.broker.share.requests import LEADER_ERRORS, MAX_PARTITIONS, Results, ShareApi
 from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
@@ -32,6 +32,7 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
     request_type: ClassVar[type] = ShareAcknowledgeRequest
     response_type: ClassVar[type] = ShareAcknowledgeResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
+    differs: ClassVar[str] = f"A request may have {MAX_PARTITIONS} partitions; more are INVALID_REQUEST."
 
     def handle(self, context: RequestContext, request: ShareAcknowledgeRequest) -> Any:
         """Acknowledges the records of each partition; the final epoch then ends the session."""

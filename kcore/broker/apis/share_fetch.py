@@ -9,8 +9,8 @@ import logging
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.broker.data.fetch_budget import NOTED_BYTES
-from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, ShareFetchPending, enough
-from kcore.broker.share.requests import LEADER_ERRORS, Acknowledgements, Results, ShareApi
+from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, ShareFetchPending, enough
+from kcore.broker.share.requests import LEADER_ERRORS, MAX_PARTITIONS, Acknowledgements, Results, ShareApi
 from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
 from kcore.broker.share.share_partition import AcquireParams
 from kcore.broker.share.states import SharePartitionState
@@ -96,6 +96,9 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     request_type: ClassVar[type] = ShareFetchRequest
     response_type: ClassVar[type] = ShareFetchResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
+    differs: ClassVar[str] = (
+        f"A request or session may have {MAX_PARTITIONS} partitions; more are INVALID_REQUEST or SHARE_SESSION_LIMIT_REACHED."
+    )
 
     def __init__(
         self,
@@ -195,17 +198,16 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             for topic in request.forgotten_topics_data
             for index in topic.partitions
         )
-        if not sessions.update(session, requested, forgotten):
+        too_many = len(session.partitions) + len(requested) > MAX_PARTITIONS
+        if too_many or not sessions.update(session, requested, forgotten):
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         session.advance()
         return session
 
     def _refuse_later(self, context: RequestContext, request: ShareFetchRequest, code: ErrorCode) -> Pending:
         """Refuses a request after its wait time, so that the client does not repeat it in a tight loop."""
-        pending = Pending(self, context, request, parked=True)
         shares = self.share_partitions
-        shares.wheel.add(shares.now.now_ms + request.max_wait_ms, lambda: pending.fail(code))
-        return pending
+        return RefusedLater(self, context, request, code, shares.wheel, shares.now.now_ms + request.max_wait_ms)
 
     # ---- fetching
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.data.after_commit import complete_with
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from kcore.broker.share.share_partition import SharePartition
     from kcore.runtime.api import RequestContext
+    from kcore_ext.runtime.timer_wheel import TimerWheel
 
 
 WAITS = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE})
@@ -38,6 +40,32 @@ class ShareFetchPending(Pending):
         operation, self.operation = self.operation, None
         if operation is not None:
             operation.forget()
+
+
+class RefusedLater(Pending):
+    """A response with an error that waits for a time, unless the connection is closed before.
+
+    Args:
+        api: the API.
+        context: the context of the request.
+        request: the request.
+        code: the error.
+        wheel: the node's timers.
+        deadline_ms: the time of the response.
+    """
+
+    __slots__ = ("_timer",)
+
+    def __init__(
+        self, api: Any, context: RequestContext, request: Any, code: ErrorCode, wheel: TimerWheel, deadline_ms: int
+    ) -> None:
+        super().__init__(api, context, request, parked=True)
+        self._timer = wheel.add(deadline_ms, partial(self.fail, code))
+
+    def abandon(self) -> None:
+        """Ends the wait: the timer would keep the request in memory for as long as the client has chosen."""
+        super().abandon()
+        self._timer.cancel()
 
 
 class DelayedShareFetch(DelayedOperation):

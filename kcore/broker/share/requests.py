@@ -27,6 +27,9 @@ Response = TypeVar("Response")
 MAX_MEMBER_ID: Final = 36
 """The maximum length of a member id: that of a uuid's text."""
 
+MAX_PARTITIONS: Final = 10_000
+"""Maximum partitions of one request and of one session. Each takes about 5 µs, which delays all other requests."""
+
 LEADER_ERRORS: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 """The errors of partitions whose response names the leader."""
 
@@ -89,6 +92,8 @@ class ShareApi(Api[Request, Response]):
         if authorizer is not None and not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         if not member_id or len(member_id) > MAX_MEMBER_ID:
+            return ErrorCode.INVALID_REQUEST
+        if sum([len(topic.partitions) for topic in request.topics]) > MAX_PARTITIONS:
             return ErrorCode.INVALID_REQUEST
         return ErrorCode.NONE
 

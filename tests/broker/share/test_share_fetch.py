@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kcore.broker.share.share_partition import SharePartition
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_fetch import ShareFetchResponse
 from kcore.runtime import Pending
 from kcore_ext.batch import BatchBuilder
@@ -493,3 +494,33 @@ def test_large_log_batches_are_read_one_by_one() -> None:
     world.produce(1, 12_000, 12_000)
     response = world.fetch("m", 0, [0], max_records=1500, share_acquire_mode=1, max_bytes=50_000)
     assert acquired(response) == [(0, 0, 1)]
+
+
+# ---- limits
+
+
+def test_a_refused_fetch_of_a_closed_connection_is_forgotten() -> None:
+    """The client chooses the wait time: a timer for each such request would keep all of them in memory."""
+    world = World({"group.share.max.share.sessions": 1})
+    world.fetch("m", 0, [0])
+    armed = len(world.engine.wheel)
+    waiting = park(world, "n", 0, [0], max_wait_ms=2**31 - 1)
+    assert len(world.engine.wheel) == armed + 1
+    waiting.abandon()
+    assert len(world.engine.wheel) == armed
+
+
+def test_a_request_has_at_most_10000_partitions() -> None:
+    world = World()
+    assert world.fetch("m", 0, range(10_001)).error_code == ErrorCode.INVALID_REQUEST
+    assert world.fetch("m", 0, range(10_000)).error_code == ErrorCode.NONE
+    request = world.acknowledge_request("m", 1, dict.fromkeys(range(10_001), ()))
+    assert world.call(request, 2).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_session_has_at_most_10000_partitions() -> None:
+    """A fetch without partitions serves all of its session, so a small request would take as long as a large one."""
+    world = World()
+    world.fetch("m", 0, range(10_000))
+    assert world.fetch("m", 1, [10_000]).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert world.acquire("m", 1, []) == []
