@@ -97,7 +97,8 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     response_type: ClassVar[type] = ShareFetchResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
     differs: ClassVar[str] = (
-        f"A request or session may have {MAX_PARTITIONS} partitions; more are INVALID_REQUEST or SHARE_SESSION_LIMIT_REACHED."
+        f"A request or session may have {MAX_PARTITIONS} partitions; "
+        "more are INVALID_REQUEST or SHARE_SESSION_LIMIT_REACHED."
     )
 
     def __init__(
