@@ -333,6 +333,7 @@ class LogEngine(ABC):
         """
         return False
 
+    @abstractmethod
     def recover(self) -> None:
         """Resets memory to the stored state, after an exception interrupted the steps of a commit.
 
@@ -340,7 +341,6 @@ class LogEngine(ABC):
         know which step it reached, such as one interrupted between `seal` and `write`. No thread may be writing the
         write set. If this fails, it can be repeated; `commit` and `seal` repeat it and fail until it has succeeded.
         """
-        raise NotImplementedError
 
     @abstractmethod
     def rollback(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -68,7 +69,7 @@ class TopicMetadata:
                 self.counts.pop(topic.name, None)
 
 
-class GroupMemberMachine:
+class GroupMemberMachine(ABC):
     """A member's state machine without I/O. `ClassicMember` and `ConsumerMember` complete it.
 
     A driver calls `advance` with the time, sends `take_requests`, passes the responses to `received` or the errors to
@@ -121,41 +122,42 @@ class GroupMemberMachine:
     # ---- what both protocols define
 
     @property
+    @abstractmethod
     def epoch(self) -> int:
         """The member epoch, or in a classic group the generation; -1 outside of the group."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def member_id(self) -> str:
         """The member's id; "" before a classic member has joined."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _advance(self, now_ms: int) -> None:
-        raise NotImplementedError
+        """Fires the timers of the protocol, and prepares its next request."""
 
+    @abstractmethod
     def _deadlines(self) -> Iterable[int]:
-        raise NotImplementedError
+        """Returns the times of the next timers of the protocol."""
 
+    @abstractmethod
     def _polled(self, now_ms: int) -> None:
-        raise NotImplementedError
+        """Reacts to a poll of the application."""
 
+    @abstractmethod
     def _begin_close(self, now_ms: int) -> None:
-        raise NotImplementedError
+        """Begins to leave the group; closes the machine once that is done."""
 
+    @abstractmethod
     def _commit_identity(self) -> tuple[str, int, str | None]:
         """Returns member id, epoch and instance id of a commit.
 
         Raises:
             KcoreError: the member cannot commit now.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def _commit_refused(self, code: int, identity: tuple[str, int, str | None], now_ms: int) -> Exception | None:
         """Returns the error of a commit with a membership error code; None: repeat it with the current epoch."""
-        raise NotImplementedError
-
-    def _coordinator_lost(self) -> None:
-        """Reacts to the loss of the coordinator."""
 
     # ---- inputs
 
@@ -331,7 +333,7 @@ class GroupMemberMachine:
         self._broker = Broker(row.node_id, row.host, row.port)
         self._coordinator_found(now_ms)
 
-    def _coordinator_found(self, now_ms: int) -> None:
+    def _coordinator_found(self, now_ms: int) -> None:  # noqa: B027  # only classic members react
         """Reacts to a found coordinator."""
 
     def _not_found(self, error: Exception, now_ms: int) -> None:
@@ -347,7 +349,6 @@ class GroupMemberMachine:
         if self._broker is not None:
             self._broker = None
             self._lookup_at_ms = now_ms
-            self._coordinator_lost()
 
     # ---- metadata
 

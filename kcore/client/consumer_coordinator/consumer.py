@@ -79,6 +79,7 @@ class ConsumerMember(GroupMemberMachine):
         self._owned_ids: dict[bytes, tuple[int, ...]] = {}  # `assignment` by topic id
         self._reconciling = False
         self._polled_once = False
+        self._stage = ""  # the step of leaving
         self._join_lost = False  # a join may have reached the coordinator though no response arrived
         self._late = False  # leaving because the user's code did not poll
 
@@ -447,8 +448,6 @@ class ConsumerMember(GroupMemberMachine):
         if self.state in IN_GROUP:
             self._enter(PREPARE_LEAVING)
         self._leave_step(now_ms)
-
-    _stage = ""
 
     def _leave_step(self, now_ms: int) -> None:
         """Takes the next step of leaving, as soon as the user's code has handled the last event."""
