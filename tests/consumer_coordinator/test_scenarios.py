@@ -9,6 +9,7 @@ import pytest
 
 from kcore.client.consumer_coordinator.interface import Assigned, CommitFailedError, Lost, Revoked
 from kcore.client.consumer_coordinator.states import ClassicState
+from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.topic_partition import TopicPartition
 from tests.consumer_coordinator.world import World
 from tests.kit import committed, create
@@ -154,11 +155,10 @@ def test_a_member_that_does_not_poll_leaves_and_returns(world: World, kind: dict
 def test_new_partitions_are_assigned(world: World, kind: dict[str, Any]) -> None:
     one = world.member("one", "t", metadata_max_age_ms=1_000, **kind)
     world.until(lambda: len(one.owned) == 4)
-    from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-
     growing = CreatePartitionsTopic(name="t", count=6, assignments=None)
     world.engine.send(CreatePartitionsRequest(topics=[growing], timeout_ms=1_000))
     world.until(lambda: len(one.owned) == 6)
+    assert sorted(map(str, one.owned)) == [f"t-{index}" for index in range(6)]
 
 
 def test_patterns_follow_new_topics(world: World, kind: dict[str, Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -199,10 +198,7 @@ def test_many_members_on_threads(node: kcore.Node, name: str) -> None:
     members = [group.join(name) for _ in range(4)]
     for member in members:
         member.start()
-    until_s = time.monotonic() + 60
-    while sorted(len(member.assignment) for member in members) != [2, 2, 2, 2]:
-        assert time.monotonic() < until_s, [member.assignment for member in members]
-        time.sleep(0.01)
+    wait_until(lambda: [len(member.assignment) for member in members] == [2, 2, 2, 2], "two partitions each", 60)
     for member in members:
         member.close()
 
