@@ -126,7 +126,7 @@ def test_large_messages_and_those_that_are_too_large(bootstrap: str, new_topic: 
 
 
 def test_a_message_larger_than_a_fetch_arrives(bootstrap: str, new_topic: NewTopic) -> None:
-    """KIP-74: the first batch comes whole, whatever the limits."""
+    """The first batch of a fetch is complete, even if it exceeds the limits (KIP-74)."""
     topic = new_topic()
     values = [b"x" * 100_000, b"y" * 100_000]
     send(bootstrap, topic, values)

@@ -26,7 +26,7 @@ MORE_BYTES = 400_000  # how much the file may grow where its size is limited
 
 
 def attempt(world: World, step: Callable[..., None]) -> bool:
-    """Whether a step was acknowledged; refused ones must be worth another try."""
+    """Returns True if a step was acknowledged. A refusal must be retriable."""
     try:
         step(world)
     except Refused as error:

@@ -52,9 +52,9 @@ RETRIABLE = {
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.NOT_CONTROLLER,
 }
-"""What clients repeat a request after, without asking anybody."""
+"""The errors after which clients repeat a request."""
 START_AGAIN = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
-"""What members join again after: nothing soft survives a commit that failed."""
+"""The errors after which members join again: soft state does not survive a failed commit."""
 
 TRIES = 12
 

@@ -1,4 +1,4 @@
-"""The purgatory completes each operation exactly once, by condition or by expiry, whatever the callbacks do."""
+"""The purgatory completes each operation exactly once, by condition or by expiry, for any callbacks."""
 
 import gc
 import weakref

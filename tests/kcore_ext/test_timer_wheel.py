@@ -1,4 +1,4 @@
-"""The timer wheel, compared with a sorted list: exact, in order, nothing lost, whatever its callers do in between."""
+"""The timer wheel equals a sorted list: timers fire in time and in order, and none is lost, for any calls."""
 
 import gc
 import weakref

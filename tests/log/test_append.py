@@ -19,7 +19,7 @@ from tests.log.conftest import Store
 
 
 def fail_round(engine: LogEngine) -> None:
-    """What a driver does when `write` raised."""
+    """Fails the round, like a driver whose `write` raised."""
     engine.fail(engine.seal(), LogError("no"))
 
 

@@ -1,4 +1,4 @@
-"""Which folders are opened, which refused and with what words; format versions; fork; compaction."""
+"""Opening and refusal of folders, with the errors; format versions; fork; compaction."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def engine(folder: Path) -> Iterator[LmdbLogEngine]:
 
 @contextmanager
 def crashed(folder: Path, tmp_path: Path) -> Iterator[Path]:
-    """What a process that was killed now would leave."""
+    """Yields a copy of the folder as a killed process would leave it."""
     copy = tmp_path / "crashed"
     shutil.copytree(folder, copy)
     yield copy
@@ -40,7 +40,7 @@ def crashed(folder: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def entries(folder: Path, database: bytes) -> int:
-    """How many entries a database of a folder has that nobody has open."""
+    """Returns the number of entries in a database of a folder that no engine has open."""
     with lmdb.open(str(folder), max_dbs=8, readonly=True, lock=False) as env, env.begin() as txn:
         return int(txn.stat(env.open_db(database, txn=txn, create=False))["entries"])
 

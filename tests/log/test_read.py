@@ -1,4 +1,4 @@
-"""What readers get: limits, positions, timestamps, sizes; from the tail in memory and from the storage alike."""
+"""Reads by limit, position, timestamp and size, from the tail cache and from the storage."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def judge(original: Original, result: dict[str, Any], root: Path) -> None:
 
 
 def is_part(found: dict[str, dict[str, str]], whole: dict[str, dict[str, str]]) -> bool:
-    """Whether every batch is one of the original, but for the leader epoch, which no checksum covers."""
+    """Returns True if every batch equals the original, except the leader epoch, which no checksum covers."""
     return all(
         without_epoch(data) == without_epoch(whole[key].get(base, ""))
         for key, batches in found.items()

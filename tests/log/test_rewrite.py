@@ -13,7 +13,7 @@ from tests.log.conftest import Store
 
 
 def reaching(base_offset: int, end_offset: int, size_bytes: int = 20, max_timestamp_ms: int = 1000) -> bytes:
-    """A batch as compaction leaves it: from one offset to another, whatever is still in it."""
+    """Makes a batch as compaction leaves it: it spans the offsets, with any number of records left."""
     data = batch(end_offset - base_offset, size_bytes, max_timestamp_ms, fill=7)
     return stamped(data, base_offset, 0)
 

@@ -122,7 +122,7 @@ ACLS = st.builds(
 
 @given(st.sets(ACLS, max_size=12), NAMES, st.sampled_from([Op.READ, Op.WRITE, Op.DESCRIBE]), st.integers(0, 2**32))
 def test_the_index_finds_what_a_plain_search_finds(entries: set[Acl], name: str, operation: Op, seed: int) -> None:
-    """Whatever was added and removed before, in any order."""
+    """Entries are added and removed in any order."""
     table = AclTable()
     ids = {entry: number.to_bytes(16, "big") for number, entry in enumerate(entries)}
     for entry in entries:

@@ -32,7 +32,7 @@ WAYS = {
 
 
 def settings_of(secure: Secure, way: str) -> tuple[str, dict[str, str]]:
-    """Where a way leads, and the settings that it takes."""
+    """Returns the address of a way's listener, and the client settings for it."""
     listener, given = WAYS[way]
     settings = {"bootstrap.servers": "ignored", **given}
     if listener in ("SSL", "MUTUAL", "SASL_SSL"):

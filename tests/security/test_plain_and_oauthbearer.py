@@ -107,6 +107,6 @@ def test_messages_that_are_refused(message: bytes) -> None:
 
 @given(st.binary(max_size=80))
 def test_no_bytes_do_anything_but_be_refused(token: bytes) -> None:
-    """Whatever is sent: an AuthenticationError."""
+    """Any token gets an AuthenticationError."""
     with pytest.raises(AuthenticationError):
         bearer().evaluate(token)

@@ -135,7 +135,7 @@ def test_nothing_follows_the_last_message() -> None:
 
 @given(st.lists(st.binary(max_size=60), max_size=3))
 def test_no_bytes_do_anything_but_be_refused(tokens: list[bytes]) -> None:
-    """Whatever is sent: an answer, or an AuthenticationError; never in."""
+    """Any token gets a response or an AuthenticationError, and never authenticates."""
     one = server(alice="secret")
     for token in tokens:
         try:

@@ -52,7 +52,7 @@ def alter(engine: Guarded, *changes: ScramCredentialUpsertion | ScramCredentialD
 
 
 def test_credentials_are_kept_changed_and_removed_across_restarts() -> None:
-    """What is kept is what follows from the password, for each mechanism by itself."""
+    """Each mechanism stores its own keys, derived from the password."""
     engine = Guarded()
     assert alter(engine, upsert("alice"), upsert("bob", mechanism=2)) == {"alice": 0, "bob": 0}
     assert alter(engine, upsert("alice", "newer", 2, 8192)) == {"alice": 0}
@@ -135,7 +135,7 @@ def test_users_of_a_data_folder(
 
 
 def test_an_image_says_users_and_entries_again() -> None:
-    """What compaction writes: replayed over an empty log it gives the same, and over itself it changes nothing."""
+    """The records of a compaction give the same image over an empty log, and change nothing over their own image."""
     before, after = Guarded(), Guarded()
     alter(before, upsert("alice"), upsert("bob", mechanism=2))
     alter(before, upsert("alice", mechanism=2), delete("bob", 2))

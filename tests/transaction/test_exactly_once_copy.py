@@ -1,4 +1,4 @@
-"""The example with fewer kills: the copy is exact whatever is killed, and whenever."""
+"""The example with fewer kills: the copy is exact, for any killed process at any time."""
 
 from __future__ import annotations
 
