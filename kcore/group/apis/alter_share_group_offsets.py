@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.group.apis.base import GroupApi
-from kcore.group.share.chain import chain
+from kcore.group.share.chain import chain, with_result
 from kcore.group.share.offsets import MAX_NAMES, TOO_MANY, Altered, begin_alter, finish_alter
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -17,7 +17,7 @@ from kcore.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponsePartition,
     AlterShareGroupOffsetsResponseTopic,
 )
-from kcore.runtime.pending import Pending, gather
+from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -102,10 +102,7 @@ class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterSha
         """Asks the share coordinator to initialize the partitions; returns `altered` with its result."""
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
-        result = persister.initialize(altered.request)
-        if not isinstance(result, Pending):
-            return altered._replace(result=result)
-        return gather(self, result.context, result.request, [result], lambda parts: altered._replace(result=parts[0]))
+        return with_result(self, altered, persister.initialize(altered.request))
 
     def decide(
         self, machine: GroupShard, context: RequestContext, request: AlterShareGroupOffsetsRequest | Altered

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.group.apis.base import GroupApi
-from kcore.group.share.chain import chain
+from kcore.group.share.chain import chain, with_result
 from kcore.group.share.offsets import MAX_NAMES, TOO_MANY, Deleted, begin_delete, finish_delete
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
@@ -15,7 +15,7 @@ from kcore.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from kcore.runtime.pending import Pending, gather
+from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -94,10 +94,7 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
             return DeleteShareGroupOffsetsResponse(responses=deleted.responses)
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
-        result = persister.delete(deleted.request)
-        if not isinstance(result, Pending):
-            return deleted._replace(result=result)
-        return gather(self, result.context, result.request, [result], lambda parts: deleted._replace(result=parts[0]))
+        return with_result(self, deleted, persister.delete(deleted.request))
 
     def decide(
         self, machine: GroupShard, context: RequestContext, request: DeleteShareGroupOffsetsRequest | Deleted

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
-from kcore.runtime.pending import Pending
+from kcore.runtime.pending import Pending, gather
 from kcore.share.persister import when_complete
 
 if TYPE_CHECKING:
+    from kcore.group.share.offsets import Altered, Deleted
     from kcore.runtime.api import Api, RequestContext
 
 logger = logging.getLogger(__name__)
@@ -60,3 +61,19 @@ def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any,
     chained = Chained(api, context, request, steps)
     when_complete(first, chained.advance)
     return chained.response if chained.done else chained
+
+
+def with_result(api: Api[Any, Any], decided: Altered | Deleted, result: Any) -> Any:
+    """Adds the share coordinator's response to the result of a first decision.
+
+    Args:
+        api: the API of the request.
+        decided: the result of the first decision.
+        result: the response of the persister, or a `Pending` of it.
+
+    Returns:
+        The input of the second decision, or a `Pending` of it.
+    """
+    if not isinstance(result, Pending):
+        return decided._replace(result=result)
+    return gather(api, result.context, result.request, [result], lambda parts: decided._replace(result=parts[0]))
