@@ -85,7 +85,7 @@ class Completion:
         """Writes the next missing markers, or completes the transaction if none is missing.
 
         Many markers are written in slices. The shard takes part in each round with markers: if such a round fails, the
-        shard loads its log again, and the load begins the marker phase anew. Otherwise the completion could be written
+        shard loads its log again, and the load restarts the marker phase. Otherwise the completion could be written
         although a marker was lost.
         """
         if self.given_up or not self._current:
