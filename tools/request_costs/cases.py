@@ -352,6 +352,10 @@ class Cases:
                            timeout_ms=60_000), 10_000,
         )  # fmt: skip
         yield Case(
+            ApiKey.CREATE_PARTITIONS, "9,999 partitions", 3,
+            [grow(topics=[grown(name=state.names[0], count=10_000, assignments=None)], timeout_ms=60_000)],
+        )  # fmt: skip
+        yield Case(
             ApiKey.DESCRIBE_LOG_DIRS, "all partitions", 4, [request_class(ApiKey.DESCRIBE_LOG_DIRS)(topics=None)]
         )
         elect = request_class(ApiKey.ELECT_LEADERS)
