@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from kcore.client.consumer_coordinator.interface import CommitFailedError
-from kcore.errors import ConnectionClosedError
+from kcore.errors import CommitFailedError, ConnectionClosedError
 from kcore.protocol.topic_partition import TopicPartition
 from tests.consumer_coordinator.test_scenarios import KINDS
 from tests.consumer_coordinator.world import Handled, World

@@ -7,8 +7,13 @@ from typing import Any
 
 import pytest
 
-from kcore.client.consumer_coordinator.interface import Assigned, CommitFailedError, Lost, Revoked
+from kcore.client.consumer_coordinator.interface import (
+    Assigned,
+    Lost,
+    Revoked,
+)
 from kcore.client.consumer_coordinator.states import ClassicState
+from kcore.errors import CommitFailedError
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.topic_partition import TopicPartition
 from tests.consumer_coordinator.world import World

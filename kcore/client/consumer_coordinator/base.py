@@ -12,13 +12,12 @@ from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import (
     Assigned,
     Commit,
-    MemberClosedError,
     MemberEvent,
     MemberSettings,
     OffsetAndMetadata,
     Outgoing,
 )
-from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.errors import ConnectionClosedError, KafkaError, MemberClosedError
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -130,6 +129,16 @@ class GroupMemberMachine(ABC):
     @abstractmethod
     def member_id(self) -> str:
         """The member's id; "" before a classic member has joined."""
+
+    @property
+    def coordinator(self) -> Broker | None:
+        """The group's coordinator; None while it is looked up."""
+        return self._broker
+
+    @property
+    def reader(self) -> tuple[str | None, int]:
+        """Member id and epoch of a request for committed offsets; classic members do not send them."""
+        return None, -1
 
     @abstractmethod
     def _advance(self, now_ms: int) -> None:

@@ -23,7 +23,6 @@ from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,
     Assigned,
-    CommitFailedError,
     Generation,
     Lost,
     MemberSettings,
@@ -36,7 +35,7 @@ from kcore.client.consumer_coordinator.leader import (
     rebalance_protocol,
 )
 from kcore.client.consumer_coordinator.states import CLASSIC, ClassicState
-from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.errors import CommitFailedError, ConnectionClosedError, KafkaError
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatResponse
@@ -428,6 +427,7 @@ class ClassicMember(GroupMemberMachine):
     def _join_refused(self, code: int, member_id: str, sent: Generation, now_ms: int) -> None:
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self.generation = Generation(member_id=member_id)
+            self._reason = "the coordinator has given the member its id"
             self._join_at_ms = now_ms
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             if self.generation == sent:

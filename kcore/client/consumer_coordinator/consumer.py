@@ -17,13 +17,12 @@ from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,
     Assigned,
-    CommitFailedError,
     Lost,
     MemberSettings,
     Revoked,
 )
 from kcore.client.consumer_coordinator.states import CONSUMER, IN_GROUP, ConsumerState
-from kcore.errors import KafkaError
+from kcore.errors import CommitFailedError, KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -92,6 +91,11 @@ class ConsumerMember(GroupMemberMachine):
     def member_id(self) -> str:
         """The member's id, which it keeps for its whole life."""
         return self._member_id
+
+    @property
+    def reader(self) -> tuple[str | None, int]:
+        """Member id and epoch: the coordinator tells committed offsets to current members only."""
+        return (self._member_id, self._epoch) if self._epoch > 0 else (None, -1)
 
     def _enter(self, state: ConsumerState) -> None:
         assert state in CONSUMER[self.state], f"{self.state} cannot become {state}"
