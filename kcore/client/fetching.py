@@ -52,7 +52,7 @@ class Position:
         consumed: the next offset to commit; None: nothing was consumed since the position was set.
         epoch: the leader epoch of the last fetched batch, or of the committed offset; None: unknown.
         leader_epoch: the leader epoch under which the position is valid; -1: unknown; None: not validated yet.
-        validating: True while the leader is asked whether its log still has the position.
+        validating: True while the leader checks that its log has the position.
         paused: True if the user paused the partition.
         not_before_ms: the end of a pause after an error.
         buffer: fetched records that the user's code has not got yet.
@@ -73,7 +73,7 @@ class Position:
 
 
 class Unvalidated(NamedTuple):
-    """A position that a leader is asked about.
+    """A position that a leader has to check.
 
     Attributes:
         offset: the position.
@@ -180,7 +180,7 @@ class Positions:
 
         Args:
             partition: the partition.
-            sent: the position that the leader was asked about.
+            sent: the position that the leader has checked.
             epoch: the largest epoch of the leader's log that is not above that of the position; -1: none.
             end_offset: the offset after that epoch's records; -1: none.
             reset: True to move a position that the leader's log does not have.
@@ -324,8 +324,10 @@ class FetchSession:
         self._id = 0
         self.failed()
 
-    def close_request(self) -> FetchRequest | None:
+    def close_request(self, max_bytes: int) -> FetchRequest | None:
         """Builds the request that frees the broker's session; None: there is none."""
         if self._id == 0:
             return None
-        return FetchRequest(max_wait_ms=0, min_bytes=0, session_id=self._id, session_epoch=FINAL_EPOCH, topics=[])
+        return FetchRequest(
+            max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, session_id=self._id, session_epoch=FINAL_EPOCH, topics=[]
+        )

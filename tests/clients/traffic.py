@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import kcore
@@ -26,7 +27,9 @@ class Ours:
         if strategy != "consumer":
             protocol = {"protocol": "classic", "assignors": [strategy]}
         self._node = kcore.connect(bootstrap)
-        self._consumer = self._node.group(group).consume(topic, auto_commit=None, **OPTIONS, **protocol)
+        self._consumer = self._node.group(group).consume(
+            topic, auto_commit=None, isolation="read_uncommitted", **OPTIONS, **protocol
+        )
         self._stopped = threading.Event()
         self.received = 0
         self.uncommitted = 0
@@ -140,36 +143,82 @@ def _keeps_in_touch(requests: list[Recorded]) -> bool:
     )
 
 
-class Plain:
-    """Converts requests into values that are equal for both clients if their meaning is equal."""
+IGNORED = frozenset({"member_id", "client_software_name", "client_software_version", "max_wait_ms", "session_id"})
+"""Fields that differ by nature, or by a setting of the member."""
+ONCE = frozenset({ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
+"""APIs whose number of requests depends on times: only the fields of the first request of a step are compared."""
+TIMED = frozenset({ApiKey.METADATA, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.API_VERSIONS})
+"""APIs whose requests are compared apart from steps."""
 
-    def __init__(self, group: str) -> None:
-        self._names: dict[Any, str] = {group: "GROUP"}
-        self._counts: dict[str, int] = {}
 
-    def name(self, kind: str, value: Any) -> Any:
-        """Replaces an id by its number in the order of appearance."""
-        if not value:
-            return value
-        if value not in self._names:
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            self._names[value] = f"{kind}{self._counts[kind]}"
-        return self._names[value]
+def fields_of(message: Any, topic: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the fields of a message with their paths, in an order that does not depend on the client."""
+    for spec in message.FIELDS:
+        if spec.name in IGNORED:
+            continue
+        value = getattr(message, spec.name)
+        path = f"{prefix}{spec.name}"
+        if isinstance(value, bytes) and spec.name in EMBEDDED:
+            value = [EMBEDDED[spec.name].decode_versioned(value)[0]]
+        if isinstance(value, list | tuple) and value and hasattr(value[0], "FIELDS"):
+            yield f"{path} (number)", len(value)
+            rows = [dict(fields_of(each, topic, f"{path}.")) for each in value]
+            for row in sorted(rows, key=repr):
+                yield from row.items()
+        else:
+            yield path, _plain(spec.name, value, topic)
 
-    def value(self, name: str, value: Any) -> Any:
-        """Converts a field."""
-        if hasattr(value, "FIELDS"):
-            return self.fields(value)
-        if name == "metadata" and isinstance(value, bytes):
-            return self.fields(ConsumerProtocolSubscription.decode_versioned(value)[0])
-        if name == "assignment" and isinstance(value, bytes):
-            return self.fields(ConsumerProtocolAssignment.decode_versioned(value)[0])
-        if isinstance(value, list | tuple):
-            return [self.value(name, each) for each in value]
-        if name in ("member_id", "topic_id", "session_id"):
-            return self.name(name, value)
-        return self._names.get(value, value) if isinstance(value, str) else value
 
-    def fields(self, message: Any) -> dict[str, Any]:
-        """Converts a message to a dictionary."""
-        return {each.name: self.value(each.name, getattr(message, each.name)) for each in message.FIELDS}
+def _plain(field: str, value: Any, topic: str) -> Any:
+    """Replaces a value that differs in each run."""
+    if isinstance(value, list | tuple):
+        return [_plain(field, each, topic) for each in sorted(value)]
+    if value == topic:
+        return "NAME"
+    if field == "topic_id":
+        return "ID" if any(value) else None
+    if field == "session_epoch":
+        return min(value, 1)
+    return re.sub(r"consumer-\S+", "MEMBER", value) if isinstance(value, str) else value
+
+
+EMBEDDED: dict[str, Any] = {"metadata": ConsumerProtocolSubscription, "assignment": ConsumerProtocolAssignment}
+
+
+def compared(steps: dict[str, list[Recorded]], topic: str) -> dict[tuple[str, str, str], list[Any]]:
+    """Converts recorded requests: (step, API, field) -> the field's values in the order of the requests."""
+    values: dict[tuple[str, str, str], list[Any]] = {}
+    for step, requests in steps.items():
+        seen: set[ApiKey] = set()
+        for each in requests:
+            place = step
+            if each.api in TIMED:
+                place = "any"
+            elif (each.api in seen and each.api in ONCE) or (step == "reconnect" and each.api in ONCE):
+                continue
+            elif (
+                each.api is ApiKey.CONSUMER_GROUP_HEARTBEAT
+                and each.request.topic_partitions is None
+                and each.request.member_epoch >= 0
+            ):
+                continue  # of the interval
+            seen.add(each.api)
+            for field, value in [("version", each.version), *fields_of(each.request, topic)]:
+                listed = values.setdefault((place, each.api.name, field), [])
+                if place != "any" or value not in listed:
+                    listed.append(value)
+    return values
+
+
+def differences(strategy: str, bootstrap: str, name: str) -> dict[tuple[str, str], str]:
+    """Runs the scenarios with both clients and compares their requests: (API, field) -> the first difference."""
+    mine, other = (
+        compared(scenario(subject, bootstrap, f"{subject}-{name}", strategy), f"{subject}-{name}")
+        for subject in ("kcore", "java")
+    )
+    found: dict[tuple[str, str], str] = {}
+    for place in sorted(mine.keys() | other.keys()):
+        step, api, field = place
+        if mine.get(place) != other.get(place):
+            found.setdefault((api, field), f"{step}: {mine.get(place)} != {other.get(place)}")
+    return found

@@ -428,7 +428,7 @@ class AsyncConsumer:
     async def _close_sessions(self) -> None:
         """Frees the fetch sessions of the brokers. Each broker responds within a second, or frees its session later."""
         for broker, session in self._sessions.items():
-            request = session.close_request()
+            request = session.close_request(MAX_BYTES)
             if request is None:
                 continue
             # A Fetch in flight holds the responses of its connection back.
