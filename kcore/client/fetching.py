@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
@@ -57,7 +58,8 @@ class Position:
         not_before_ms: the end of a pause after an error.
         buffer: fetched records that the user's code has not got yet.
         buffered_end: the offset after the buffered batches.
-        version: counts changes of the position by the user, so that late responses are recognized.
+        version: a number that changes with each assignment and each seek, so that late responses are recognized.
+        initial: True until the position was set once: the committed offset applies then.
     """
 
     fetch: int | None = None
@@ -70,6 +72,7 @@ class Position:
     buffer: deque[Any] = field(default_factory=deque)
     buffered_end: int = 0
     version: int = 0
+    initial: bool = True
 
 
 class Unvalidated(NamedTuple):
@@ -93,11 +96,14 @@ class Positions:
 
     def __init__(self) -> None:
         self.by_partition: dict[TopicPartition, Position] = {}
+        self._versions = count(1)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Adds partitions without a position."""
         for partition in partitions:
-            self.by_partition.setdefault(partition, Position())
+            if partition not in self.by_partition:
+                # Unlike the version of an earlier assignment: its responses may still arrive.
+                self.by_partition[partition] = Position(version=next(self._versions))
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets partitions with their buffers."""
@@ -118,7 +124,8 @@ class Positions:
         state.epoch = epoch
         state.leader_epoch = None
         state.validating = False
-        state.version += 1
+        state.version = next(self._versions)
+        state.initial = False
         state.buffer.clear()
 
     def consumed(self) -> dict[TopicPartition, int | OffsetAndMetadata]:

@@ -335,11 +335,11 @@ class Consumer:
         """Sets the positions of new partitions: the committed offset, else by the reset policy."""
         with self._guard:
             missing = self._positions.missing(now_ms())
-            versions_before = {key: self._positions.by_partition[key].version for key in missing}
+            states = self._positions.by_partition
+            versions_before = {key: states[key].version for key in missing}
+            new = [key for key in missing if states[key].initial]  # not those that were reset: they are behind it
         if not missing:
             return
-        # A position that was reset before is not the committed one.
-        new = [key for key in missing if not versions_before[key]]
         found: dict[TopicPartition, int] = {}
         epochs: dict[TopicPartition, int | None] = {}
         if new:
