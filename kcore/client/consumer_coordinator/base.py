@@ -39,6 +39,8 @@ COMMIT_RETRIED = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+HANDLER_GRACE_MS = 5_000
+"""The time after the deadline of `close` at which a member leaves although the user's code still handles an event."""
 BY_NAME = 9  # OffsetCommit 10 and later address topics by id
 
 Positions = Mapping[TopicPartition, int | OffsetAndMetadata]
@@ -284,7 +286,7 @@ class GroupMemberMachine(ABC):
         if self.settings.auto_commit_ms is not None and self.assignment:
             deadlines.append(self._auto_commit_at_ms)
         if self._closing:
-            deadlines.append(self._close_deadline_ms)
+            deadlines.append(self._close_deadline_ms + (0 if self.event is None else HANDLER_GRACE_MS))
         return min(deadlines, default=None)
 
     def fetchable(self, partition: TopicPartition) -> bool:

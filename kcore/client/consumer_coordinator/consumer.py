@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kcore.client.consumer_coordinator.base import (
+    HANDLER_GRACE_MS,
     NO_COORDINATOR,
     GroupMemberMachine,
     Positions,
@@ -41,7 +42,6 @@ AT_ONCE = frozenset({JOINING, ACKNOWLEDGING, LEAVING})
 """States in which a heartbeat does not wait for its interval."""
 
 FENCING = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
-HANDLER_GRACE_MS = 5_000
 
 
 def new_member_id() -> str:
@@ -456,7 +456,9 @@ class ConsumerMember(GroupMemberMachine):
     def _leave_step(self, now_ms: int) -> None:
         """Takes the next step of leaving, as soon as the user's code has handled the last event."""
         late = now_ms >= self._close_deadline_ms
-        if self.event is not None and not (late and now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS):
+        if self.event is not None:
+            if now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:  # the user's code does not end
+                self._finish()
             return
         if late and self._stage in ("wait", "committing"):
             self._stage = "revoke"  # the commit did not end in time; the user's code still gives the partitions up
