@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.testing.group_state import snapshot
+from kcore.transaction.states import TransactionStatus
 
 if TYPE_CHECKING:
     from kcore.testing.broker import Broker
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_NAMED = 10  # records named in the text of a failed assertion
 RESTING = ("Stable", "Empty", "Dead")
-ONGOING = ("Ongoing", "PrepareCommit", "PrepareAbort")
+OPEN = (TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
 
 Position = tuple[str, int, int]
 """Topic, partition and offset of a record."""
@@ -65,8 +66,9 @@ class Checks:
             found = [f"group {name} is {state}" for name, state in sorted(states.items()) if state not in RESTING]
             for shard in engine.transactions.shards or ():
                 for name, transaction in shard.machine.transactions.items():
-                    if transaction.state.value in ONGOING:
-                        found.append(f"transaction {name} is {transaction.state.value}")
+                    if transaction.state in OPEN:
+                        status = TransactionStatus(transaction.state)
+                        found.append(f"transaction {name} is {status.name}")
             return found
 
         found = broker.call(busy)
