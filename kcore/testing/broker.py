@@ -142,8 +142,8 @@ class Broker(Checks):
 
     async def _close(self, how: Restart) -> None:
         if how != "clean":  # responses that clients have not received are lost
-            if not self._driver.engine.pipeline.settling:
-                self._driver.engine.abandon()
+            self._driver.engine.abandon()
+            self._driver.driver.close()  # an abandoned engine commits nothing
             for connection in list(self._server.connections):
                 connection.abort()
         await self._server.stop()
