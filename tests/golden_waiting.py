@@ -1,5 +1,60 @@
-"""Golden scenarios that need a part that kcore does not have yet, by that part: none at present."""
+"""Golden scenarios that need a part that kcore does not have yet, by that part."""
 
-ALL_PARTS: set[str] = set()
+QUOTAS: set[str] = {
+    "operators/quotas_are_set_and_removed",
+    "operators/quotas_refuse_bad_entities",
+    "operators/quotas_refuse_bad_values",
+    "operators/quotas_are_found_by_filters",
+    "operators/quotas_validated_only",
+    "operators/producers_over_their_quota_are_throttled",
+}
 
-WAITING = ALL_PARTS
+QUORUM_AND_REPLICAS: set[str] = {
+    "operators/the_quorum_is_one_voter",
+    "operators/replicas_are_reassigned_to_where_they_are",
+    "operators/replicas_stay_in_their_directory",
+    "operators/brokers_and_voters_that_are_not_there",
+}
+
+LOGGERS: set[str] = {"operators/loggers_are_listed_and_set", "operators/loggers_refuse"}
+
+BROKER_SETTINGS: set[str] = {
+    "operators/broker_settings_have_sources",
+    "operators/broker_settings_that_mean_little_here",
+    "operators/broker_settings_that_are_refused",
+    "operators/assignment_intervals_are_dynamic",
+    "operators/least_insync_replicas_come_from_the_cluster",
+    "operators_segments/producer_ids_are_forgotten_when_it_is_set",
+}
+
+FEATURES: set[str] = {
+    "operators/features_are_all_told",
+    "operators/features_are_changed_by_leave",
+    "operators/metadata_version_goes_down_only_if_nothing_is_lost",
+}
+
+CHECKS: set[str] = {
+    "operators/users_credentials_are_checked",
+    "operators/metrics_subscriptions_are_checked",
+    "operators/topics_with_internal_settings",
+    "operators/offsets_of_a_partition_named_twice",
+    "operators/offsets_of_an_empty_partition",
+    "operators_edge/unknown_topics_are_told_first_and_then_found",
+}
+
+GROUP_RECORDS: set[str] = {
+    "operators_compressed/commits_are_compressed",
+    "operators_compressed/group_records_are_compressed",
+    "operators_large/assignments_up_to_the_limit",
+    "operators_large/commits_of_many_partitions_with_long_metadata",
+}
+
+SEGMENTS: set[str] = {
+    "operators_segments/retention_by_size_spares_the_active_segment",
+    "operators_segments/retention_by_time_needs_a_whole_old_segment",
+    "operators_segments/compaction_spares_the_active_segment",
+}
+
+WAITING = (
+    QUOTAS | QUORUM_AND_REPLICAS | LOGGERS | BROKER_SETTINGS | FEATURES | CHECKS | GROUP_RECORDS | SEGMENTS
+)
