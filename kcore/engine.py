@@ -133,6 +133,7 @@ class Engine:
             wheel=self.wheel,
             slices=self.slices,
             now=self.now,
+            min_insync_replicas=config.min_insync_replicas,
         )
         self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
         self.partitions = Partitions(

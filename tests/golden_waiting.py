@@ -23,23 +23,7 @@ BROKER_SETTINGS: set[str] = {
     "operators/broker_settings_that_mean_little_here",
     "operators/broker_settings_that_are_refused",
     "operators/assignment_intervals_are_dynamic",
-    "operators/least_insync_replicas_come_from_the_cluster",
     "operators_segments/producer_ids_are_forgotten_when_it_is_set",
-}
-
-FEATURES: set[str] = {
-    "operators/features_are_all_told",
-    "operators/features_are_changed_by_leave",
-    "operators/metadata_version_goes_down_only_if_nothing_is_lost",
-}
-
-CHECKS: set[str] = {
-    "operators/users_credentials_are_checked",
-    "operators/metrics_subscriptions_are_checked",
-    "operators/topics_with_internal_settings",
-    "operators/offsets_of_a_partition_named_twice",
-    "operators/offsets_of_an_empty_partition",
-    "operators_edge/unknown_topics_are_told_first_and_then_found",
 }
 
 GROUP_RECORDS: set[str] = {
@@ -55,6 +39,4 @@ SEGMENTS: set[str] = {
     "operators_segments/compaction_spares_the_active_segment",
 }
 
-WAITING = (
-    QUOTAS | QUORUM_AND_REPLICAS | LOGGERS | BROKER_SETTINGS | FEATURES | CHECKS | GROUP_RECORDS | SEGMENTS
-)
+WAITING = QUOTAS | QUORUM_AND_REPLICAS | LOGGERS | BROKER_SETTINGS | GROUP_RECORDS | SEGMENTS

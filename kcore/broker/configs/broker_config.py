@@ -87,6 +87,11 @@ class BrokerConfig(MetadataListener):
         """Returns the settings that were changed at run time for all brokers."""
         return self._topics.settings_of(ConfigType.BROKER, CLUSTER_DEFAULT)
 
+    def static_value(self, name: str) -> Any:
+        """Returns a setting's value from the file or the command line, else its default."""
+        value, _ = self.static.get(name, (self.config.SETTINGS[name].default, "default"))
+        return value
+
     def synonyms(self, name: str) -> tuple[SynonymValue, ...]:
         """Returns the possible sources of a setting's value, the effective one first; settings in other units count.
 

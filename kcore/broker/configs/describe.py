@@ -16,7 +16,7 @@ from kcore.broker.configs.broker_config import (
 )
 from kcore.broker.configs.client_metrics_config import CLIENT_METRICS_SETTINGS
 from kcore.broker.configs.group_config import GROUP_SETTINGS
-from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
+from kcore.broker.configs.topic_schema import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
 from kcore.config.setting import Setting, SettingType
@@ -58,7 +58,12 @@ class SettingsView:
                 if source == SOURCE_DEFAULT:
                     source = self._converted_source(name)
             described.append(CreatableTopicConfigs(name=name, value=value, config_source=source))
-        return described
+        internal = [
+            CreatableTopicConfigs(name=name, value=own[name], config_source=SOURCE_TOPIC)
+            for name in INTERNAL_TOPIC_SETTINGS
+            if name in own
+        ]
+        return sorted(described + internal, key=lambda config: config.name) if internal else described
 
     def topic(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
         """Describes the settings of an existing topic."""
@@ -69,6 +74,11 @@ class SettingsView:
                 synonyms = self._synonyms_of_topic_setting(setting_name)
                 default = self._topics.defaults()[setting_name]
                 result.append(_own_or(shape, row.setting, own, SOURCE_TOPIC, default, synonyms))
+        result += [
+            _own_or(shape, row.setting, own, SOURCE_TOPIC, None, ())
+            for setting_name, row in INTERNAL_TOPIC_SETTINGS.items()
+            if setting_name in own and shape.wants(setting_name)
+        ]
         return result
 
     def group(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
