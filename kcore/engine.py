@@ -124,7 +124,7 @@ class Engine:
         self.purgatory = Purgatory(self.wheel)
         self.slices = Slices()
         self.pipeline = CommitPipeline(log)
-        self.cluster = SingleNodeCluster(config.node_id, self._cluster_id(), log.node_epoch)
+        self.cluster = SingleNodeCluster(config.node_id, self._cluster_id(), log.node_epoch, config.broker_rack)
         self.topics = Topics()
         metadata = metadata_shard(
             log.open(METADATA_PARTITION),

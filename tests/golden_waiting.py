@@ -18,14 +18,6 @@ QUORUM_AND_REPLICAS: set[str] = {
 
 LOGGERS: set[str] = {"operators/loggers_are_listed_and_set", "operators/loggers_refuse"}
 
-BROKER_SETTINGS: set[str] = {
-    "operators/broker_settings_have_sources",
-    "operators/broker_settings_that_mean_little_here",
-    "operators/broker_settings_that_are_refused",
-    "operators/assignment_intervals_are_dynamic",
-    "operators_segments/producer_ids_are_forgotten_when_it_is_set",
-}
-
 GROUP_RECORDS: set[str] = {
     "operators_compressed/commits_are_compressed",
     "operators_compressed/group_records_are_compressed",
@@ -39,4 +31,4 @@ SEGMENTS: set[str] = {
     "operators_segments/compaction_spares_the_active_segment",
 }
 
-WAITING = QUOTAS | QUORUM_AND_REPLICAS | LOGGERS | BROKER_SETTINGS | GROUP_RECORDS | SEGMENTS
+WAITING = QUOTAS | QUORUM_AND_REPLICAS | LOGGERS | GROUP_RECORDS | SEGMENTS

@@ -144,7 +144,7 @@ class ConfigChanges:
             return None if group_row is None else group_row.setting
         if config_type == ConfigType.CLIENT_METRICS:
             return None  # as in Kafka, none of them can be changed in parts
-        return self._broker.config.SETTINGS.get(name)
+        return self._broker.config.setting(name)
 
     # ---- the decision
 

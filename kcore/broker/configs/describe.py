@@ -19,6 +19,7 @@ from kcore.broker.configs.group_config import GROUP_SETTINGS
 from kcore.broker.configs.topic_schema import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
+from kcore.config.kafka_settings import kafka_settings, unlisted_settings
 from kcore.config.setting import Setting, SettingType
 from kcore.protocol.messages.create_topics import CreatableTopicConfigs
 from kcore.protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
@@ -111,6 +112,9 @@ class SettingsView:
         """Describes all settings of this broker, including unknown ones that clients have set."""
         config = self._broker.config
         names: dict[str, None] = dict.fromkeys(config.SETTINGS)
+        unlisted = unlisted_settings()
+        names.update((name, None) for name in kafka_settings() if name not in unlisted)
+        names.update((entry.setting.name, None) for entry in config.effective())
         names.update(dict.fromkeys(self._broker.cluster_defaults()))
         names.update(dict.fromkeys(self._broker.own()))
         return [self._broker_setting(shape, name, self._broker.synonyms(name)) for name in names if shape.wants(name)]
@@ -133,7 +137,7 @@ class SettingsView:
     def _broker_setting(
         self, shape: Shape, name: str, synonyms: tuple[SynonymValue, ...], default_value: str | None = None
     ) -> DescribeConfigsResourceResult:
-        setting = self._broker.config.SETTINGS.get(name)
+        setting = self._broker.config.setting(name)
         if setting is None or setting.type is SettingType.PASSWORD:
             value, synonyms = None, tuple(synonym._replace(value=None) for synonym in synonyms)
         else:

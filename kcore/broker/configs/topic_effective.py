@@ -26,10 +26,9 @@ def broker_value(row: TopicSetting, config: Config) -> Any:
     It is that of the first of the broker's synonyms with a value, else the default.
     """
     for synonym in row.synonyms:
-        if synonym.name in config.SETTINGS:
-            value = config.get(synonym.name)
-            if value is not None:
-                return value if synonym.factor == 1 else -1 if value < 0 else value * synonym.factor
+        value = config.get(synonym.name)
+        if value is not None:
+            return value if synonym.factor == 1 else -1 if value < 0 else value * synonym.factor
     return row.setting.default
 
 

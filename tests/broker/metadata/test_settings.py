@@ -8,6 +8,7 @@ from kcore.broker.configs.group_config import GROUP_SETTINGS
 from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
+from kcore.config.kafka_settings import kafka_settings, unlisted_settings
 from kcore.config.node import Config
 from kcore.config.setting import Setting, SettingType
 from kcore.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
@@ -364,7 +365,10 @@ def test_the_brokers_settings_are_shown() -> None:
     """All have type, source and the read-only flag; "" describes run-time settings of all brokers."""
     node = BrokerContext({"num.partitions": 3})
     shown = {c.name: c for c in node.describe(BROKER, NODE).configs}
-    assert shown.keys() == Config.SETTINGS.keys()
+    listed = kafka_settings().keys() - unlisted_settings()
+    assert shown.keys() == Config.SETTINGS.keys() | listed
+    threads = shown["num.io.threads"]
+    assert (threads.value, threads.config_source, threads.read_only, threads.config_type) == ("8", 5, False, 3)
     partitions = shown["num.partitions"]
     assert (partitions.value, partitions.config_source, partitions.read_only, partitions.config_type) == (
         "3",
