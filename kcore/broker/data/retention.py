@@ -56,7 +56,7 @@ class Periodic:
         self._wheel = wheel
         self._slices = slices
         self._now = now
-        self._interval_ms = (lambda: interval_ms) if isinstance(interval_ms, int) else interval_ms
+        self._interval_ms: Callable[[], int] = (lambda: interval_ms) if isinstance(interval_ms, int) else interval_ms
         self._work = work
         self._running = False
         self.runs = 0
