@@ -5,8 +5,8 @@
 The clients are kcore (its asynchronous API), aiokafka, kafka-python and confluent-kafka (librdkafka); packages that are
 not installed are skipped. Each measurement is a process of its own, which warms up and then reports the CPU time of all
 its threads per record (produce, consume), per commit or per heartbeat. The clients take turns within a round. All have
-the same settings: acks=all, idempotence, no compression, batches of 128 KiB, a linger time of 5 ms, fetches of 1 MiB for
-a partition, four partitions. Prints a table, and writes it to build/bench/clients.md.
+the same settings: acks=all, idempotence, no compression, batches of 128 KiB, a linger time of 5 ms, fetches of 1 MiB
+for a partition, four partitions. Prints a table, and writes it to build/bench/clients.md.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+import kcore
 from bench.compare import free_port
 from bench.report import OUT
 
@@ -108,8 +108,6 @@ class Drained:
 
 async def kcore_produce(address: str, topic: str, size: int, records: int) -> float:
     """Appends records to the batches of a producer."""
-    import kcore
-
     value, meter = bytes(size), Meter()
     async with kcore.connect_async(address) as node:
         async with node.producer(linger=LINGER_MS / 1000, batch_bytes=BATCH_BYTES) as producer:
@@ -125,8 +123,6 @@ async def kcore_produce(address: str, topic: str, size: int, records: int) -> fl
 
 async def kcore_consume(address: str, topic: str, size: int, records: int) -> float:
     """Polls lists of records."""
-    import kcore
-
     drained = Drained(records)
     async with kcore.connect_async(address) as node:
         async with node.group(_group()).consume([topic], auto_commit=None, max_records=POLL_RECORDS) as consumer:
@@ -140,8 +136,6 @@ async def kcore_consume(address: str, topic: str, size: int, records: int) -> fl
 
 async def kcore_loop(address: str, topic: str, size: int, records: int) -> float:
     """Iterates over records."""
-    import kcore
-
     drained, seen = Drained(records), 0
     async with kcore.connect_async(address) as node:
         async with node.group(_group()).consume([topic], auto_commit=None, max_records=POLL_RECORDS) as consumer:
@@ -157,8 +151,6 @@ async def kcore_loop(address: str, topic: str, size: int, records: int) -> float
 
 async def kcore_commit(address: str, topic: str, size: int, records: int) -> float:
     """Commits an offset of an owned partition, one commit at a time."""
-    import kcore
-
     meter = Meter()
     async with kcore.connect_async(address) as node:
         async with node.group(_group()).consume([topic], auto_commit=None) as consumer:
@@ -173,8 +165,6 @@ async def kcore_commit(address: str, topic: str, size: int, records: int) -> flo
 
 async def kcore_heartbeat(address: str, topic: str, size: int, records: int) -> float:
     """Idles as a member that sends heartbeats often."""
-    import kcore
-
     meter = Meter()
     async with kcore.connect_async(address) as node:
         options: dict[str, Any] = {"protocol": "classic", "heartbeat_interval": HEARTBEAT_MS / 1000}
@@ -536,8 +526,6 @@ def _wait_for(address: str) -> None:
 
 def fill(address: str, topic: str, size: int, records: int) -> None:
     """Creates a topic with records of equal size, spread over its partitions."""
-    import kcore
-
     with kcore.connect(address) as node:
         node.topics.create(topic, partitions=PARTITIONS)
         with node.producer(batch_bytes=BATCH_BYTES) as producer:
