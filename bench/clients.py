@@ -83,24 +83,23 @@ class Drained:
     """Counts consumed records: the measurement begins after the warm-up and ends with the last record."""
 
     def __init__(self, records: int) -> None:
-        self._left = records + WARM_RECORDS
-        self._measured = 0
-        self._warm = False
+        self._last = records + WARM_RECORDS
+        self._seen = 0
+        self._warm: int | None = None  # the records that were consumed before the measurement
         self._meter = Meter()
 
     def take(self, count: int) -> bool:
         """Counts records; returns True after the last one."""
-        self._left -= count
-        if self._warm:
-            self._measured += count
-        else:
-            self._warm = True
+        self._seen += count
+        if self._warm is None and self._seen >= WARM_RECORDS:
+            self._warm = self._seen
             self._meter.start()
-        return self._left <= 0
+        return self._seen >= self._last
 
     def us_per_record(self) -> float:
         """Returns the CPU time of a record."""
-        return self._meter.us_per(self._measured)
+        assert self._warm is not None, "the measurement begins after the warm-up"
+        return self._meter.us_per(self._seen - self._warm)
 
 
 # ---- kcore

@@ -341,6 +341,7 @@ cdef class Accumulator:
         batch.size = BATCH_HEADER_BYTES
         if not batch.builder.append(now_ms, key, value, headers):
             raise AssertionError("a new batch has room for its first record")
+        batch.builder.max_size_bytes = self.batch_bytes  # the limit of further records
         if self.closed:
             return False
         queue.batches.append(batch)
