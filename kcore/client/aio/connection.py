@@ -139,15 +139,21 @@ class AsyncConnection(asyncio.BufferedProtocol):
         if self._writable is not None:
             await self._writable
         future = self.start(request, version)
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._expire, future, type(request), timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                response: R = await future
-                return response
-        except TimeoutError:
-            self._close(ConnectionClosedError(f"{self._host}:{self._port}: a response is overdue"))
-            raise TimeoutError(
-                f"{self._host}:{self._port}: no response to {type(request).__name__} within {timeout_s:g} s"
-            ) from None
+            response: R = await future
+            return response
+        finally:
+            timer.cancel()
+
+    def _expire(self, future: asyncio.Future[Any], request_type: type, timeout_s: float) -> None:
+        """Fails a request whose response is overdue, and closes the connection."""
+        if not future.done():
+            address = f"{self._host}:{self._port}"
+            future.set_exception(
+                TimeoutError(f"{address}: no response to {request_type.__name__} within {timeout_s:g} s")
+            )
+            self._close(ConnectionClosedError(f"{address}: a response is overdue"))
 
     def start(self, request: Any, version: int) -> asyncio.Future[Any]:
         """Sends a request; the returned future gets the response."""
