@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import time
 from types import TracebackType
 from typing import Any
 
 from kcore.client.aio.broker import Broker
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node import versions
-from kcore.node._sync.backend import Event, guard, no_wait, sleep, spawn
+from kcore.node._sync.backend import Event, guard, monotonic, no_wait, sleep, spawn
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node.requests import produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
@@ -184,22 +183,22 @@ class Producer:
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist, and is not created.
         """
-        until_s = time.monotonic() + (NEW_TOPIC_S if self._create_topics else 0.0)
+        until_s = monotonic() + (NEW_TOPIC_S if self._create_topics else 0.0)
         while True:
             (row,) = (self._calls.transport.metadata([topic], self._create_topics)).topics
             if not row.error_code and row.partitions:
                 with self._guard:
                     self._accumulator.add_topic(topic, len(row.partitions))
                 return
-            if row.error_code not in BEING_CREATED or time.monotonic() >= until_s:
+            if row.error_code not in BEING_CREATED or monotonic() >= until_s:
                 raise KafkaError.of(row.error_code, f"topic {topic!r}")
             sleep(0.1)
 
     def _wait_for_room(self) -> None:
-        until_s = time.monotonic() + self._timeout_s
+        until_s = monotonic() + self._timeout_s
         while self._accumulator.full:
             self._room.clear()
-            if not self._room.wait(until_s - time.monotonic()):
+            if not self._room.wait(until_s - monotonic()):
                 raise TimeoutError("the producer's buffer is full: the brokers do not store its records in time")
 
     def flush(self) -> None:
@@ -256,7 +255,7 @@ class Producer:
                 pause_s = self._send_ready()
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
                 pause_s = backoff_s(0)
-                self._expire(time.monotonic(), error)
+                self._expire(monotonic(), error)
             self._wakeup.wait(pause_s)
             self._wakeup.clear()
 
@@ -273,7 +272,7 @@ class Producer:
 
     def _send_ready(self) -> float | None:
         """Sends the batches that are due. Returns the time until the next one; None: none waits."""
-        now_s = time.monotonic()
+        now_s = monotonic()
         self._expire(now_s, None)
         ready: list[TopicPartition] = []
         pause_s: float | None = None
@@ -308,7 +307,7 @@ class Producer:
         queue = self._accumulator.queues.get(place)
         if queue is not None and queue.batches:
             queue.batches[0].attempts += 1
-            queue.not_before_s = time.monotonic() + backoff_s(queue.batches[0].attempts - 1)
+            queue.not_before_s = monotonic() + backoff_s(queue.batches[0].attempts - 1)
 
     def _expire(self, now_s: float, error: Exception | None) -> None:
         """Fails batches whose time limit has passed."""
