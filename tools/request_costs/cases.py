@@ -337,6 +337,11 @@ class Cases:
             ApiKey.CREATE_TOPICS, "10,000 partitions", 7,
             [create(topics=[made(name="w2", num_partitions=10_000, replication_factor=1)], timeout_ms=60_000)],
         )  # fmt: skip
+        yield from self.topic_changes()
+
+    def topic_changes(self) -> Iterator[Case]:
+        """Yields the cases of deletions, new partitions and reports about partitions."""
+        state = self.state
         delete = request_class(ApiKey.DELETE_TOPICS)
         gone = struct_of(delete, "topics")
         yield self.of(
