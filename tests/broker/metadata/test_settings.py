@@ -511,8 +511,7 @@ def test_topics_of_one_request_share_the_descriptions_of_defaults() -> None:
     def describe(*names: str) -> list[Any]:
         resources = [DescribeConfigsResource(resource_type=2, resource_name=name) for name in names]
         request = DescribeConfigsRequest(resources=resources, include_synonyms=True, include_documentation=True)
-        results = list(node.call(request, 4).results)
-        return results
+        return list(node.call(request, 4).results)
 
     together = describe("a", "b", "c")
     assert together == [result for name in "abc" for result in describe(name)]
