@@ -168,7 +168,7 @@ def test_a_crash_or_failed_commit_at_any_slice_leaves_the_older_records(stop: in
 
 @pytest.mark.seeded
 def test_no_part_is_long() -> None:
-    """A part has a bounded number of records, whatever the image; together they are the image."""
+    """A part has a bounded number of records, also for a wide topic; together they are the image."""
     changing = ChangingNode(random.Random(SEED))
     topic_id = bytes(range(16))
     changing.decide([*topic_records("wide", topic_id, {}, [(NODE_ID,)] * 50)])
