@@ -337,10 +337,10 @@ class Cases:
             ApiKey.CREATE_TOPICS, "10,000 partitions", 7,
             [create(topics=[made(name="w2", num_partitions=10_000, replication_factor=1)], timeout_ms=60_000)],
         )  # fmt: skip
-        yield from self.topic_changes()
+        yield from self.changed_topics()
 
-    def topic_changes(self) -> Iterator[Case]:
-        """Yields the cases of deletions, new partitions and reports about partitions."""
+    def changed_topics(self) -> Iterator[Case]:
+        """Yields the cases of topics that exist."""
         state = self.state
         delete = request_class(ApiKey.DELETE_TOPICS)
         gone = struct_of(delete, "topics")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -72,8 +73,8 @@ class WithoutCreation(NamedTuple):
 class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     """Describes nodes, topics and leaders, and creates missing topics if the request and the settings allow it.
 
-    Kafka creates such a topic in the background, and the client must send the request again. Here the request creates
-    it, and the response contains it.
+    As in Kafka, the response to a request that creates a topic is UNKNOWN_TOPIC_OR_PARTITION, and the client sends the
+    request again. Otherwise a client that only looks up a topic it has deleted would be shown a new one.
 
     Args:
         shard: the metadata shard.
@@ -90,9 +91,6 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     response_type: ClassVar[type] = MetadataResponse
     versions: ClassVar[tuple[int, int]] = (0, 13)
     storage_error: ClassVar[ErrorCode] = ErrorCode.LEADER_NOT_AVAILABLE
-    differs: ClassVar[str] = (
-        "A topic that is created on demand is in the response at once; with Kafka, clients send a second request."
-    )
 
     def __init__(
         self,
@@ -251,16 +249,10 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         ):
             failure = _failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
         else:
-            try:
-                new = self._creation.automatic(machine.image, name)
-            except KafkaError:
-                # Kafka creates topics in the background, so its response is that the topic is unknown.
-                failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-            else:
-                records += new.records()
-                created = self._described(name, new.topic_id, new.assignments)
-                self._add_operations(context, request, created)
-                return created
+            # Kafka creates topics in the background, so its response is that the topic is unknown.
+            failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+            with contextlib.suppress(KafkaError):
+                records += self._creation.automatic(machine.image, name).records()
         self._add_operations(context, request, failure)
         return failure
 

@@ -131,7 +131,7 @@ class ControlPlane:
             ),
             ApiKey.DESCRIBE_LOG_DIRS: lambda: apis.DescribeLogDirsApi(shard, log_dirs, authorizer),
             ApiKey.ELECT_LEADERS: lambda: apis.ElectLeadersApi(shard, cluster, authorizer),
-            ApiKey.UPDATE_FEATURES: lambda: apis.UpdateFeaturesApi(shard, authorizer),
+            ApiKey.UPDATE_FEATURES: lambda: apis.UpdateFeaturesApi(shard, self.broker_config, authorizer),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda: apis.ListPartitionReassignmentsApi(authorizer),
             ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda: apis.DescribeClientQuotasApi(authorizer),
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda: apis.DescribeUserScramCredentialsApi(shard, authorizer),

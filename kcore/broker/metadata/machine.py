@@ -66,6 +66,7 @@ class MetadataMachine:
         topics: shows the image to the rest of the node and notifies listeners.
         truncate: deletes the log before an offset, once the present decision is durable.
         start_offset: the start of the log. The batch that contains it may hold older records, which are ignored.
+        min_insync_replicas: the node's static min.insync.replicas, which a new cluster's own begins with.
 
     Attributes:
         image: the present metadata.
@@ -80,6 +81,7 @@ class MetadataMachine:
         "_image_size",
         "_image_start",
         "_loaded",
+        "_min_insync_replicas",
         "_node_id",
         "_open",
         "_records",
@@ -93,9 +95,15 @@ class MetadataMachine:
     )
 
     def __init__(
-        self, context: ShardContext, topics: Topics, truncate: Callable[[int], None], start_offset: int
+        self,
+        context: ShardContext,
+        topics: Topics,
+        truncate: Callable[[int], None],
+        start_offset: int,
+        min_insync_replicas: int = 1,
     ) -> None:
         self.context = context
+        self._min_insync_replicas = min_insync_replicas
         self.topics = topics
         self._truncate = truncate
         self._start_offset = start_offset
@@ -327,7 +335,7 @@ class MetadataMachine:
             self._truncate(self._image_start)
 
     def _bootstrap(self) -> Iterator[Outcome | None]:
-        yield self.outcome(bootstrap_records())
+        yield self.outcome(bootstrap_records(self.image, self._min_insync_replicas))
 
     def on_unloaded(self) -> None:
         """Stops notifications: the next machine compares its image with the published one."""
@@ -383,7 +391,14 @@ class Truncation:
 
 
 def metadata_shard(
-    log: PartitionLog, topics: Topics, *, pipeline: CommitPipeline, wheel: TimerWheel, slices: Slices, now: Now
+    log: PartitionLog,
+    topics: Topics,
+    *,
+    pipeline: CommitPipeline,
+    wheel: TimerWheel,
+    slices: Slices,
+    now: Now,
+    min_insync_replicas: int = 1,
 ) -> Shard[MetadataMachine]:
     """Makes the metadata shard, not loaded yet.
 
@@ -394,6 +409,7 @@ def metadata_shard(
         wheel: the node's timers.
         slices: runs the load.
         now: the time of the round.
+        min_insync_replicas: the node's static min.insync.replicas.
     """
 
     def truncate(offset: int) -> None:
@@ -403,7 +419,7 @@ def metadata_shard(
         CLUSTER_METADATA,
         0,
         log,
-        lambda context: MetadataMachine(context, topics, truncate, log.log_start_offset),
+        lambda context: MetadataMachine(context, topics, truncate, log.log_start_offset, min_insync_replicas),
         pipeline=pipeline,
         wheel=wheel,
         slices=slices,
