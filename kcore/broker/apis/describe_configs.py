@@ -88,12 +88,16 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Reads the settings of each resource."""
         known: dict[tuple[int, str, frozenset[str]], DescribeConfigsResult] = {}
+        shapes: dict[frozenset[str], Shape] = {}
         results = []
         for resource in request.resources:
             key = _key(resource)
             result = known.get(key)
             if result is None:
-                result = known[key] = self._describe(machine, context, request, resource)
+                shape = shapes.get(key[2])
+                if shape is None:
+                    shape = shapes[key[2]] = Shape(key[2], request.include_synonyms, request.include_documentation)
+                result = known[key] = self._describe(machine, context, shape, resource)
             results.append(result)
         return DescribeConfigsResponse(results=results)
 
@@ -101,11 +105,10 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         self,
         machine: MetadataMachine,
         context: RequestContext,
-        request: DescribeConfigsRequest,
+        shape: Shape,
         resource: DescribeConfigsResource,
     ) -> DescribeConfigsResult:
         """Describes the settings of one resource, or its error."""
-        shape = Shape(resource.configuration_keys, request.include_synonyms, request.include_documentation)
         try:
             self._authorize(context, resource)
             configs = self._read(machine, resource, shape)

@@ -124,6 +124,10 @@ class ShareServices(Protocol):
         """Retries the fetches that wait for a share partition."""
         ...
 
+    def load_failed(self, share_partition: SharePartition, error: ErrorCode) -> None:
+        """Reports a share partition whose durable state could not be read."""
+        ...
+
     def drop(self, share_partition: SharePartition) -> None:
         """Removes a share partition from the node's table, so that the next fetch loads it again."""
         ...
@@ -200,7 +204,7 @@ class SharePartition(ShareRuns):
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
         if code is not ErrorCode.NONE:
             if code is not ErrorCode.OFFSET_NOT_AVAILABLE:
-                logger.warning("share partition %r cannot be loaded: %s", self, ErrorCode(result.error_code).name)
+                self._services.load_failed(self, ErrorCode(result.error_code))
             self.error = code
             self._transition(SharePartitionState.FAILED)
             self._services.drop(self)
