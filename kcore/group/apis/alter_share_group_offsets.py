@@ -103,7 +103,7 @@ class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterSha
                     alteration,
                     initialize_in_steps(altered),
                     names,
-                    lambda wanted: self._initialize(altered, wanted),
+                    lambda state_request: self._initialize(altered, state_request),
                 ),
                 lambda altered: in_slices(
                     slices,

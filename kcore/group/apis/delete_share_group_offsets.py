@@ -100,7 +100,7 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
                     deletion,
                     delete_in_steps(deleting),
                     names + sum(map(len, deleting.partitions.values())),
-                    lambda wanted: self._delete(deleting, wanted),
+                    lambda state_request: self._delete(deleting, state_request),
                 ),
                 lambda deleting: in_slices(
                     slices,

@@ -102,7 +102,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
     versions = (0, 1)
     differs: ClassVar[str] = (
         f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST. "
-        "A partition that does not exist is answered at once."
+        "Kafka delays the response by 31 seconds if a partition does not exist, kcore does not."
     )
 
     __slots__ = ("_services", "_topics")
@@ -144,9 +144,9 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
             elif group.topics is None:
                 parts.append(self._describe_initialized(context, part, group.group_id))
             else:
-                wanted, decided = yield from self._look_up(context, group)
-                parts.append(self._summarize(context, part, wanted, decided))
-                yield PARTITION_COST * sum(len(topic.partitions) for topic in wanted)
+                existing, decided = yield from self._look_up(context, group)
+                parts.append(self._summarize(context, part, existing, decided))
+                yield PARTITION_COST * sum(len(topic.partitions) for topic in existing)
         return parts
 
     def _describe_initialized(
@@ -165,7 +165,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         self, context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
     ) -> Generator[int, None, tuple[list[RequestedTopic], list[DescribeShareGroupOffsetsResponseTopic]]]:
         """Returns the requested topics to describe, and the results of the others."""
-        wanted, decided = [], []
+        existing, decided = [], []
         for requested in group.topics or ():
             topic = self._topics.by_name(requested.topic_name)
             code = ErrorCode.NONE
@@ -174,15 +174,15 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
             indexes = list(dict.fromkeys(requested.partitions))  # a repeated partition is described once
             yield NAME_COST
             if topic is not None and not code:
-                existing = tuple(index for index in indexes if 0 <= index < topic.partitions)
+                valid = tuple(index for index in indexes if 0 <= index < topic.partitions)
                 missing = tuple(index for index in indexes if not 0 <= index < topic.partitions)
-                wanted.append(RequestedTopic(topic.name, topic.topic_id, existing, missing))
+                existing.append(RequestedTopic(topic.name, topic.topic_id, valid, missing))
                 continue
             partitions = yield from _without_offsets(indexes, code)
             decided.append(
                 DescribeShareGroupOffsetsResponseTopic(topic_name=requested.topic_name, partitions=partitions)
             )
-        return wanted, decided
+        return existing, decided
 
     def _may_describe(self, context: RequestContext, name: str) -> bool:
         authorizer = self._authorizer
@@ -195,13 +195,13 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         self,
         context: RequestContext,
         part: DescribeShareGroupOffsetsRequest,
-        wanted: list[RequestedTopic],
+        existing: list[RequestedTopic],
         decided: list[DescribeShareGroupOffsetsResponseTopic],
     ) -> Any:
         """Reads the summaries of the states from the share coordinator, and adds the lag."""
         (group,) = part.groups
-        work = self._read(context, part, wanted)
-        names = sum(len(topic.partitions) + len(topic.missing) + 1 for topic in wanted)
+        work = self._read(context, part, existing)
+        names = sum(len(topic.partitions) + len(topic.missing) + 1 for topic in existing)
 
         def join(read: list[ReadTopic]) -> Any:
             rows = [part for topic in read for part in topic.parts]
@@ -214,11 +214,11 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         return in_slices(self._shards.slices, self, context, part, work, names, join)
 
     def _read(
-        self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, wanted: list[RequestedTopic]
+        self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, existing: list[RequestedTopic]
     ) -> Work:
         """Requests the summaries, those of a few partitions at a time; returns the `ReadTopic`s."""
         read = []
-        for topic in wanted:
+        for topic in existing:
             parts = []
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
                 some = topic._replace(partitions=topic.partitions[first : first + FEW_PARTITIONS])
