@@ -115,7 +115,7 @@ class SharePartitions(MetadataListener):
         return None if group is None else group.get(key)
 
     def loaded(self, group_id: str, partition: Partition) -> SharePartition:
-        """Returns a share partition, and starts to load it if that has not been done."""
+        """Returns a share partition; starts to load it if it is not in the table."""
         group = self._by_group.get(group_id)
         if group is None:
             group = self._by_group[group_id] = {}
