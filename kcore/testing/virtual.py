@@ -35,6 +35,7 @@ NS_PER_S = 1_000_000_000
 BUSY_WAIT_S = 0.05  # real time between two looks, while a thread computes for the loop
 
 SETTINGS: Mapping[str, str] = {
+    "log.message.timestamp.after.max.ms": "9223372036854775807",  # records may have the system's time
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "kcore.durability": "memory",
