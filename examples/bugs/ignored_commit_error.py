@@ -1,4 +1,4 @@
-"""Catches the error of a commit, and ends as if the commit had succeeded (kafka-python).
+"""Catches the error of a commit, and continues as if the commit had succeeded (kafka-python).
 
 The bug: the offsets are not committed, and the program ends believing that its work is done.
 The fix: join again by polling, and commit what is processed then.

@@ -45,7 +45,7 @@ class ConnectionCore:
     _queue: RequestQueue
     _turns: Any
     _row_bytes: int
-    _write: Callable[[bytes], None] | None
+    _write: Callable[[bytes], None]
     _closing: bool
     _refused: bool
     _eof: bool

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from kcore.client.partitioner import partition_of
-from kcore.errors import KafkaError, raise_partition_errors
+from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors, raise_partition_errors
 from kcore.node import versions
 from kcore.node._async.backend import monotonic, sleep
 from kcore.node._async.calls import AsyncCalls
@@ -411,9 +411,24 @@ async def offsets_of(
 ) -> dict[TopicPartition, int]:
     """Looks up the offsets at timestamps; -1 is the end of a log, -2 its start."""
     found: dict[TopicPartition, int] = {}
-    for _, partitions in await calls.transport.by_leader(list(timestamps)):
-        request = list_offsets_request({each: timestamps[each] for each in partitions}, isolation)
-        found |= await calls.call(request, partial(listed_offsets, total=len(partitions)))
+    started_s = time.monotonic()
+    attempt = 0
+    while len(found) < len(timestamps):
+        rest = {partition: at for partition, at in timestamps.items() if partition not in found}
+        try:
+            for broker, partitions in await calls.transport.by_leader(list(rest)):
+                wanted = {each: rest[each] for each in partitions}
+                request = list_offsets_request(wanted, isolation, calls.transport.leader_epoch)
+                read = partial(listed_offsets, total=len(partitions))
+                found |= await calls.call(request, read, broker=broker, repeat=False)
+        except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
+            # The leaders may have changed: group the partitions anew, and take the new leader epochs.
+            calls.transport.forget(list_offsets_request(rest, isolation))
+            await calls.pause(error, started_s, attempt)
+            attempt += 1
+        else:
+            if not found.keys() >= timestamps.keys():
+                raise KcoreError(f"a broker left out the offsets of {sorted(timestamps.keys() - found.keys())}")
     return found
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from kcore.client.partitioner import partition_of
-from kcore.errors import KafkaError, raise_partition_errors
+from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors, raise_partition_errors
 from kcore.node import versions
 from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.calls import Calls
@@ -410,9 +410,24 @@ class Topic:
 def offsets_of(calls: Calls, timestamps: Mapping[TopicPartition, int], isolation: str) -> dict[TopicPartition, int]:
     """Looks up the offsets at timestamps; -1 is the end of a log, -2 its start."""
     found: dict[TopicPartition, int] = {}
-    for _, partitions in calls.transport.by_leader(list(timestamps)):
-        request = list_offsets_request({each: timestamps[each] for each in partitions}, isolation)
-        found |= calls.call(request, partial(listed_offsets, total=len(partitions)))
+    started_s = time.monotonic()
+    attempt = 0
+    while len(found) < len(timestamps):
+        rest = {partition: at for partition, at in timestamps.items() if partition not in found}
+        try:
+            for broker, partitions in calls.transport.by_leader(list(rest)):
+                wanted = {each: rest[each] for each in partitions}
+                request = list_offsets_request(wanted, isolation, calls.transport.leader_epoch)
+                read = partial(listed_offsets, total=len(partitions))
+                found |= calls.call(request, read, broker=broker, repeat=False)
+        except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
+            # The leaders may have changed: group the partitions anew, and take the new leader epochs.
+            calls.transport.forget(list_offsets_request(rest, isolation))
+            calls.pause(error, started_s, attempt)
+            attempt += 1
+        else:
+            if not found.keys() >= timestamps.keys():
+                raise KcoreError(f"a broker left out the offsets of {sorted(timestamps.keys() - found.keys())}")
     return found
 
 
