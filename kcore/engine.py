@@ -28,6 +28,7 @@ from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config.node import Config
 from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
 from kcore.group.consumer.services import ConsumerServices
+from kcore.group.record_limits import GroupRecordLimits
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
 from kcore.group.share.services import ShareGroupServices
@@ -193,6 +194,7 @@ class Engine:
     def _load_groups(self) -> None:
         """Starts to load the group shards, and forwards changes of topics and settings to them."""
         self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.streams_groups, self.share_groups))
+        self.topics.listen(GroupRecordLimits(self.groups, self._group_record_limit))
         self.consumer_groups.metadata.loaded()
         for index in range(self.groups.partitions):
             self.groups.load(index, self.log.node_epoch)
@@ -310,6 +312,7 @@ class Engine:
                     self.config,
                     self.topics,
                     self._new_member_id,
+                    self._group_record_limit(),
                     consumer=self.consumer_groups,
                     streams=self.streams_groups,
                     share=self.share_groups,
@@ -318,9 +321,15 @@ class Engine:
                 wheel=self.wheel,
                 slices=self.slices,
                 now=self.now,
+                max_batch_bytes=self._group_record_limit(),
+                codec=self.config.offsets_topic_compression_codec,
             )
 
         return Shards(CONSUMER_OFFSETS, topic.partitions, make, self.pipeline)
+
+    def _group_record_limit(self) -> int:
+        limit: int = self.control.topic_configs.effective(CONSUMER_OFFSETS)["max.message.bytes"]
+        return limit
 
     def _transaction_shard(self, index: int) -> Shard[TransactionShard]:
         partition = self.partitions.get(TRANSACTION_STATE, index)
