@@ -10,6 +10,7 @@ from kcore.runtime.deferred import api_finder
 
 if TYPE_CHECKING:
     from kcore.broker.apis.add_raft_voter import AddRaftVoterApi as AddRaftVoterApi
+    from kcore.broker.apis.alter_client_quotas import AlterClientQuotasApi as AlterClientQuotasApi
     from kcore.broker.apis.alter_configs import AlterConfigsApi as AlterConfigsApi
     from kcore.broker.apis.alter_partition_reassignments import (
         AlterPartitionReassignmentsApi as AlterPartitionReassignmentsApi,
@@ -85,6 +86,7 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.ADD_RAFT_VOTER: (0, 1),
     ApiKey.REMOVE_RAFT_VOTER: (0, 0),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
     ApiKey.DESCRIBE_ACLS: (1, 3),

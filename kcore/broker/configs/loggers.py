@@ -73,4 +73,4 @@ def _logger(name: str) -> logging.Logger:
 def _level_of(logger: logging.Logger) -> str:
     """Returns Kafka's name of a logger's level in force: the most severe level that is not above it."""
     level = logger.getEffectiveLevel()
-    return next((name for name, value in reversed(LEVELS.items()) if value <= level), "TRACE")
+    return next((name for name, value in reversed(list(LEVELS.items())) if value <= level), "TRACE")

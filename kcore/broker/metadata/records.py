@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kcore.broker.acl.entries import Acl
-from kcore.broker.metadata.image import ConfigType, MetadataImage
+from kcore.broker.metadata.image import ConfigType, MetadataImage, QuotaEntity
 from kcore.protocol.records.metadata import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityData,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
@@ -117,6 +119,18 @@ def producer_ids_record(node_id: int, next_producer_id: int) -> Record:
     return metadata_record(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))
 
 
+def quota_record(entity: QuotaEntity, key: str, value: float | None) -> Record:
+    """Makes the record of a quota's new value; None removes the quota."""
+    return metadata_record(
+        ClientQuotaRecord(
+            entity=[QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+            key=key,
+            value=0.0 if value is None else value,
+            remove=value is None,
+        )
+    )
+
+
 def acl_record(acl_id: bytes, acl: Acl) -> Record:
     """Makes the record of a new entry of the access control lists."""
     return metadata_record(
@@ -166,6 +180,7 @@ def image_size(image: MetadataImage) -> int:
         + sum(map(len, image.settings.values()))
         + sum(map(len, image.scram.values()))
         + len(image.acls.by_id)
+        + sum(map(len, image.quotas.values()))
     )
 
 
@@ -185,5 +200,7 @@ def image_records(image: MetadataImage, node_id: int) -> list[Record]:
             records += [config_record(owner.type, owner.name, name, value) for name, value in settings.items()]
     for user, credentials in image.scram.items():
         records += [scram_record(user, credential) for credential in credentials.values()]
+    for entity, quotas in image.quotas.items():
+        records += [quota_record(entity, key, value) for key, value in quotas.items()]
     records += [acl_record(acl_id, acl) for acl_id, acl in image.acls.by_id.items()]
     return records

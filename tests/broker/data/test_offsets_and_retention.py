@@ -232,7 +232,7 @@ def test_segments_beyond_the_size_are_deleted() -> None:
 
 
 def test_the_active_segment_is_kept_as_a_whole() -> None:
-    """Batches in one segment are deleted together: by size never while it is the only one, by time with the youngest."""
+    """Batches in one segment are deleted together: never by size while it is the only one, by time with the last."""
     size, hour_ms = len(stamped(1)), 3_600_000
     plane = plane_with(*[stamped(WALL_MS)] * 10, retention_bytes=size)
     assert enforce(plane) == 0
