@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from kcore.broker.acl.authorizer import make_authorizer
+from kcore.broker.data.client_quotas import ClientQuotas
 from kcore.broker.data.data_plane import data_apis
 from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.data.fetch_session import FetchSessions
@@ -83,6 +84,7 @@ class Engine:
 
     Attributes:
         apis: the served APIs by key; each is created at its first use.
+        client_quotas: the quotas of clients, and their measured rates.
         fetch_memory_budget: the limit on the memory of Fetch responses.
         fetch_sessions: the fetch sessions; `connection_closed` ends those of a connection.
         pipeline: commits the decided records.
@@ -163,6 +165,7 @@ class Engine:
             lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
             config.kcore_max_fetch_session_partitions,
         )
+        self.client_quotas = ClientQuotas(self.topics, self.now, config)
         self.apis = ServedApis(self._deferred_apis())
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -393,6 +396,7 @@ class Engine:
                 verifier=PartitionVerifier(self.transactions),
                 room=self.fetch_memory_budget,
                 authorizer=self.authorizer,
+                quotas=self.client_quotas,
             ),
             *transaction_apis(
                 self.transactions,

@@ -78,6 +78,7 @@ class Connection(asyncio.Protocol):
         "_idle",
         "_last_byte_s",
         "_look_at_bytes",
+        "_muted",
         "_paused",
         "_queue",
         "_reading",
@@ -122,6 +123,7 @@ class Connection(asyncio.Protocol):
         )
         self._continues = False  # further requests wait for a later turn of the event loop
         self._paused = False  # the transport's buffer is over its limit ...
+        self._muted: asyncio.TimerHandle | None = None  # the client is above a quota until this fires, ...
         self._held = False  # ... or it holds any bytes while the unread bytes of all connections exceed their limit:
         self._unread = False  # the peer does not read its responses: serve no more until it does
         self._reading = True
@@ -182,6 +184,8 @@ class Connection(asyncio.Protocol):
         self._closing = True
         if self._idle is not None:
             self._idle.cancel()
+        if self._muted is not None:
+            self._muted.cancel()
         self._queue.close()
         self._turns.remove(self)
         self._write = _nowhere
@@ -196,7 +200,7 @@ class Connection(asyncio.Protocol):
         """Resumes the peer's requests, because it reads again."""
         self._paused = False
         self.look_at_unread()
-        self._unread = self._held
+        self._unread = self._held or self._muted is not None
         self.server.driver.begin_round()
         self.go_on()
 
@@ -371,10 +375,24 @@ class Connection(asyncio.Protocol):
         if held is self._held:
             return
         self._held = held
-        unread, self._unread = self._unread, self._paused or held
+        unread, self._unread = self._unread, self._paused or held or self._muted is not None
         if unread and not self._unread and not self._closing:
             self.server.driver.begin_round()
             self.server.wants_flush(self)
+
+    def mute(self, duration_ms: int) -> None:
+        """Serves no further request for some time; responses are sent."""
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self.server.loop.call_later(duration_ms / 1_000, self._unmute)
+        self._unread = True
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._unread = self._paused or self._held
+        if not self._unread and not self._closing:
+            self.server.driver.begin_round()
+            self.go_on()
 
     def stalled(self) -> None:
         """Closes the connection, because memory is short and its peer has read nothing for too long."""
