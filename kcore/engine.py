@@ -384,6 +384,7 @@ class Engine:
                 EngineLogDirs(self.log, path, lambda: _volume_bytes(path)),
                 transactional=TransactionalInitProducerIdApi(self.transactions, config),
                 authorizer=self.authorizer,
+                opening=lambda: self.partitions.opening,
             ),
             *data_apis(
                 self.partitions,

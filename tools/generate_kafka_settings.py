@@ -34,7 +34,7 @@ def dumped(libs: Path) -> list[dict[str, Any]]:
 
 
 def row(setting: dict[str, Any]) -> dict[str, Any]:
-    """Converts a setting to a row; fields with their usual values are left out."""
+    """Converts a setting to a row; fields with default values are left out."""
     result = {"name": setting["name"], "type": setting["type"], "default": setting["default"]}
     valid = setting["valid"] or ""
     if (bounds := _RANGE.fullmatch(valid)) is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, NamedTuple
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.errors import ConfigError
@@ -13,6 +14,7 @@ from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTop
 from kcore.protocol.topic_partition import TopicPartition
 
 INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
 MAX_EPOCH = 0x7FFFFFFF
 ISOLATIONS: Final = ("read_committed", "read_uncommitted")
 RESETS: Final = ("earliest", "latest", "none")
@@ -49,22 +51,44 @@ class Position:
     Attributes:
         fetch: the next offset to fetch; None: not known yet.
         consumed: the next offset to commit; None: nothing was consumed since the position was set.
-        epoch: the leader epoch of the last consumed batch; None: unknown.
+        epoch: the leader epoch of the last fetched batch, or of the committed offset; None: unknown.
+        leader_epoch: the leader epoch under which the position is valid; -1: unknown; None: not validated yet.
+        validating: True while the leader checks that its log has the position.
         paused: True if the user paused the partition.
         not_before_ms: the end of a pause after an error.
         buffer: fetched records that the user's code has not got yet.
         buffered_end: the offset after the buffered batches.
-        version: counts changes of the position by the user, so that late responses are recognized.
+        version: a number that changes with each assignment and each seek, so that late responses are recognized.
+        initial: True until the position was set once: the committed offset applies then.
     """
 
     fetch: int | None = None
     consumed: int | None = None
     epoch: int | None = None
+    leader_epoch: int | None = None
+    validating: bool = False
     paused: bool = False
     not_before_ms: int = 0
     buffer: deque[Any] = field(default_factory=deque)
     buffered_end: int = 0
     version: int = 0
+    initial: bool = True
+
+
+class Unvalidated(NamedTuple):
+    """A position that a leader has to check.
+
+    Attributes:
+        offset: the position.
+        epoch: its epoch.
+        leader_epoch: the leader's epoch.
+        version: the version of the position.
+    """
+
+    offset: int
+    epoch: int
+    leader_epoch: int
+    version: int
 
 
 class Positions:
@@ -72,32 +96,44 @@ class Positions:
 
     def __init__(self) -> None:
         self.by_partition: dict[TopicPartition, Position] = {}
+        self._versions = count(1)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Adds partitions without a position."""
         for partition in partitions:
-            self.by_partition.setdefault(partition, Position())
+            if partition not in self.by_partition:
+                # Unlike the version of an earlier assignment: its responses may still arrive.
+                self.by_partition[partition] = Position(version=next(self._versions))
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """Forgets partitions with their buffers."""
         for partition in partitions:
             self.by_partition.pop(partition, None)
 
-    def seek(self, partition: TopicPartition, offset: int | None) -> None:
-        """Sets a position and drops buffered records; None: the position is looked up again."""
+    def seek(self, partition: TopicPartition, offset: int | None, epoch: int | None = None) -> None:
+        """Sets a position and drops buffered records.
+
+        Args:
+            partition: an assigned partition.
+            offset: the offset; None: the position is looked up again.
+            epoch: the leader epoch of the record before the offset, by which the leader validates the position.
+        """
         state = self.by_partition[partition]
         state.fetch = offset
         state.consumed = offset
-        state.epoch = None
-        state.version += 1
+        state.epoch = epoch
+        state.leader_epoch = None
+        state.validating = False
+        state.version = next(self._versions)
+        state.initial = False
         state.buffer.clear()
 
     def consumed(self) -> dict[TopicPartition, int | OffsetAndMetadata]:
-        """Returns the offsets to commit."""
+        """Returns the offsets to commit: none of a position that is being validated."""
         return {
             partition: OffsetAndMetadata(state.consumed, "", state.epoch)
             for partition, state in self.by_partition.items()
-            if state.consumed is not None
+            if state.consumed is not None and not state.validating
         }
 
     def missing(self, now_ms: int) -> list[TopicPartition]:
@@ -113,8 +149,72 @@ class Positions:
         return {
             partition: state.fetch
             for partition, state in self.by_partition.items()
-            if state.fetch is not None and not state.paused and not state.buffer and now_ms >= state.not_before_ms
+            if state.fetch is not None
+            and not state.paused
+            and not state.buffer
+            and not state.validating
+            and now_ms >= state.not_before_ms
         }
+
+    def begin_validation(
+        self, partitions: Iterable[TopicPartition], epoch_of: Callable[[TopicPartition], int]
+    ) -> dict[TopicPartition, Unvalidated]:
+        """Returns the positions that were reached under another leader epoch, and marks them.
+
+        A position is validated if both its own epoch and the leader's are known (KIP-320).
+
+        Args:
+            partitions: partitions that are about to be fetched.
+            epoch_of: returns the leader epoch of a partition; -1: unknown.
+        """
+        found: dict[TopicPartition, Unvalidated] = {}
+        for partition in partitions:
+            state = self.by_partition.get(partition)
+            current = epoch_of(partition)
+            if state is None or state.leader_epoch == current:
+                continue
+            if current < 0 or state.epoch is None or state.fetch is None:
+                state.leader_epoch = current
+            else:
+                state.validating = True
+                found[partition] = Unvalidated(state.fetch, state.epoch, current, state.version)
+        return found
+
+    def end_validation(
+        self, partition: TopicPartition, sent: Unvalidated, epoch: int, end_offset: int, reset: bool
+    ) -> bool:
+        """Stores the leader's response about a position.
+
+        Args:
+            partition: the partition.
+            sent: the position that the leader has checked.
+            epoch: the largest epoch of the leader's log that is not above that of the position; -1: none.
+            end_offset: the offset after that epoch's records; -1: none.
+            reset: True to move a position that the leader's log does not have.
+
+        Returns:
+            False if the leader's log does not have the position, and `reset` is False.
+        """
+        state = self.by_partition.get(partition)
+        if state is None or state.version != sent.version:
+            return True
+        state.validating = False
+        if state.fetch != sent.offset:
+            return True  # a Fetch of the old leader has moved it: the next round validates it again
+        if epoch >= 0 and end_offset >= sent.offset:
+            state.leader_epoch = sent.leader_epoch
+            return True
+        if reset:
+            known = epoch >= 0 and end_offset >= 0
+            self.seek(partition, end_offset if known else None, epoch if known else None)
+        return reset
+
+    def fail_validation(self, partitions: Mapping[TopicPartition, Unvalidated]) -> None:
+        """Makes positions that no leader has validated be validated again."""
+        for partition, sent in partitions.items():
+            state = self.by_partition.get(partition)
+            if state is not None and state.version == sent.version:
+                state.validating = False
 
     def store(self, partition: TopicPartition, version: int, records: list[Any], following: int, epoch: int) -> None:
         """Buffers fetched records, unless the position has changed since the request."""
@@ -174,8 +274,9 @@ class FetchSession:
         min_bytes: int,
         wait_ms: int,
         rack: str,
+        epoch_of: Callable[[TopicPartition], int],
     ) -> FetchRequest:
-        """Builds the next request of the session."""
+        """Builds the next request of the session; `epoch_of` returns the leader epoch of a partition."""
         if self._epoch == INITIAL_EPOCH:
             changed: Mapping[TopicPartition, int] = positions
             forgotten: list[TopicPartition] = []
@@ -185,7 +286,12 @@ class FetchSession:
         self._sent = dict(positions)
         topics: dict[str, list[FetchPartition]] = {}
         for (topic, number), offset in changed.items():
-            row = FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=partition_bytes)
+            row = FetchPartition(
+                partition=number,
+                current_leader_epoch=epoch_of(TopicPartition(topic, number)),
+                fetch_offset=offset,
+                partition_max_bytes=partition_bytes,
+            )
             topics.setdefault(topic, []).append(row)
         gone: dict[str, list[int]] = {}
         for topic, number in forgotten:
@@ -210,8 +316,25 @@ class FetchSession:
             self._id = session_id
             self._epoch = 1 if self._epoch == MAX_EPOCH else self._epoch + 1
 
-    def reset(self) -> None:
-        """Begins a new session with the next request, after an error."""
-        self._id = 0
+    def resend(self, partition: TopicPartition) -> None:
+        """Sends a partition again with the next request, after its error: its leader epoch may have changed."""
+        if partition in self._sent:
+            self._sent[partition] = -1
+
+    def failed(self) -> None:
+        """Replaces the session by a new one with the next request, after a lost response; the broker frees the old."""
         self._epoch = INITIAL_EPOCH
         self._sent = {}
+
+    def reset(self) -> None:
+        """Begins a new session with the next request, because the broker does not know this one."""
+        self._id = 0
+        self.failed()
+
+    def close_request(self, max_bytes: int) -> FetchRequest | None:
+        """Builds the request that frees the broker's session; None: there is none."""
+        if self._id == 0:
+            return None
+        return FetchRequest(
+            max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, session_id=self._id, session_epoch=FINAL_EPOCH, topics=[]
+        )

@@ -17,6 +17,7 @@ from kcore.protocol.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from kcore.errors.by_code import *  # noqa: F403
+    from kcore.errors.truncation import LogTruncationError as LogTruncationError
 
 _SUFFIXES = ("_EXCEPTION", "_ERROR")
 _UNKNOWN_CODE = "code {} of a newer server"
@@ -179,6 +180,17 @@ class ConnectionClosedError(KcoreError):
     """The server closed the connection without a response, or is unreachable."""
 
 
+class CommitFailedError(KcoreError):
+    """A member's commit was refused because the member has left the group, was fenced, or its partitions moved on.
+
+    The member joins again by itself. Its partitions may have new owners, so do not repeat the commit.
+    """
+
+
+class MemberClosedError(KcoreError):
+    """The member has left its group."""
+
+
 class LogError(KcoreError):
     """A partition log could not be read or written; staged records are discarded."""
 
@@ -204,6 +216,10 @@ if not TYPE_CHECKING:  # type checkers read the names from the import above
 
     def __getattr__(name: str) -> Any:
         """Imports the class of an error code at its first use."""
+        if name == "LogTruncationError":
+            from kcore.errors.truncation import LogTruncationError  # noqa: PLC0415
+
+            return LogTruncationError
         if name.endswith("Error") and not name.startswith("_"):
             from kcore.errors import by_code  # noqa: PLC0415
 

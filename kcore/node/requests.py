@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
+from kcore.client.fetching import Unvalidated
 from kcore.errors import KafkaError, raise_partition_errors
 from kcore.node.types import (
     GroupDescription,
@@ -31,6 +32,11 @@ from kcore.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
+from kcore.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore.protocol.topic_partition import TopicPartition
 from kcore_ext.batch import BatchBuilder, CorruptBatchError, iter_records, parse_header, split_batches, validate_crc
@@ -40,6 +46,8 @@ RECORD_OVERHEAD_BYTES = 64
 BATCH_OVERHEAD_BYTES = 100
 HEADER_OVERHEAD_BYTES = 16
 COMMITTED_ONLY = 1
+UNKNOWN_EPOCH = -1
+LIST_OFFSETS_TIMEOUT_MS = 30_000  # for brokers that read the offsets from a remote storage
 SESSIONLESS = -1  # the session epoch of a Fetch without a session
 
 
@@ -174,15 +182,41 @@ def share_lag(response: DescribeShareGroupOffsetsResponse) -> dict[TopicPartitio
 # ---- offsets of a log
 
 
-def list_offsets_request(timestamps: Mapping[TopicPartition, int], isolation: str) -> ListOffsetsRequest:
-    """Builds a request for the offsets at timestamps; -1 is the end and -2 the start of a log."""
+def list_offsets_request(
+    timestamps: Mapping[TopicPartition, int],
+    isolation: str,
+    epoch_of: Callable[[TopicPartition], int] = lambda _: UNKNOWN_EPOCH,
+) -> ListOffsetsRequest:
+    """Builds a request for the offsets at timestamps.
+
+    Args:
+        timestamps: partition -> a time in milliseconds; -1 is the end and -2 the start of a log.
+        isolation: "read_committed" or "read_uncommitted".
+        epoch_of: returns the leader epoch of a partition, by which a broker notices that it or the client is behind.
+    """
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for (topic, partition), timestamp in timestamps.items():
-        topics.setdefault(topic, []).append(ListOffsetsPartition(partition_index=partition, timestamp=timestamp))
+        epoch = epoch_of(TopicPartition(topic, partition))
+        row = ListOffsetsPartition(partition_index=partition, current_leader_epoch=epoch, timestamp=timestamp)
+        topics.setdefault(topic, []).append(row)
     return ListOffsetsRequest(
         replica_id=-1,
         isolation_level=COMMITTED_ONLY if isolation == "read_committed" else 0,
         topics=[ListOffsetsTopic(name=topic, partitions=rows) for topic, rows in topics.items()],
+        timeout_ms=LIST_OFFSETS_TIMEOUT_MS,
+    )
+
+
+def validation_request(positions: Mapping[TopicPartition, Unvalidated]) -> OffsetForLeaderEpochRequest:
+    """Builds a request for the ends of the epochs of positions (KIP-320)."""
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
+    for (topic, partition), position in positions.items():
+        row = OffsetForLeaderPartition(
+            partition=partition, current_leader_epoch=position.leader_epoch, leader_epoch=position.epoch
+        )
+        topics.setdefault(topic, []).append(row)
+    return OffsetForLeaderEpochRequest(
+        replica_id=-1, topics=[OffsetForLeaderTopic(topic=topic, partitions=rows) for topic, rows in topics.items()]
     )
 
 

@@ -69,6 +69,10 @@ class AsyncTransport(Protocol):
         """Groups partitions by their leaders."""
         ...
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Returns the epoch of a partition's leader; -1: unknown."""
+        ...
+
     async def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id."""
         ...
@@ -122,6 +126,10 @@ class Transport(Protocol):
         """Groups partitions by their leaders."""
         ...
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Returns the epoch of a partition's leader; -1: unknown."""
+        ...
+
     def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id."""
         ...
@@ -170,6 +178,10 @@ class _Embedded:
 
     def close_channel(self, channel: str) -> None:
         """Does nothing: an engine has no connections."""
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Returns -1: an engine truncates no log, so positions need no validation."""
+        return -1
 
     def _newest(self, request_type: Any, at_most: int | None) -> int:
         newest: int = self._engine.engine.newest_version(request_type())

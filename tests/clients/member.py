@@ -196,7 +196,42 @@ def aiokafka(options: dict[str, Any], voice: Voice, stop: threading.Event) -> No
     asyncio.run(_aiokafka(options, voice, stop))
 
 
-LIBRARIES = {"confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aiokafka}
+def kcores(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None:
+    """Consumes with kcore's own client."""
+    import kcore
+    from kcore.errors import CommitFailedError, KafkaError
+
+    protocol, _, assignor = options["strategy"].partition(":")
+    settings: dict[str, Any] = {"protocol": "consumer", "server_assignor": assignor or None}
+    if protocol != "consumer":
+        settings = {
+            "protocol": "classic",
+            "assignors": [options["strategy"]],
+            "session_timeout": options["session_timeout_ms"] / 1000,
+            "heartbeat_interval": options["heartbeat_interval_ms"] / 1000,
+        }
+    settings |= {"instance_id": options["instance_id"], "metadata_max_age": METADATA_MAX_AGE_MS / 1000}
+    with (
+        kcore.connect(options["bootstrap"]) as node,
+        node.group(options["group"]).consume(
+            options["topics"], auto_commit=None, on_revoked=voice.revoked, **settings
+        ) as consumer,
+    ):
+        while not stop.is_set():
+            records = consumer.poll(POLL_S)
+            voice.owns(consumer.assignment)
+            for record in records:
+                voice.record(record.topic, record.partition, record.offset, record.value)
+            if records:
+                try:
+                    consumer.commit()
+                except (CommitFailedError, KafkaError) as error:
+                    voice.say("commit failed", reason=type(error).__name__)
+                else:
+                    voice.say("committed")
+
+
+LIBRARIES = {"kcore": kcores, "confluent-kafka": confluent, "kafka-python": kafka_python, "aiokafka": aiokafka}
 
 
 def _until_input_ends(stop: threading.Event) -> None:

@@ -41,7 +41,7 @@ class Member:
     """A consumer process.
 
     Args:
-        library: "confluent-kafka", "kafka-python", "aiokafka" or "java".
+        library: "kcore", "confluent-kafka", "kafka-python", "aiokafka" or "java".
         bootstrap: HOST:PORT.
         group: its group.
         topics: its subscribed topics.

@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from kcore.client.consumer_coordinator.interface import Assigned, CommitFailedError, Lost, Revoked
+from kcore.client.consumer_coordinator.interface import (
+    Assigned,
+    Lost,
+    Revoked,
+)
 from kcore.client.consumer_coordinator.states import ClassicState
+from kcore.errors import CommitFailedError
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.topic_partition import TopicPartition
 from tests.consumer_coordinator.world import World
 from tests.kit import committed, create
@@ -196,6 +203,37 @@ def test_a_revocation_may_take_its_time_and_commit(world: World, kind: dict[str,
     world.manual.clear()
     world.until(lambda: len(two.owned) == 2)
     assert committed(world.engine, "g")["t", 3] == 8
+
+
+def test_a_leader_that_is_fenced_while_it_looks_topics_up_joins_again(world: World) -> None:
+    one = world.member("one", "t", protocol="classic")
+    for _ in range(100):
+        world.step(one)
+        if any(isinstance(outgoing.request, MetadataRequest) for _, outgoing, _ in world.answers):
+            break
+        while world.answers:
+            world.deliver()
+        world.engine.advance(50)
+    (lookup,) = world.answers
+    world.answers.clear()
+    identity = MemberIdentity(member_id=one.machine.member_id)
+    world.engine.send(LeaveGroupRequest(group_id="g", members=[identity]))
+    world.engine.advance(1_000)
+    world.step(one)  # sends a heartbeat
+    world.deliver()
+    assert one.machine.epoch == -1
+    world.answers.append(lookup)
+    world.deliver()
+    world.until(lambda: len(one.owned) == 4, limit_ms=5_000)
+
+
+def test_a_listener_that_does_not_end_does_not_hold_the_close_up(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", **kind)
+    world.manual.add("one")
+    world.until(lambda: one.machine.event is not None)
+    one.machine.close(world.now_ms, timeout_ms=1_000)
+    world.until(lambda: one.machine.closed, limit_ms=7_000)
+    assert one.machine.wake_ms() is None
 
 
 def test_a_failing_listener_is_reported(world: World, kind: dict[str, Any]) -> None:

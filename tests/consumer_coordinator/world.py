@@ -25,6 +25,7 @@ from kcore.embed import SyncEngine
 from kcore.engine import Engine
 from kcore.errors import ConnectionClosedError
 from kcore.log import MemoryLogEngine
+from kcore.protocol.messages.offset_commit import OffsetCommitRequest
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import Pending
 from tests.kit import make_topic
@@ -173,11 +174,39 @@ class World:
         if member.name in self.cut:
             self.answers.append((member, outgoing, ConnectionClosedError("cut")))
             return
-        response = self.engine.start(outgoing.request, outgoing.at_most, client_id=member.name)
+        request = outgoing.request
+        commits = isinstance(request, OffsetCommitRequest)
+        valid = commits and self.is_member(request.member_id, request.generation_id_or_member_epoch)
+        response = self.engine.start(request, outgoing.at_most, client_id=member.name)
+        if commits:
+            self.check_commit(member, request, valid, response)
         if isinstance(response, Pending):
             response.on_complete(lambda value: self.answers.append((member, outgoing, value)))
         else:
             self.answers.append((member, outgoing, response))
+
+    def is_member(self, member_id: str, epoch: int) -> bool:
+        """Returns True if the coordinator has the member, and did not fence that epoch of it.
+
+        A member of a consumer group whose last response was lost has an older epoch than the coordinator. It keeps its
+        partitions, and may commit them.
+        """
+        group = self.engine.engine.groups.get(0).machine.groups.get("g")
+        found = None if group is None else group.members.get(member_id)
+        if found is None:
+            return False
+        if hasattr(found, "current"):
+            return bool(0 < epoch <= found.current.member_epoch)
+        return bool(group.generation_id == epoch)
+
+    def check_commit(self, member: Handled, request: OffsetCommitRequest, valid: bool, response: Any) -> None:
+        """Checks that a commit is sent in the member's present epoch, and accepted only from a current member."""
+        machine = member.machine
+        sent = (request.member_id, request.generation_id_or_member_epoch)
+        assert sent[1] > 0, f"{member.name} commits outside of the group"
+        assert sent == (machine.member_id, machine.epoch), f"{member.name} commits as {sent} after it was fenced"
+        codes = {row.error_code for topic in response.topics for row in topic.partitions}
+        assert valid or 0 not in codes, f"{member.name} committed though it is fenced"
 
     def deliver(self, index: int = 0) -> None:
         """Delivers one response, or the error that stands in its place."""

@@ -12,7 +12,12 @@ import pytest
 
 import kcore
 from kcore import errors
-from kcore.client.consumer_coordinator.interface import Assigned, CommitFailedError, Lost, Revoked
+from kcore.client.consumer_coordinator.interface import (
+    Assigned,
+    Lost,
+    Revoked,
+)
+from kcore.errors import CommitFailedError
 from kcore.node.types import OffsetAndMetadata
 from kcore.protocol.topic_partition import TopicPartition
 from tests.kit import wait_until

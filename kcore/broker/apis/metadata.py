@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kcore.broker.apis.control import ITEMS_PER_STEP, SHARD_REFUSALS, ControlApi
 from kcore.broker.metadata.names import is_internal, name_fault
+from kcore.broker.metadata.partition_range import FEW_PARTITIONS, MetadataItem, record_count
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
-    from kcore.runtime.machine import Record
     from kcore.runtime.shard import Shard
     from kcore.runtime.topics import TopicInfo
 
@@ -165,7 +165,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             request = request.request
         version = context.api_version
         requested = request.topics
-        records: list[Record] = []
+        records: list[MetadataItem] = []
         if requested is None or (version == 0 and not requested):
             topics = self._all(machine, context, request, some)
         elif 10 <= version < 12 and any(topic.topic_id != ZERO_UUID or topic.name is None for topic in requested):
@@ -232,7 +232,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         context: RequestContext,
         request: MetadataRequest,
         name: str,
-        records: list[Record] | None,
+        records: list[MetadataItem] | None,
     ) -> MetadataResponseTopic:
         """Describes one topic by name; creates a missing one if `records` is given, and adds its records."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
@@ -242,7 +242,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             return self._topic(machine, context, request, topic)
         if name_fault(name) is not None:
             failure = _failure(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-        elif records is None or len(records) >= MAX_PARTITIONS_PER_REQUEST:
+        elif records is None or self._is_full(records):
             failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         elif not self.allowed(context, Operation.CREATE, ResourceType.CLUSTER) and not self.allowed(
             context, Operation.CREATE, ResourceType.TOPIC, name
@@ -263,6 +263,11 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         if request.include_topic_authorized_operations:
             self._add_operations(context, request, described)
         return described
+
+    def _is_full(self, records: list[MetadataItem]) -> bool:
+        """Decides if a decision has as many new partitions as are allowed, or more."""
+        counted = record_count(records) if self._config.num_partitions > FEW_PARTITIONS else len(records)
+        return counted >= MAX_PARTITIONS_PER_REQUEST
 
     def _described(self, name: str, topic_id: bytes, assignments: Iterable[tuple[int, ...]]) -> MetadataResponseTopic:
         partitions = []

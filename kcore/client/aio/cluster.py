@@ -55,6 +55,7 @@ class AsyncCluster:
         self._brokers: dict[int, Broker] = {}
         self._controller_id = -1
         self._leaders: dict[TopicPartition, Broker] = {}
+        self._epochs: dict[TopicPartition, tuple[int, bytes]] = {}  # leader epoch, topic id
         self._coordinators: dict[tuple[int, str], Broker] = {}
         self._closed = False
 
@@ -203,6 +204,10 @@ class AsyncCluster:
         for topic in response.topics:
             for row in topic.partitions:
                 partition = TopicPartition(topic.name or "", row.partition_index)
+                epoch, topic_id = self._epochs.get(partition, (-1, topic.topic_id))
+                if row.leader_epoch < epoch and topic_id == topic.topic_id:
+                    continue  # of a broker that does not know the newest leader yet
+                self._epochs[partition] = (row.leader_epoch, topic.topic_id)
                 if row.leader_id in brokers:
                     self._leaders[partition] = brokers[row.leader_id]
                 else:
@@ -229,6 +234,11 @@ class AsyncCluster:
                 raise KafkaError.of(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None, [partition])
             grouped.setdefault(leader, []).append(partition)
         return list(grouped.items())
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Returns the epoch of a partition's leader; -1 if it is not known."""
+        known = self._epochs.get(partition)
+        return -1 if known is None else known[0]
 
     async def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id.

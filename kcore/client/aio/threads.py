@@ -94,6 +94,10 @@ class Cluster:
         """Groups partitions by their leaders; see `AsyncCluster.by_leader`."""
         return self._run(self._cluster.by_leader(partitions))
 
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Returns the epoch of a partition's leader; -1 if it is not known."""
+        return self._cluster.leader_epoch(partition)
+
     def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id; see `AsyncCluster.coordinator`."""
         return self._run(self._cluster.coordinator(key_type, key))

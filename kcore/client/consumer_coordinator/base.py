@@ -12,13 +12,12 @@ from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import (
     Assigned,
     Commit,
-    MemberClosedError,
     MemberEvent,
     MemberSettings,
     OffsetAndMetadata,
     Outgoing,
 )
-from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.errors import ConnectionClosedError, KafkaError, MemberClosedError
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -40,6 +39,8 @@ COMMIT_RETRIED = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
     }
 )
+HANDLER_GRACE_MS = 5_000
+"""The time after the deadline of `close` at which a member leaves although the user's code still handles an event."""
 BY_NAME = 9  # OffsetCommit 10 and later address topics by id
 
 Positions = Mapping[TopicPartition, int | OffsetAndMetadata]
@@ -130,6 +131,16 @@ class GroupMemberMachine(ABC):
     @abstractmethod
     def member_id(self) -> str:
         """The member's id; "" before a classic member has joined."""
+
+    @property
+    def coordinator(self) -> Broker | None:
+        """The group's coordinator; None while it is looked up."""
+        return self._broker
+
+    @property
+    def reader(self) -> tuple[str | None, int]:
+        """Member id and epoch of a request for committed offsets; classic members do not send them."""
+        return None, -1
 
     @abstractmethod
     def _advance(self, now_ms: int) -> None:
@@ -275,7 +286,7 @@ class GroupMemberMachine(ABC):
         if self.settings.auto_commit_ms is not None and self.assignment:
             deadlines.append(self._auto_commit_at_ms)
         if self._closing:
-            deadlines.append(self._close_deadline_ms)
+            deadlines.append(self._close_deadline_ms + (0 if self.event is None else HANDLER_GRACE_MS))
         return min(deadlines, default=None)
 
     def fetchable(self, partition: TopicPartition) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from kcore.assignors import COOPERATIVE
 from kcore.client.consumer_coordinator.base import (
+    HANDLER_GRACE_MS,
     NO_COORDINATOR,
     GroupMemberMachine,
     Positions,
@@ -23,7 +24,6 @@ from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,
     Assigned,
-    CommitFailedError,
     Generation,
     Lost,
     MemberSettings,
@@ -36,7 +36,7 @@ from kcore.client.consumer_coordinator.leader import (
     rebalance_protocol,
 )
 from kcore.client.consumer_coordinator.states import CLASSIC, ClassicState
-from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.errors import CommitFailedError, ConnectionClosedError, KafkaError
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.heartbeat import HeartbeatResponse
@@ -314,8 +314,10 @@ class ClassicMember(GroupMemberMachine):
         self._ask_metadata(self._leader_topics, (), then)
 
     def _continue_sync(self, now_ms: int) -> None:
-        """Repeats the leader's lookup of topics after a failure."""
-        if self.is_leader and now_ms >= self._metadata_at_ms:
+        """Repeats the leader's lookup of topics after a failure; joins again if the member was fenced meanwhile."""
+        if self.generation.id < 0:
+            self._unjoin(now_ms, 0)
+        elif self.is_leader and now_ms >= self._metadata_at_ms:
             self._ask_leader_topics(now_ms)
 
     def _assign(self, members: list[Any], now_ms: int) -> None:
@@ -428,6 +430,7 @@ class ClassicMember(GroupMemberMachine):
     def _join_refused(self, code: int, member_id: str, sent: Generation, now_ms: int) -> None:
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             self.generation = Generation(member_id=member_id)
+            self._reason = "the coordinator has given the member its id"
             self._join_at_ms = now_ms
         elif code == ErrorCode.UNKNOWN_MEMBER_ID:
             if self.generation == sent:
@@ -538,7 +541,10 @@ class ClassicMember(GroupMemberMachine):
     def _leave_step(self, now_ms: int) -> None:
         """Takes the next step of leaving, as soon as the user's code has handled the last event."""
         late = now_ms >= self._close_deadline_ms
-        if self.event is not None and not (late and now_ms >= self._close_deadline_ms + JOIN_MARGIN_MS):
+        if self.event is not None:
+            if now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:  # the user's code does not end
+                self._enter(CLOSED)
+                self.abandon()
             return
         if late and self._stage in ("commit", "committing"):
             self._stage = "revoke"  # the commit did not end in time; the user's code still gives the partitions up

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kcore.client.consumer_coordinator.base import (
+    HANDLER_GRACE_MS,
     NO_COORDINATOR,
     GroupMemberMachine,
     Positions,
@@ -17,13 +18,12 @@ from kcore.client.consumer_coordinator.interface import (
     DYNAMIC_LEAVE,
     REMAIN,
     Assigned,
-    CommitFailedError,
     Lost,
     MemberSettings,
     Revoked,
 )
 from kcore.client.consumer_coordinator.states import CONSUMER, IN_GROUP, ConsumerState
-from kcore.errors import KafkaError
+from kcore.errors import CommitFailedError, KafkaError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -42,7 +42,6 @@ AT_ONCE = frozenset({JOINING, ACKNOWLEDGING, LEAVING})
 """States in which a heartbeat does not wait for its interval."""
 
 FENCING = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
-HANDLER_GRACE_MS = 5_000
 
 
 def new_member_id() -> str:
@@ -92,6 +91,11 @@ class ConsumerMember(GroupMemberMachine):
     def member_id(self) -> str:
         """The member's id, which it keeps for its whole life."""
         return self._member_id
+
+    @property
+    def reader(self) -> tuple[str | None, int]:
+        """Member id and epoch: the coordinator tells committed offsets to current members only."""
+        return (self._member_id, self._epoch) if self._epoch > 0 else (None, -1)
 
     def _enter(self, state: ConsumerState) -> None:
         assert state in CONSUMER[self.state], f"{self.state} cannot become {state}"
@@ -452,7 +456,9 @@ class ConsumerMember(GroupMemberMachine):
     def _leave_step(self, now_ms: int) -> None:
         """Takes the next step of leaving, as soon as the user's code has handled the last event."""
         late = now_ms >= self._close_deadline_ms
-        if self.event is not None and not (late and now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS):
+        if self.event is not None:
+            if now_ms >= self._close_deadline_ms + HANDLER_GRACE_MS:  # the user's code does not end
+                self._finish()
             return
         if late and self._stage in ("wait", "committing"):
             self._stage = "revoke"  # the commit did not end in time; the user's code still gives the partitions up

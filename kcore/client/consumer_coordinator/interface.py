@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from kcore.client.aio.broker import Broker
-from kcore.errors import KcoreError
 from kcore.protocol.topic_partition import TopicPartition
 
 DYNAMIC_LEAVE: Final = "leave"
@@ -27,17 +26,6 @@ class OffsetAndMetadata:
     offset: int
     metadata: str = ""
     leader_epoch: int | None = None
-
-
-class CommitFailedError(KcoreError):
-    """A member's commit was refused because the member has left the group, was fenced, or its partitions moved on.
-
-    The member joins again by itself. Its partitions may have new owners, so do not repeat the commit.
-    """
-
-
-class MemberClosedError(KcoreError):
-    """The member has left its group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from kcore.client.aio.broker import Broker
 from kcore.client.partitioner import partition_of
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node import versions
-from kcore.node._async.backend import Event, guard, sleep, spawn
+from kcore.node._async.backend import Event, guard, monotonic, sleep, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node.requests import build_batch, produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
@@ -207,7 +207,7 @@ class AsyncProducer:
             batches = queue.batches
             batch = batches[-1] if batches else None
             if batch is None or batch.sequence is not None or batch.size + size > self._batch_bytes:
-                batch = Batch(time.monotonic())
+                batch = Batch(monotonic())
                 batches.append(batch)
             batch.rows.append(
                 (time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms, name, data, headers)
@@ -227,21 +227,21 @@ class AsyncProducer:
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist, and is not created.
         """
-        until_s = time.monotonic() + (NEW_TOPIC_S if self._create_topics else 0.0)
+        until_s = monotonic() + (NEW_TOPIC_S if self._create_topics else 0.0)
         while True:
             (row,) = (await self._calls.transport.metadata([topic], self._create_topics)).topics
             if not row.error_code and row.partitions:
                 self._counts[topic] = len(row.partitions)
                 return
-            if row.error_code not in BEING_CREATED or time.monotonic() >= until_s:
+            if row.error_code not in BEING_CREATED or monotonic() >= until_s:
                 raise KafkaError.of(row.error_code, f"topic {topic!r}")
             await sleep(0.1)
 
     async def _wait_for_room(self) -> None:
-        until_s = time.monotonic() + self._timeout_s
+        until_s = monotonic() + self._timeout_s
         while self._size >= self._buffer_bytes:
             self._room.clear()
-            if not await self._room.wait(until_s - time.monotonic()):
+            if not await self._room.wait(until_s - monotonic()):
                 raise TimeoutError("the producer's buffer is full: the brokers do not store its records in time")
 
     def _choose(self, topic: str, key: bytes | None, size: int) -> int:
@@ -311,7 +311,7 @@ class AsyncProducer:
                 pause_s = await self._send_ready()
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
                 pause_s = backoff_s(0)
-                self._expire(time.monotonic(), error)
+                self._expire(monotonic(), error)
             await self._wakeup.wait(pause_s)
             self._wakeup.clear()
 
@@ -328,7 +328,7 @@ class AsyncProducer:
 
     async def _send_ready(self) -> float | None:
         """Sends the batches that are due. Returns the time until the next one; None: none waits."""
-        now_s = time.monotonic()
+        now_s = monotonic()
         self._expire(now_s, None)
         ready: list[TopicPartition] = []
         pause_s: float | None = None
@@ -363,7 +363,7 @@ class AsyncProducer:
         queue = self._queues.get(place)
         if queue is not None and queue.batches:
             queue.batches[0].attempts += 1
-            queue.not_before_s = time.monotonic() + backoff_s(queue.batches[0].attempts - 1)
+            queue.not_before_s = monotonic() + backoff_s(queue.batches[0].attempts - 1)
 
     def _expire(self, now_s: float, error: Exception | None) -> None:
         """Fails batches whose time limit has passed."""

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
-from kcore.node._sync.backend import sleep
+from kcore.node._sync.backend import monotonic, sleep
 from kcore.node.transport import Transport
 from kcore.protocol.error_codes import ErrorCode
 
@@ -105,34 +104,41 @@ class Calls:
             KafkaError, PartitionErrors: the request was refused.
             ConnectionClosedError, TimeoutError: no broker responded in time.
         """
-        started_s = time.monotonic()
+        started_s = monotonic()
         attempt = 0
         while True:
             try:
                 response = self.transport.send(request, at_most=at_most, broker=broker, channel=channel)
                 return read(response)
             except (KafkaError, PartitionErrors, ConnectionClosedError, TimeoutError) as error:
-                if not repeat or not self._may_repeat(error, started_s):
+                if not repeat:
                     raise
                 self.transport.forget(request)
-            sleep(backoff_s(attempt))
+                self.pause(error, started_s, attempt)
             attempt += 1
 
-    def _may_repeat(self, error: Exception, started_s: float) -> bool:
-        elapsed_s = time.monotonic() - started_s
-        return elapsed_s < self.timeout_s and may_repeat(error, elapsed_s, self.local)
+    def pause(self, error: Exception, started_s: float, attempt: int) -> None:
+        """Pauses before a request is repeated.
+
+        Args:
+            error: the reason for the repetition; it is raised if the same request cannot succeed later.
+            started_s: the time of the first attempt.
+            attempt: the number of earlier repetitions.
+        """
+        elapsed_s = monotonic() - started_s
+        if elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
+            raise error
+        sleep(backoff_s(attempt))
 
     def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id; waits for one that starts or moves."""
-        started_s = time.monotonic()
+        started_s = monotonic()
         attempt = 0
         while True:
             try:
                 return self.transport.coordinator(key_type, key)
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
-                if not self._may_repeat(error, started_s):
-                    raise
-            sleep(backoff_s(attempt))
+                self.pause(error, started_s, attempt)
             attempt += 1
 
 

@@ -3,28 +3,37 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
-from kcore.client.fetching import FetchSession, Position, Positions, Reading
-from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
+from kcore.client.fetching import FetchSession, Position, Positions, Reading, Unvalidated
+from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
 from kcore.node import versions
-from kcore.node._sync.backend import Event, guard, spawn
+from kcore.node._sync.backend import Event, guard, monotonic, spawn
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.member import Member, now_ms
 from kcore.node._sync.topics import EARLIEST, LATEST, offsets_of
-from kcore.node.requests import committed_offsets, list_offsets_request, offset_fetch_request, read_batches
-from kcore.node.types import Offsets, Partition, Record, TopicPartition
+from kcore.node.requests import (
+    committed_offsets,
+    list_offsets_request,
+    offset_fetch_request,
+    read_batches,
+    validation_request,
+)
+from kcore.node.types import OffsetAndMetadata, Offsets, Partition, Record, TopicPartition
 from kcore.protocol.error_codes import ErrorCode
 
 MAX_BYTES = 50 << 20
 PARTITION_BYTES = 1 << 20
 WAIT_MS = 500
 ERROR_PAUSE_MS = 100
+CLOSE_SESSION_S = 1.0
+MEMBERSHIP_CHANGED = frozenset({ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
+"""Errors of OffsetFetch for a member whose epoch has changed, or that was fenced."""
 MOVED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -142,6 +151,7 @@ class Consumer:
         self._closed = True
         self._wakeup.set()
         self._arrived.set()
+        self._close_sessions()
         self._calls.transport.close_channel(self._channel)
 
     @property
@@ -175,7 +185,7 @@ class Consumer:
 
     def _poll(self, timeout: float | None, max_records: int) -> list[Record]:
         self._processed()
-        until_s = None if timeout is None else time.monotonic() + timeout
+        until_s = None if timeout is None else monotonic() + timeout
         self.member._polls = True  # while this call waits, the driver polls the member
         try:
             with self.member._guard:
@@ -197,7 +207,7 @@ class Consumer:
                     if records or self._closed:
                         self._wakeup.set()
                         return records
-                left_s = None if until_s is None else until_s - time.monotonic()
+                left_s = None if until_s is None else until_s - monotonic()
                 if left_s is not None and left_s <= 0:
                     return []
                 # The member does not announce every change, so the wait has a limit.
@@ -243,15 +253,22 @@ class Consumer:
             _, state = self._position(partition)
             return state.buffer[0].offset if state.buffer else state.fetch
 
-    def seek(self, partition: Partition, offset: int) -> None:
+    def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
         """Continues at another offset.
+
+        Args:
+            partition: an assigned partition.
+            offset: the offset of the next record. An `OffsetAndMetadata` with a leader epoch is validated by the
+                leader first: if its log does not have the record before the offset, the position moves to the place
+                where the logs differ, or with reset "none" the next poll raises `LogTruncationError`.
 
         Raises:
             KeyError: the partition is not assigned to the consumer.
         """
         with self._guard:
             key, _ = self._position(partition)
-            self._positions.seek(key, offset)
+            given = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            self._positions.seek(key, given.offset, given.leader_epoch)
             self._drop([key])
         self._wakeup.set()
 
@@ -317,16 +334,16 @@ class Consumer:
         """Sets the positions of new partitions: the committed offset, else by the reset policy."""
         with self._guard:
             missing = self._positions.missing(now_ms())
-            versions_before = {key: self._positions.by_partition[key].version for key in missing}
+            states = self._positions.by_partition
+            versions_before = {key: states[key].version for key in missing}
+            new = [key for key in missing if states[key].initial]  # not those that were reset: they are behind it
         if not missing:
             return
-        # A position that was reset before is not the committed one.
-        new = [key for key in missing if not versions_before[key]]
-        request = offset_fetch_request(self.member._machine.settings.group_id, new, True)
-        found = {}
+        found: dict[TopicPartition, int] = {}
+        epochs: dict[TopicPartition, int | None] = {}
         if new:
-            committed = self._calls.call(request, committed_offsets, at_most=versions.FETCH_OFFSETS)
-            found = {key: value.offset for key, value in committed.items()}
+            for key, value in (self._fetch_committed(new)).items():
+                found[key], epochs[key] = value.offset, value.leader_epoch
         rest = [key for key in missing if key not in found]
         if rest:
             if self._reset == "none":
@@ -338,6 +355,23 @@ class Consumer:
                 state = self._positions.by_partition.get(key)
                 if state is not None and state.fetch is None and state.version == versions_before[key]:
                     state.fetch = offset
+                    state.epoch = epochs.get(key)
+
+    def _fetch_committed(self, partitions: list[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns committed offsets; a member of a consumer group names its epoch, so that a fenced one gets none."""
+        machine = self._machine
+        coordinator = machine.coordinator
+        if coordinator is None:
+            raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        request = offset_fetch_request(machine.settings.group_id, partitions, True, *machine.reader)
+        try:
+            return self._calls.call(
+                request, committed_offsets, at_most=versions.FETCH_OFFSETS, broker=coordinator, repeat=False
+            )
+        except KafkaError as error:
+            if error.code in MEMBERSHIP_CHANGED:  # the member's next response settles its partitions
+                raise KafkaError.of(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+            raise
 
     def _send_fetches(self) -> float | None:
         """Starts a Fetch for each broker without one. Returns the time until the next attempt."""
@@ -348,9 +382,14 @@ class Consumer:
             waiting = [state.not_before_ms for state in self._positions.by_partition.values()]
         if positions:
             for broker, partitions in self._calls.transport.by_leader(list(positions)):
-                if broker not in self._in_flight:
+                with self._guard:
+                    moved = self._positions.begin_validation(partitions, self._calls.transport.leader_epoch)
+                if moved:
+                    spawn(self._validate, broker, moved)
+                fetched = {key: positions[key] for key in partitions if key not in moved}
+                if fetched and broker not in self._in_flight:
                     self._in_flight.add(broker)
-                    spawn(self._fetch, broker, {key: positions[key] for key in partitions})
+                    spawn(self._fetch, broker, fetched)
         later = [deadline_ms for deadline_ms in waiting if deadline_ms > at_ms]
         if later:
             return max(0.001, (min(later) - at_ms) / 1000)
@@ -366,6 +405,7 @@ class Consumer:
             min_bytes=1,
             wait_ms=WAIT_MS,
             rack=self._rack,
+            epoch_of=self._calls.transport.leader_epoch,
         )
         with self._guard:
             states = self._positions.by_partition
@@ -374,8 +414,7 @@ class Consumer:
             response = self._calls.transport.send(request, at_most=versions.FETCH, broker=broker, channel=self._channel)
             self._store(session, response, sent)
         except Exception as error:
-            session.reset()
-            self._sessions.pop(broker, None)
+            session.failed()
             self._pause(sent)
             if not isinstance(error, ConnectionClosedError | TimeoutError) and not self._closed:
                 self._fail(error)
@@ -383,6 +422,62 @@ class Consumer:
             self._in_flight.discard(broker)
             self._wakeup.set()
             self._arrived.set()
+
+    def _close_sessions(self) -> None:
+        """Frees the fetch sessions of the brokers. Each broker responds within a second, or frees its session later."""
+        for broker, session in self._sessions.items():
+            request = session.close_request(MAX_BYTES)
+            if request is None:
+                continue
+            # A Fetch in flight holds the responses of its connection back.
+            channel = self.member._channel if broker in self._in_flight else self._channel
+            with suppress(KafkaError, ConnectionClosedError, TimeoutError):
+                self._calls.transport.send(
+                    request, at_most=versions.FETCH, broker=broker, channel=channel, timeout_s=CLOSE_SESSION_S
+                )
+
+    def _validate(self, broker: Broker, positions: dict[TopicPartition, Unvalidated]) -> None:
+        """Asks a new leader whether its log has the positions, and moves those that it does not have (KIP-320)."""
+        try:
+            response = self._calls.transport.send(validation_request(positions), broker=broker)
+        except Exception as error:
+            with self._guard:
+                self._positions.fail_validation(positions)
+            self._retry_validation(positions)
+            if not isinstance(error, ConnectionClosedError | TimeoutError) and not self._closed:
+                self._fail(error)
+            return
+        finally:
+            self._wakeup.set()
+        divergent: dict[TopicPartition, int | None] = {}
+        for topic in response.topics:
+            for row in topic.partitions:
+                key = TopicPartition(topic.topic, row.partition)
+                sent = positions.pop(key, None)
+                if sent is None:
+                    continue
+                if row.error_code:
+                    with self._guard:
+                        self._positions.fail_validation({key: sent})
+                    self._retry_validation([key])
+                    if row.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                        self._fail(KafkaError.of(row.error_code, None, [key]))
+                    continue
+                reset = self._reset != "none"
+                with self._guard:
+                    valid = self._positions.end_validation(key, sent, row.leader_epoch, row.end_offset, reset)
+                if not valid:
+                    self._pause([key])
+                    divergent[key] = row.end_offset if row.end_offset >= 0 else None
+        with self._guard:
+            self._positions.fail_validation(positions)  # those that the response does not name
+        if divergent:
+            self._fail(LogTruncationError("the log was truncated below the consumer's position", divergent))
+
+    def _retry_validation(self, partitions: Iterable[TopicPartition]) -> None:
+        self._pause(partitions)
+        for key in partitions:
+            self._calls.transport.forget(_place(key))
 
     def _pause(self, partitions: Iterable[TopicPartition]) -> None:
         with self._guard:
@@ -393,9 +488,9 @@ class Consumer:
 
     def _store(self, session: FetchSession, response: Any, sent: dict[TopicPartition, tuple[int, int]]) -> None:
         if response.error_code:
-            session.reset()
             if response.error_code not in SESSION_ERRORS:
                 raise KafkaError.of(response.error_code)
+            session.reset()
             return
         session.succeeded(response.session_id)
         committed = self._isolation == "read_committed"
@@ -407,6 +502,7 @@ class Consumer:
                     continue
                 offset, version = sent[key]
                 if row.error_code:
+                    session.resend(key)
                     self._refused(key, offset, version, row.error_code)
                     continue
                 records, following, epoch = read_batches(key, row, offset, committed)

@@ -1,0 +1,224 @@
+"""Scenarios of one group member, recorded: the member of kcore or of Java, beside a second one that is not recorded."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import kcore
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from tests.clients.members import Member
+from tests.clients.waiting import eventually
+from tests.recording_proxy import Recorded, RecordingProxy
+
+PARTITIONS = 4
+OPTIONS = {"session_timeout": 60.0, "heartbeat_interval": 0.15, "metadata_max_age": 1.0}
+"""The settings of tests/clients/members.py, which Java's member gets."""
+
+
+class Ours:
+    """A member of kcore that acts like Member.java: it polls, and commits after each batch of records."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, strategy: str) -> None:
+        protocol: dict[str, Any] = {"protocol": "consumer"}
+        if strategy != "consumer":
+            protocol = {"protocol": "classic", "assignors": [strategy]}
+        self._node = kcore.connect(bootstrap)
+        self._consumer = self._node.group(group).consume(
+            topic, auto_commit=None, isolation="read_uncommitted", **OPTIONS, **protocol
+        )
+        self._stopped = threading.Event()
+        self.received = 0
+        self.uncommitted = 0
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._consumer as consumer:
+            while not self._stopped.is_set():
+                records = consumer.poll(0.1)
+                self.received += len(records)
+                if records:
+                    self.uncommitted = len(records)
+                    consumer.commit()
+                    self.uncommitted = 0
+
+    @property
+    def owned(self) -> set[int]:
+        return {each.partition for each in self._consumer.assignment}
+
+    def leave(self) -> None:
+        self._stopped.set()
+        self._thread.join(20)
+        self._node.close()
+
+    kill = leave
+
+
+class Theirs:
+    """Java's member."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, strategy: str) -> None:
+        self._member = Member("java", bootstrap=bootstrap, group=group, topics=[topic], strategy=strategy)
+
+    @property
+    def owned(self) -> set[int]:
+        return {number for _, number in self._member.owned or ()}
+
+    @property
+    def received(self) -> int:
+        return len(self._member.records)
+
+    @property
+    def uncommitted(self) -> int:
+        return self._member.uncommitted
+
+    def leave(self) -> None:
+        self._member.leave()
+
+    def kill(self) -> None:
+        self._member.kill()
+
+
+SUBJECTS: dict[str, Callable[[str, str, str, str], Any]] = {"kcore": Ours, "java": Theirs}
+
+
+def scenario(subject: str, bootstrap: str, group: str, strategy: str) -> dict[str, list[Recorded]]:
+    """Runs one member through all steps, and returns its requests by step."""
+    steps: dict[str, list[Recorded]] = {}
+    topic = group
+    everything = set(range(PARTITIONS))
+    with RecordingProxy(bootstrap) as proxy, kcore.connect(bootstrap) as node:
+        created = node.topics.create(topic, PARTITIONS)
+        for number in sorted(everything):
+            created.append("v", partition=number)
+        member = SUBJECTS[subject](proxy.bootstrap, group, topic, strategy)
+        second = None
+        try:
+            eventually(
+                lambda: member.owned == everything and member.received == PARTITIONS and not member.uncommitted,
+                "the member reads and commits everything",
+            )
+            steps["join"] = proxy.take()
+            second = Ours(bootstrap, group, topic, strategy)
+            eventually(
+                lambda: (
+                    len(member.owned) == len(second.owned) == PARTITIONS // 2
+                    and member.owned | second.owned == everything
+                ),
+                "both members share",
+            )
+            _settle(proxy)
+            steps["rebalance"] = proxy.take()
+            second.leave()
+            eventually(lambda: member.owned == everything, "the member has everything again")
+            _settle(proxy)
+            steps["takeover"] = proxy.take()
+            proxy.cut()
+            eventually(lambda: _keeps_in_touch(proxy.requests), "the member returns")
+            steps["reconnect"] = proxy.take()
+            member.leave()
+            steps["leave"] = proxy.take()
+        finally:
+            member.kill()
+            if second is not None:
+                second.leave()
+    return steps
+
+
+def _settle(proxy: RecordingProxy) -> None:
+    """Waits until the member rests: it has sent some heartbeats since it got its partitions."""
+    seen = len(proxy.requests)
+    beats = (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    eventually(lambda: sum(each.api in beats for each in proxy.requests[seen:]) >= 3, "the member rests")
+
+
+def _keeps_in_touch(requests: list[Recorded]) -> bool:
+    apis = [each.api for each in requests]
+    return ApiKey.FETCH in apis and any(
+        apis.count(each) >= 2 for each in (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
+    )
+
+
+IGNORED = frozenset({"member_id", "client_software_name", "client_software_version", "max_wait_ms", "session_id"})
+"""Fields that differ by nature, or by a setting of the member."""
+ONCE = frozenset({ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH})
+"""APIs whose number of requests depends on times: only the fields of the first request of a step are compared."""
+TIMED = frozenset({ApiKey.METADATA, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.API_VERSIONS})
+"""APIs whose requests are compared apart from steps."""
+
+
+def fields_of(message: Any, topic: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the fields of a message with their paths, in an order that does not depend on the client."""
+    for spec in message.FIELDS:
+        if spec.name in IGNORED:
+            continue
+        value = getattr(message, spec.name)
+        path = f"{prefix}{spec.name}"
+        if isinstance(value, bytes) and spec.name in EMBEDDED:
+            value = [EMBEDDED[spec.name].decode_versioned(value)[0]]
+        if isinstance(value, list | tuple) and value and hasattr(value[0], "FIELDS"):
+            yield f"{path} (number)", len(value)
+            rows = [dict(fields_of(each, topic, f"{path}.")) for each in value]
+            for row in sorted(rows, key=repr):
+                yield from row.items()
+        else:
+            yield path, _plain(spec.name, value, topic)
+
+
+def _plain(field: str, value: Any, topic: str) -> Any:
+    """Replaces a value that differs in each run."""
+    if isinstance(value, list | tuple):
+        return [_plain(field, each, topic) for each in sorted(value)]
+    if value == topic:
+        return "NAME"
+    if field == "topic_id":
+        return "ID" if any(value) else None
+    if field == "session_epoch":
+        return min(value, 1)
+    return re.sub(r"consumer-\S+", "MEMBER", value) if isinstance(value, str) else value
+
+
+EMBEDDED: dict[str, Any] = {"metadata": ConsumerProtocolSubscription, "assignment": ConsumerProtocolAssignment}
+
+
+def compared(steps: dict[str, list[Recorded]], topic: str) -> dict[tuple[str, str, str], list[Any]]:
+    """Converts recorded requests: (step, API, field) -> the field's values in the order of the requests."""
+    values: dict[tuple[str, str, str], list[Any]] = {}
+    for step, requests in steps.items():
+        seen: set[ApiKey] = set()
+        for each in requests:
+            place = step
+            if each.api in TIMED:
+                place = "any"
+            elif (each.api in seen and each.api in ONCE) or (step == "reconnect" and each.api in ONCE):
+                continue
+            elif (
+                each.api is ApiKey.CONSUMER_GROUP_HEARTBEAT
+                and each.request.topic_partitions is None
+                and each.request.member_epoch >= 0
+            ):
+                continue  # of the interval
+            seen.add(each.api)
+            for field, value in [("version", each.version), *fields_of(each.request, topic)]:
+                listed = values.setdefault((place, each.api.name, field), [])
+                if place != "any" or value not in listed:
+                    listed.append(value)
+    return values
+
+
+def differences(strategy: str, bootstrap: str, name: str) -> dict[tuple[str, str], str]:
+    """Runs the scenarios with both clients and compares their requests: (API, field) -> the first difference."""
+    mine, other = (
+        compared(scenario(subject, bootstrap, f"{subject}-{name}", strategy), f"{subject}-{name}")
+        for subject in ("kcore", "java")
+    )
+    found: dict[tuple[str, str], str] = {}
+    for place in sorted(mine.keys() | other.keys()):
+        step, api, field = place
+        if mine.get(place) != other.get(place):
+            found.setdefault((api, field), f"{step}: {mine.get(place)} != {other.get(place)}")
+    return found

@@ -1,0 +1,94 @@
+"""Positions and fetch sessions of a consumer, without I/O."""
+
+from __future__ import annotations
+
+from kcore.client.fetching import FetchSession, Positions, Unvalidated
+from kcore.node.types import Record
+from kcore.protocol.topic_partition import TopicPartition
+
+P = TopicPartition("t", 0)
+
+
+def record(offset: int) -> Record:
+    return Record("t", 0, offset, 0, None, b"v", ())
+
+
+def test_a_response_to_an_earlier_assignment_is_dropped() -> None:
+    """The partition went away and came back before the response to its Fetch."""
+    positions = Positions()
+    positions.assign([P])
+    before = positions.by_partition[P].version
+    positions.remove([P])
+    positions.assign([P])
+    state = positions.by_partition[P]
+    state.fetch = 2  # the committed offset
+    positions.store(P, before, [record(5)], 6, 0)
+    assert (state.fetch, list(state.buffer)) == (2, [])
+    positions.store(P, state.version, [record(2)], 3, 0)
+    assert (state.fetch, positions.take(10)) == (3, [record(2)])
+
+
+def test_a_position_that_is_validated_is_neither_fetched_nor_committed() -> None:
+    positions = Positions()
+    positions.assign([P])
+    positions.seek(P, 5, epoch=1)
+    assert positions.begin_validation([P], lambda _: 3) == {P: Unvalidated(5, 1, 3, positions.by_partition[P].version)}
+    assert (positions.to_fetch(0), positions.consumed()) == ({}, {})
+    sent = Unvalidated(5, 1, 3, positions.by_partition[P].version)
+    assert positions.end_validation(P, sent, 1, 9, reset=True)
+    assert positions.to_fetch(0) == {P: 5}
+    assert positions.begin_validation([P], lambda _: 3) == {}
+
+
+def test_a_seek_during_the_validation_wins() -> None:
+    positions = Positions()
+    positions.assign([P])
+    positions.seek(P, 5, epoch=1)
+    (sent,) = positions.begin_validation([P], lambda _: 3).values()
+    positions.seek(P, 7)
+    assert positions.end_validation(P, sent, 1, 2, reset=False)
+    assert positions.to_fetch(0) == {P: 7}
+
+
+def test_a_position_without_an_epoch_or_a_known_leader_is_not_validated() -> None:
+    positions = Positions()
+    positions.assign([P])
+    positions.seek(P, 5)
+    assert positions.begin_validation([P], lambda _: 3) == {}
+    positions.seek(P, 5, epoch=1)
+    assert positions.begin_validation([P], lambda _: -1) == {}
+    assert positions.to_fetch(0) == {P: 5}
+
+
+def fetch(session: FetchSession, positions: dict[TopicPartition, int]) -> tuple[int, int, list[tuple[int, int]]]:
+    """Builds a request, and returns the session's id and epoch with the partitions and their leader epochs."""
+    request = session.request(
+        positions,
+        committed=False,
+        max_bytes=1,
+        partition_bytes=1,
+        min_bytes=1,
+        wait_ms=0,
+        rack="",
+        epoch_of=lambda partition: 4,
+    )
+    rows = [(row.fetch_offset, row.current_leader_epoch) for topic in request.topics for row in topic.partitions]
+    return request.session_id, request.session_epoch, rows
+
+
+def test_a_session_sends_changes_and_is_replaced_after_a_lost_response() -> None:
+    session = FetchSession()
+    assert session.close_request(1) is None
+    assert fetch(session, {P: 3}) == (0, 0, [(3, 4)])
+    session.succeeded(77)
+    assert fetch(session, {P: 3}) == (77, 1, [])
+    session.resend(P)
+    session.succeeded(77)
+    assert fetch(session, {P: 3}) == (77, 2, [(3, 4)])
+    session.failed()
+    assert fetch(session, {P: 3}) == (77, 0, [(3, 4)])
+    closing = session.close_request(1)
+    assert closing is not None
+    assert (closing.session_id, closing.session_epoch, list(closing.topics)) == (77, -1, [])
+    session.reset()
+    assert fetch(session, {P: 3}) == (0, 0, [(3, 4)])
