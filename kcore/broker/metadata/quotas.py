@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from kcore.config.setting import INT_MAX, LONG_MAX
@@ -58,13 +58,11 @@ def check_entity(parts: Mapping[str, str | None]) -> tuple[QuotaEntity, Mapping[
 
 
 def _is_address(text: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, text)
-        except (OSError, ValueError):
-            continue
-        return True
-    return False
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_quota(known: Mapping[str, int | None], key: str, value: float) -> None:
