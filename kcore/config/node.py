@@ -511,8 +511,16 @@ class Config(SecuritySettings):
 SAME_AS = {"broker.id": "node.id", "log.dirs": "kcore.data.dir", "log.dir": "kcore.data.dir"}
 """Kafka's names of settings that have another name in kcore."""
 
-UNDERSTOOD = frozenset({"controller.listener.names", "inter.broker.listener.name", "process.roles"})
-"""Settings that kcore does not use but that the meaning of others depends on; they need no warning."""
+UNDERSTOOD = frozenset(
+    {
+        "controller.listener.names",
+        "inter.broker.listener.name",
+        "process.roles",
+        "quota.window.num",
+        "quota.window.size.seconds",
+    }
+)
+"""Settings of Kafka's list that have an effect here, or that only the meaning of others depends on."""
 
 
 def _single(name: str, value: Any) -> Any:

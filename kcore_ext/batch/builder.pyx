@@ -277,7 +277,10 @@ cdef class BatchBuilder:
         packed = <bytes?>self.compress(
             self.attributes & CODEC_BITS, PyBytes_FromStringAndSize(<char*>self.records, self.records_size)
         )
-        return packed if PyBytes_GET_SIZE(packed) < self.records_size else None
+        if PyBytes_GET_SIZE(packed) < self.records_size:
+            return packed
+        # Kafka's coordinator compresses also what becomes larger.
+        return packed if self.keeps_codec and self.built_size(packed) <= self.max_size_bytes else None
 
     cdef Py_ssize_t built_size(self, bytes packed) noexcept:
         return HEADER_BYTES + (self.records_size if packed is None else PyBytes_GET_SIZE(packed))

@@ -72,6 +72,7 @@ class Accumulator:
         to_bytes: Callable[[Any], bytes | None],
         measure: Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], int],
         on_batch: Callable[[], None],
+        monotonic: Callable[[], float],
     ) -> None: ...
     closed: bool
     @property

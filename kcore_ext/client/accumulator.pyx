@@ -10,7 +10,6 @@ from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.client.partitioner cimport partition_of_key
 
 import random
-import time
 from collections import deque
 
 cdef enum:
@@ -19,7 +18,6 @@ cdef enum:
 
 cdef bytes NO_HEADERS = b"\0"  # a count of 0
 cdef tuple NO_ARGUMENTS = ()
-cdef object monotonic = time.monotonic
 cdef object randrange = random.randrange
 
 
@@ -175,6 +173,7 @@ cdef class Accumulator:
         to_bytes: converts a key or a value that is neither bytes, str nor None, or raises TypeError.
         measure: returns an upper bound of the size of a record with headers, or raises TypeError.
         on_batch: called after a batch got its first record.
+        monotonic: returns the time in seconds.
 
     Attributes:
         queues: the queues of the partitions.
@@ -183,7 +182,7 @@ cdef class Accumulator:
     """
 
     cdef PyTypeObject* delivery_type
-    cdef object delivery_class, partition_type, event_type, compress, to_bytes, measure, on_batch
+    cdef object delivery_class, partition_type, event_type, compress, to_bytes, measure, on_batch, monotonic
     cdef Py_ssize_t batch_bytes, buffer_bytes, burst_bytes, burst
     cdef int compression
     cdef dict topics
@@ -194,6 +193,7 @@ cdef class Accumulator:
     def __init__(
         self, type delivery_type not None, partition_type, event_type, *, Py_ssize_t batch_bytes,
         Py_ssize_t buffer_bytes, Py_ssize_t burst_bytes, int compression, compress, to_bytes, measure, on_batch,
+        monotonic,
     ):
         if not issubclass(delivery_type, DeliveryBase) or delivery_type.__basicsize__ != DeliveryBase.__basicsize__:
             raise TypeError(f"{delivery_type.__name__} is no subclass of DeliveryBase without attributes")
@@ -209,6 +209,7 @@ cdef class Accumulator:
         self.to_bytes = to_bytes
         self.measure = measure
         self.on_batch = on_batch
+        self.monotonic = monotonic
         self.topics = {}
         self.queues = {}
 
@@ -336,7 +337,7 @@ cdef class Accumulator:
             compress=self.compress,
         )
         batch.done = self.event_type()
-        batch.created_s = monotonic()
+        batch.created_s = self.monotonic()
         batch.base_offset = batch.log_time_ms = -1
         batch.size = BATCH_HEADER_BYTES
         if not batch.builder.append(now_ms, key, value, headers):

@@ -41,6 +41,7 @@ def accumulator(**changes: Any) -> Accumulator:
         "to_bytes": to_bytes,
         "measure": record_size,
         "on_batch": lambda: None,
+        "monotonic": time.monotonic,
     }
     made = Accumulator(Delivery, TopicPartition, threading.Event, **(options | changes))
     made.add_topic("t", 3)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kcore.broker.apis.control import ControlApi, client_code
 from kcore.broker.configs.alter import check_broker_name
 from kcore.broker.configs.describe import Shape
+from kcore.broker.configs.loggers import loggers
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.names import name_fault
 from kcore.errors import KafkaError
@@ -50,7 +51,9 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     request_type: ClassVar[type] = DescribeConfigsRequest
     response_type: ClassVar[type] = DescribeConfigsResponse
     versions: ClassVar[tuple[int, int]] = (1, 4)
-    differs: ClassVar[str] = "Loggers (resource type 8) have no settings: they belong to the embedding program."
+    differs: ClassVar[str] = (
+        "Loggers (resource type 8) are those of the package kcore, not those of an embedding program."
+    )
 
     def __init__(
         self,
@@ -157,7 +160,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
             return self._view.client_metrics(machine.image, name, shape)
         if kind == ConfigType.BROKER_LOGGER:
             check_broker_name(name, self._broker.node_name)
-            return []  # loggers belong to the embedding program
+            return [shape.logger(logger, level) for logger, level in loggers().items() if shape.wants(logger)]
         raise KafkaError(invalid, f"resource type {kind} has no settings")
 
     def error(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.configs.broker_config import (
+    SOURCE_BROKER_LOGGER,
     SOURCE_CLIENT_METRICS,
     SOURCE_DEFAULT,
     SOURCE_DYNAMIC_DEFAULT_BROKER,
@@ -198,6 +199,12 @@ class Shape:
     def wants(self, name: str) -> bool:
         """Tests if a setting is requested."""
         return not self._keys or name in self._keys
+
+    def logger(self, name: str, level: str) -> DescribeConfigsResourceResult:
+        """Makes the description of a logger."""
+        return DescribeConfigsResourceResult(
+            name=name, value=level, config_source=SOURCE_BROKER_LOGGER, config_type=UNKNOWN_TYPE, documentation=None
+        )
 
     def result(
         self,

@@ -12,6 +12,7 @@ from kcore.broker.metadata.records import (
     config_record,
     feature_record,
     producer_ids_record,
+    quota_record,
     scram_record,
     topic_records,
 )
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from kcore.broker.metadata.image import MetadataImage
 
 PART_ITEMS = 200
-"""Number of topics, settings, credentials or access control entries of a part, about."""
+"""Number of topics, settings, credentials, quotas or access control entries of a part, about."""
 PART_PARTITIONS = 2_000
 """Maximum number of partitions of one topic in a part."""
 
@@ -34,6 +35,7 @@ def image_size(image: MetadataImage) -> int:
         + sum(map(len, image.settings.values()))
         + sum(map(len, image.scram.values()))
         + len(image.acls.by_id)
+        + sum(map(len, image.quotas.values()))
     )
 
 
@@ -55,7 +57,7 @@ def image_parts(image: MetadataImage, node_id: int) -> Iterator[list[MetadataIte
 
 
 def _objects(image: MetadataImage) -> Iterator[list[MetadataItem]]:
-    """Yields the records of each object that still exists: topics, settings, credentials, access control entries."""
+    """Yields the records of each object that still exists: topics, settings, credentials, quotas, access control entries."""
     for topic_id in list(image.ids):
         yield from _topic(image, topic_id)
     for owner in list(image.settings):
@@ -64,6 +66,8 @@ def _objects(image: MetadataImage) -> Iterator[list[MetadataItem]]:
             yield [config_record(owner.type, owner.name, name, value) for name, value in own.items()]
     for user in list(image.scram):
         yield [scram_record(user, credential) for credential in image.scram.get(user, {}).values()]
+    for entity in list(image.quotas):
+        yield [quota_record(entity, key, value) for key, value in image.quotas.get(entity, {}).items()]
     for acl_id in list(image.acls.by_id):
         acl = image.acls.by_id.get(acl_id)
         if acl is not None:

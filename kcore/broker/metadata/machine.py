@@ -15,6 +15,7 @@ from kcore.broker.metadata.records import MetadataValue
 from kcore.log.interface import PartitionKey
 from kcore.protocol.records.metadata import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionRecord,
@@ -261,6 +262,11 @@ class MetadataMachine:
             self.block_next, self.block_end = self.image.next_producer_id, record.next_producer_id
         self.image.next_producer_id = record.next_producer_id
 
+    def _replay_quota(self, offset: int, record: ClientQuotaRecord) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        self.image.put_quota(entity, record.key, None if record.remove else record.value)
+        self._change(("quotas", None), self.topics.quotas_changed)
+
     def _replay_acl(self, offset: int, record: AccessControlEntryRecord) -> None:
         if record.id in self.image.acls.by_id:
             return  # rewritten by a compaction
@@ -348,6 +354,7 @@ REPLAY: dict[type, Callable[[MetadataMachine, int, Any], None]] = {
     RemoveTopicRecord: MetadataMachine._replay_remove_topic,
     ConfigRecord: MetadataMachine._replay_config,
     FeatureLevelRecord: MetadataMachine._replay_feature,
+    ClientQuotaRecord: MetadataMachine._replay_quota,
     ProducerIdsRecord: MetadataMachine._replay_producer_ids,
     AccessControlEntryRecord: MetadataMachine._replay_acl,
     RemoveAccessControlEntryRecord: MetadataMachine._replay_remove_acl,

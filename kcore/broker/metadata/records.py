@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kcore.broker.acl.entries import Acl
-from kcore.broker.metadata.image import ConfigType
+from kcore.broker.metadata.image import ConfigType, QuotaEntity
 from kcore.protocol.records.metadata import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityData,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
@@ -115,6 +117,18 @@ def feature_record(name: str, level: int) -> Record:
 def producer_ids_record(node_id: int, next_producer_id: int) -> Record:
     """Makes the record of an allocated block of producer ids: the next block begins at `next_producer_id`."""
     return metadata_record(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))
+
+
+def quota_record(entity: QuotaEntity, key: str, value: float | None) -> Record:
+    """Makes the record of a quota's new value; None removes the quota."""
+    return metadata_record(
+        ClientQuotaRecord(
+            entity=[QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+            key=key,
+            value=0.0 if value is None else value,
+            remove=value is None,
+        )
+    )
 
 
 def acl_record(acl_id: bytes, acl: Acl) -> Record:

@@ -103,6 +103,7 @@ class Producer:
             to_bytes=to_bytes,
             measure=record_size,
             on_batch=self._on_batch,
+            monotonic=monotonic,
         )
         self._flushing = 0
         self._busy: set[Broker] = set()

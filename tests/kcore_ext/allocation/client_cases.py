@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from kcore.node.requests import record_size
@@ -106,6 +107,7 @@ def append_records() -> Attempt:
         to_bytes=to_bytes,
         measure=record_size,
         on_batch=lambda: None,
+        monotonic=time.monotonic,
     )
     accumulator.add_topic("t", 2)
     stored: list[bytes] = []
