@@ -38,7 +38,7 @@ def _nowhere(data: bytes) -> None:
 class Connection(ConnectionCore, asyncio.Protocol):
     """A client's connection on a listener without SASL.
 
-    Serves requests and sends responses in order (see `kcore.server.reference_queue` for the exact rules). The memory
+    Serves requests and sends responses in order (see `tests.reference.request_queue` for the exact rules). The memory
     that a peer can occupy is bounded: one incomplete frame, a little read-ahead, `kcore.connection.buffer.bytes` of
     responses, and one more response. While the peer leaves more than that unread, its requests wait. `ResponseMemory`
     bounds the unread bytes of all peers together.
