@@ -220,6 +220,7 @@ class Positions:
             return True
         if reset:
             known = epoch >= 0 and end_offset >= 0
+            self.drop([partition])
             self.seek(partition, end_offset if known else None, epoch if known else None)
         return reset
 

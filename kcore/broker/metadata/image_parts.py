@@ -57,7 +57,7 @@ def image_parts(image: MetadataImage, node_id: int) -> Iterator[list[MetadataIte
 
 
 def _objects(image: MetadataImage) -> Iterator[list[MetadataItem]]:
-    """Yields the records of each object that still exists: topics, settings, credentials, quotas, access control entries."""
+    """Yields the records of each object that still exists: topics, settings, credentials, quotas and ACLs."""
     for topic_id in list(image.ids):
         yield from _topic(image, topic_id)
     for owner in list(image.settings):
