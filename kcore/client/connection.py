@@ -190,12 +190,12 @@ class Connection:
         return b"".join(parts)
 
 
-def body_position(key: int, version: int, frame: bytes) -> int:
+def body_position(key: int, version: int, frame: bytes | memoryview) -> int:
     """Returns the position of a response's body, after the correlation id and the header's tags."""
     return 4 if response_header_version(key, version) == 0 else _behind_tags(frame, 4)
 
 
-def _behind_tags(frame: bytes, position: int) -> int:
+def _behind_tags(frame: bytes | memoryview, position: int) -> int:
     """Returns the end of a tag section that begins at `position` (KIP-482). Servers may send tags in headers."""
     count, position = _uvarint(frame, position)
     for _ in range(count):
@@ -205,7 +205,7 @@ def _behind_tags(frame: bytes, position: int) -> int:
     return position
 
 
-def _uvarint(frame: bytes, position: int) -> tuple[int, int]:
+def _uvarint(frame: bytes | memoryview, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = frame[position]
