@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kcore.node._sync.queue import Queue as Queue
     from kcore.node.embedded import AsyncEmbeddedNode as AsyncEmbeddedNode
     from kcore.node.embedded import EmbeddedNode as EmbeddedNode
+    from kcore.node.interceptors import ConsumerInterceptor as ConsumerInterceptor
+    from kcore.node.interceptors import ProducerInterceptor as ProducerInterceptor
+    from kcore.node.interceptors import ProducerRecord as ProducerRecord
     from kcore.node.opening import connect as connect
     from kcore.node.opening import connect_async as connect_async
     from kcore.node.opening import open as open
@@ -46,6 +49,9 @@ _MODULES = {
     "AsyncJob": "kcore.node._async.queue",
     "AsyncNode": "kcore.node._async.node",
     "AsyncQueue": "kcore.node._async.queue",
+    "ConsumerInterceptor": "kcore.node.interceptors",
+    "ProducerInterceptor": "kcore.node.interceptors",
+    "ProducerRecord": "kcore.node.interceptors",
     "Config": "kcore.config.node",
     "EmbeddedNode": "kcore.node.embedded",
     "Job": "kcore.node._sync.queue",
@@ -69,11 +75,14 @@ __all__ = [
     "AsyncNode",
     "AsyncQueue",
     "Config",
+    "ConsumerInterceptor",
     "EmbeddedNode",
     "Job",
     "ManualClock",
     "Node",
     "OffsetAndMetadata",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "Queue",
     "Record",
     "SyncEngine",
