@@ -1,10 +1,13 @@
-"""The delivery state of share partitions: acquiring and acknowledging, and the recovery of many share partitions.
+"""Share groups: the delivery state of share partitions, the recovery of many of them, and the formation of a group.
 
-The rows of the delivery state do COUNT operations a round; `make bench` prints the time of one.
+The rows of the delivery state do COUNT operations a round; `make bench` prints the time of one. The formation of a
+group is measured like that of a consumer group in `bench/test_consumer_groups.py`: virtual time, a log in memory, and
+one commit for all heartbeats of a turn.
 """
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
@@ -14,6 +17,8 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from kcore.clock import ManualClock, Now
 from kcore.config.node import Config
 from kcore.protocol.messages.share_acknowledge import AcknowledgementBatch
+from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kcore.runtime import Pending, RequestContext
 from kcore.runtime.machine import ShardContext
 from kcore.share.shard import ShareServices, ShareShard
 from kcore.share.state import SharePartitionKey, snapshot_record
@@ -21,12 +26,16 @@ from kcore_ext.batch import BatchBuilder, stamp
 from kcore_ext.broker.share.changes import Change, ShareRuns
 from kcore_ext.broker.share.runs import Lock
 from kcore_ext.runtime.timer_wheel import TimerWheel
+from tests.group.share.world import GROUP, World
 
 pytestmark = pytest.mark.benchmark(timer=time.process_time)  # processor time, because the machine is shared
 
 COUNT = 1_000
 RECORDS = 100
 SHARE_PARTITIONS = 100_000
+MEMBERS = 1_000
+TURN_MS = 100
+CONTEXT = RequestContext(1, "share-consumer-1", "/10.0.0.1")
 
 
 class Runs(ShareRuns):
@@ -128,3 +137,70 @@ def test_recovery(benchmark: BenchmarkFixture) -> None:
         return len(machine.states)
 
     assert benchmark.pedantic(recover, rounds=3) == SHARE_PARTITIONS
+
+
+class Crowd:
+    """Members that join one share group together and send heartbeats until all have their target."""
+
+    def __init__(self, size: int, partitions: int, interval_ms: int) -> None:
+        self.world = World(
+            {"orders": partitions * 2 // 3, "payments": partitions - partitions * 2 // 3},
+            group_share_assignment_interval_ms=interval_ms,
+            group_share_max_size=size,
+        )
+        self.requests = [
+            ShareGroupHeartbeatRequest(
+                group_id=GROUP,
+                member_id=f"{index:08x}-0000-4000-8000-000000000000",
+                subscribed_topic_names=["orders", "payments"],
+            )
+            for index in range(size)
+        ]
+        self.assigned = [0] * size
+        self.heartbeats = 0
+
+    def run(self) -> None:
+        """Runs from the first join until each member has its part of the target of the last epoch."""
+        engine = self.world.engine
+        while True:
+            responses = [engine.submit(CONTEXT, request) for request in self.requests]
+            self.heartbeats += len(responses)
+            engine.commit()
+            for index, result in enumerate(responses):
+                response = result.response if isinstance(result, Pending) else result
+                assert not response.error_code, response
+                request = self.requests[index]
+                if response.member_epoch != request.member_epoch:
+                    self.requests[index] = ShareGroupHeartbeatRequest(
+                        group_id=GROUP, member_id=request.member_id, member_epoch=response.member_epoch
+                    )
+                if response.assignment is not None:
+                    self.assigned[index] = sum(len(topic.partitions) for topic in response.assignment.topic_partitions)
+            if self.at_rest:
+                return
+            self.world.advance(TURN_MS)
+
+    @property
+    def at_rest(self) -> bool:
+        epoch = self.world.group.group_epoch
+        return self.world.group.assignment_epoch == epoch and all(
+            request.member_epoch == epoch for request in self.requests
+        )
+
+
+@pytest.mark.parametrize(("partitions", "interval_ms"), [(100, 1_000), (3_000, 1_000), (100, 0)])
+def test_first_join_to_rest(benchmark: BenchmarkFixture, partitions: int, interval_ms: int) -> None:
+    """Measures 1,000 members from a simultaneous join until each has its target, with the initialization of the share
+    partitions. With an assignment interval of 0, each join computes a target."""
+    crowds: list[Crowd] = []
+
+    def setup() -> tuple[tuple[Crowd], dict[str, Any]]:
+        crowds.append(Crowd(MEMBERS, partitions, interval_ms))
+        gc.collect()
+        return (crowds[-1],), {}
+
+    benchmark.pedantic(Crowd.run, setup=setup, rounds=3 if interval_ms else 1)
+    crowd = crowds[-1]
+    assert len(crowd.world.group.members) == MEMBERS
+    assert sum(crowd.assigned) >= max(MEMBERS, partitions)
+    benchmark.extra_info["heartbeats"] = crowd.heartbeats

@@ -124,7 +124,7 @@ class Engine:
         self.purgatory = Purgatory(self.wheel)
         self.slices = Slices()
         self.pipeline = CommitPipeline(log)
-        self.cluster = SingleNodeCluster(config.node_id, self._cluster_id(), log.node_epoch)
+        self.cluster = SingleNodeCluster(config.node_id, self._cluster_id(), log.node_epoch, config.broker_rack)
         self.topics = Topics()
         metadata = metadata_shard(
             log.open(METADATA_PARTITION),
@@ -133,6 +133,7 @@ class Engine:
             wheel=self.wheel,
             slices=self.slices,
             now=self.now,
+            min_insync_replicas=config.min_insync_replicas,
         )
         self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
         self.partitions = Partitions(
@@ -371,6 +372,7 @@ class Engine:
                 EngineLogDirs(self.log, path, lambda: _volume_bytes(path)),
                 transactional=TransactionalInitProducerIdApi(self.transactions, config),
                 authorizer=self.authorizer,
+                opening=lambda: self.partitions.opening,
             ),
             *data_apis(
                 self.partitions,

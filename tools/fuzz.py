@@ -29,7 +29,8 @@ from tools.fuzzing.values import mutated
 
 CORPUS = Path(__file__).resolve().parent.parent / "tests" / "fuzz" / "corpus"
 SANITIZED = bool(os.environ.get("KCORE_SANITIZE"))  # a sanitizer build: slower, and it uses additional memory
-INPUT_S = 50.0 if SANITIZED else 5.0  # time limit of one input
+INPUT_S = 50.0 if SANITIZED else 5.0  # time limit of one input; then the process that runs it gets a signal
+HANG_S = 4 * INPUT_S  # after this time the signal was not delivered, and the process is killed
 MEMORY_BYTES = (512 if SANITIZED else 64) << 20  # limit by which one input may raise the peak memory
 MAX_INPUT_BYTES = 1 << 20
 SHRINK_TRIES = 400
@@ -127,7 +128,7 @@ def in_child(work: Callable[[Shared], None]) -> tuple[Shared, str | None]:
             break
         if shared.number != last:
             last, since = shared.number, time.monotonic()
-        elif time.monotonic() - since > 4 * INPUT_S:  # the alarm was not delivered either
+        elif time.monotonic() - since > HANG_S:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
             return shared, "Hang"

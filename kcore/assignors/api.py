@@ -90,6 +90,18 @@ _PLACES: dict[tuple[str, str], str] = {
 }
 
 
+_KAFKA_CLASSES: dict[str, str] = {
+    "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
+    "org.apache.kafka.clients.consumer.RangeAssignor": "range",
+    "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
+    "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+    "org.apache.kafka.coordinator.group.assignor.SimpleAssignor": "simple",
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+}
+"""Kafka's names of the classes of its assignors, which settings may have instead of the assignors' names."""
+
+
 def names(group_type: GroupType = "classic") -> tuple[str, ...]:
     """Returns the built-in assignors of a group type, Kafka's default first."""
     return tuple(name for kind, name in _PLACES if kind == group_type)
@@ -99,8 +111,8 @@ def get(name: str, group_type: GroupType = "classic") -> Any:
     """Returns an assignor by its name, or by "package.module:Class".
 
     Args:
-        name: a name of `names(group_type)`, or the location of a user's class. The class is created without arguments;
-            its results are validated (see `checked`).
+        name: a name of `names(group_type)`, Kafka's name of the class, or the location of a user's class. That class is
+            created without arguments; its results are validated (see `checked`).
         group_type: "classic" (client side), "consumer" (KIP-848), "share" (KIP-932) or "streams" (KIP-1071).
 
     Returns:
@@ -109,6 +121,7 @@ def get(name: str, group_type: GroupType = "classic") -> Any:
     Raises:
         ConfigError: the name is unknown, the class is not found, or it is not an assignor.
     """
+    name = _KAFKA_CLASSES.get(name, name)
     place = _PLACES.get((group_type, name))
     if place is not None:
         return _load(place)()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from kcore.cli import offsets_apply, output, target
+from kcore.inspect.groups import list_groups
 from kcore.inspect.share_groups import all_offset_rows
+from kcore.printable import clean
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,8 +30,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
+    """Prints the offsets. Returns 1 if a requested group does not exist."""
     with target.open_target(options) as server:
         rows = all_offset_rows(server, options.group)
+        missing = set(options.group) - {row[0] for row in rows}
+        if missing:
+            missing -= {group.group_id for group in list_groups(server)}
     columns = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "metadata")
     output.print_rows(columns, rows, options.format)
-    return 0
+    sys.stdout.flush()
+    for group_id in sorted(missing):
+        print(f"kcore: group '{clean(group_id)}' does not exist", file=sys.stderr)
+    return 1 if missing else 0

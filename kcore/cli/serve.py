@@ -126,6 +126,8 @@ async def _serve(config: Config, forgetful: bool) -> int:
         listeners = parse_listeners(config)
     except ConfigError as error:
         raise ConfigError(f"{place_of_listeners(config)}: {error}") from None
+    if ignored := config.without_effect():
+        logger.warning("these settings of Apache Kafka have no effect in kcore: %s", ", ".join(ignored))
     if forgetful:
         logger.warning("no data folder (--data DIR): all data is in memory and will be lost when this process ends")
     tune_collector()

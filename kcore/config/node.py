@@ -29,6 +29,7 @@ class Config(SecuritySettings):
 
     # ---- the node
     node_id: int = setting(1, "This node's id, as clients see it.", low=0)
+    broker_rack: str | None = setting(None, "The rack of this node, for clients and assignors that are aware of racks.")
     cluster_id: str = setting("", "The cluster's id; empty: one is created for a new data folder and stored in it.")
     listeners: tuple[str, ...] = setting(
         ("PLAINTEXT://127.0.0.1:9092",),
@@ -74,7 +75,7 @@ class Config(SecuritySettings):
         600_000, "Interval at which subscribed patterns are matched with the topics again.", low=10_000
     )
     group_consumer_assignment_interval_ms: int = setting(
-        1_000, "Minimum time between two target assignments of a consumer group.", low=0
+        1_000, "Minimum time between two target assignments of a consumer group.", low=0, dynamic=True
     )
     group_consumer_min_assignment_interval_ms: int = setting(0, "Minimum of a group's own setting.", low=0)
     group_consumer_max_assignment_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=0)
@@ -92,7 +93,9 @@ class Config(SecuritySettings):
     group_share_initialize_retry_interval_ms: int = setting(
         30_000, "Time after which an unconfirmed initialization of a share partition is requested again.", low=1
     )
-    group_share_assignment_interval_ms: int = setting(1_000, "Minimum time between two target assignments.", low=0)
+    group_share_assignment_interval_ms: int = setting(
+        1_000, "Minimum time between two target assignments.", low=0, dynamic=True
+    )
     group_share_min_assignment_interval_ms: int = setting(0, "Minimum of a group's own setting.", low=0)
     group_share_max_assignment_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=0)
     group_share_delivery_count_limit: int = setting(5, "Maximum number of deliveries of a record.", low=2, high=10)
@@ -119,7 +122,9 @@ class Config(SecuritySettings):
     group_streams_max_size: int = setting(INT_MAX, "Maximum number of members of a streams group.", low=1)
     group_streams_num_standby_replicas: int = setting(0, "Standby copies of each stateful task.", low=0)
     group_streams_max_standby_replicas: int = setting(2, "Maximum of a group's own setting.", low=0)
-    group_streams_assignment_interval_ms: int = setting(1_000, "Minimum time between two target assignments.", low=0)
+    group_streams_assignment_interval_ms: int = setting(
+        1_000, "Minimum time between two target assignments.", low=0, dynamic=True
+    )
     group_streams_min_assignment_interval_ms: int = setting(0, "Minimum of a group's own setting.", low=0)
     group_streams_max_assignment_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=0)
     group_streams_initial_rebalance_delay_ms: int = setting(
@@ -391,6 +396,7 @@ class Config(SecuritySettings):
     def __init__(self, values: Mapping[str, Any] | None = None, sources: Mapping[str, str] | None = None) -> None:
         self._sources: dict[str, str] = {}
         self._of_listeners: dict[str, Effective] = {}  # listener.name.NAME.SETTING
+        self._foreign: dict[str, Effective] = {}  # settings that Kafka has and kcore does not use
         for name, entry in self.SETTINGS.items():
             setattr(self, _attribute(name), entry.default)
         for name, value in (values or {}).items():
@@ -419,21 +425,62 @@ class Config(SecuritySettings):
             self._of_listeners[own.name.lower()] = Effective(own, own.parse(value), source)
             return
         if entry is None:
-            raise ConfigError(f"unknown setting {name!r}{_like(name, self.SETTINGS)}")
+            self._set_foreign(name, value, source)
+            return
         setattr(self, _attribute(name), entry.parse(value))
         self._sources[name] = source
 
+    def _set_foreign(self, name: str, value: Any, source: str) -> None:
+        """Stores a setting of Kafka that kcore does not use, and applies those that have another name here."""
+        from kcore.config.kafka_settings import UNSUPPORTED  # noqa: PLC0415  # most nodes need none
+
+        entry = self.setting(name)
+        if entry is None:
+            raise ConfigError(f"unknown setting {name!r}{_like(name, self.SETTINGS)}")
+        parsed = entry.parse(value)
+        if name in UNSUPPORTED and parsed != entry.default and parsed not in {"", ()}:
+            raise ConfigError(f"{name}={entry.format(parsed)} is not supported by kcore: {UNSUPPORTED[name]}")
+        if name == "process.roles" and "broker" not in parsed:
+            raise ConfigError(
+                f"process.roles={','.join(parsed)}: kcore is a broker; valid: broker or broker,controller"
+            )
+        target = SAME_AS.get(name)
+        if target is not None and self.source(target) in {"default", *(self.source(other) for other in SAME_AS)}:
+            self.set(target, _single(name, parsed), source)
+        self._foreign[name] = Effective(entry, parsed, source)
+
+    def setting(self, name: str) -> Setting | None:
+        """Returns the declaration of a setting of kcore or of Kafka, or None."""
+        entry = self.SETTINGS.get(name)
+        if entry is None:
+            from kcore.config.kafka_settings import kafka_settings  # noqa: PLC0415  # most nodes need none
+
+            entry = kafka_settings().get(name)
+        return entry
+
+    def without_effect(self) -> list[str]:
+        """Returns the names of the settings that were set, exist in Kafka and have no effect in kcore."""
+        return sorted(name for name in self._foreign if name not in SAME_AS and name not in UNDERSTOOD)
+
     def reset(self, name: str) -> None:
         """Resets a setting to its default."""
+        if name not in self.SETTINGS:
+            self._foreign.pop(name, None)
+            return
         setattr(self, _attribute(name), self.SETTINGS[name].default)
         self._sources.pop(name, None)
 
     def get(self, name: str) -> Any:
         """Returns the current value of a setting, by Kafka's name."""
+        if name not in self.SETTINGS:
+            own, entry = self._foreign.get(name), self.setting(name)
+            return own.value if own is not None else None if entry is None else entry.default
         return getattr(self, _attribute(name))
 
     def source(self, name: str) -> str:
         """Returns the source of a setting's current value; "default" if it was not set."""
+        if name in self._foreign:
+            return self._foreign[name].source
         return self._sources.get(name, "default")
 
     def effective(self) -> Iterator[Effective]:
@@ -441,6 +488,7 @@ class Config(SecuritySettings):
         for name, entry in self.SETTINGS.items():
             yield Effective(entry, self.get(name), self.source(name))
         yield from self._of_listeners.values()
+        yield from self._foreign.values()
 
     def for_listener(self, listener: str) -> SecuritySettings:
         """Returns the security settings of one listener: its own, else those of all listeners."""
@@ -458,6 +506,26 @@ class Config(SecuritySettings):
             if name.endswith(f".{setting_name}") and len(name) > len(LISTENER_PREFIX + setting_name) + 1:
                 return self.SETTINGS[setting_name]._replace(name=name)
         raise ConfigError(f"{name!r} is not a setting that can be set for one listener")
+
+
+SAME_AS = {"broker.id": "node.id", "log.dirs": "kcore.data.dir", "log.dir": "kcore.data.dir"}
+"""Kafka's names of settings that have another name in kcore."""
+
+UNDERSTOOD = frozenset({"controller.listener.names", "inter.broker.listener.name", "process.roles"})
+"""Settings that kcore does not use but that the meaning of others depends on; they need no warning."""
+
+
+def _single(name: str, value: Any) -> Any:
+    """Returns the value for a setting that Kafka lets have several.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    if not isinstance(value, tuple):
+        return value
+    if len(value) != 1:
+        raise ConfigError(f"{name}={','.join(value)}: kcore keeps its data in one folder; name one")
+    return value[0]
 
 
 Config.SETTINGS = declared(Config) | declared(SecuritySettings)

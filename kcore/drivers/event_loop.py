@@ -18,6 +18,7 @@ from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
 from kcore.process_logging import log_failure
 from kcore.runtime import Pending
+from kcore_ext.runtime.clock import RoundClock
 
 if TYPE_CHECKING:
     from kcore.engine import Engine
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
-
-STALE_MS = 100
-"""Age of the round's time after which another connection of the same turn reads the clock again."""
 
 
 class AsyncDriver:
@@ -45,6 +43,11 @@ class AsyncDriver:
         engine: the engine.
         loop: the event loop that runs the engine from now on.
         max_blocked_requests: the average number of read-only requests that an inline commit may delay.
+
+    Attributes:
+        engine: the engine.
+        loop: the event loop.
+        round_clock: opens the round of a turn.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class AsyncDriver:
         self.loop = loop
         self._ends: list[Callable[[], None]] = []
         self._round = False
-        self._timed = False  # the clock was read for this round
+        self.round_clock = RoundClock(engine.now, self._open_round)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms = -1
         self._timers = LateTimers(loop, engine.clock, engine.now, self._fire_timers)
@@ -100,17 +103,13 @@ class AsyncDriver:
 
     def begin_round(self) -> None:
         """Opens the round of this turn, and reads the clock once for all its requests."""
-        if self._timed:
-            # Sessions that begin in this turn must not begin in the past, after another request of it took long.
-            if self.engine.clock.monotonic_ms() - self.engine.now.now_ms > STALE_MS:
-                self.engine.now.update()
-            return
-        self.engine.now.update()
+        self.round_clock.begin()
+
+    def _open_round(self) -> None:
         if not self._round:
             if self._times is not None:
                 self._times.began()
             self.round_is_open()
-        self._timed = True
 
     def measure(self) -> RoundTimes:
         """Measures rounds from now on. Without this call they are not measured."""
@@ -188,7 +187,7 @@ class AsyncDriver:
 
     def _finish_round(self) -> None:
         pipeline = self.engine.pipeline
-        served, self._timed = self._timed, False
+        served, self.round_clock.read = self.round_clock.read, False
         if pipeline.dirty:
             self._write_round()
         else:

@@ -340,10 +340,14 @@ class Shard(ShardCore, Generic[M]):
         """Discards this memory and loads the log again after the open round, because soft state is incomplete."""
         if self.state is not ShardState.ACTIVE:
             return
+        self.join_round()
+        self._diverge(error)
+
+    def join_round(self) -> None:
+        """Takes part in the open round, so that this shard loads its log again if the round fails."""
         if not self.dirty:
             self._pipeline.enlist(self)
             self.dirty = True
-        self._diverge(error)
 
     # ---- timers and long work
 

@@ -16,6 +16,7 @@ from kcore.server.frames import FrameError
 from kcore.server.long_response import LongResponse
 from kcore.server.memory import NoRoomError
 from kcore_ext.codec.plan import TooManyElementsError
+from kcore_ext.server.connection import UNREAD_CHECK_BYTES, ConnectionCore
 from kcore_ext.server.request_queue import RequestQueue
 
 if TYPE_CHECKING:
@@ -28,28 +29,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SHORTEST_WATCH_S = 0.001  # a timer for less may fire repeatedly before the clock has moved
-# Bytes of responses that are encoded before a write, and that are sent between two checks of the unread bytes.
-UNREAD_CHECK_BYTES = 16_384
-SINGLE_BYTES = 1_024
-"""Received bytes that are served at once even if other connections wait for their turns: a small request or a few."""
-
-BULK_BYTES = 131_072
-"""Received bytes from which the rest of what a client sends waits for a later turn: uvloop reads 32 times in a turn."""
-
-MAX_FLUSHES = 16
-"""Times that responses of one connection are sent within one turn of the event loop, likewise."""
-
-READ_AHEAD_BYTES = 16_384  # read ahead behind a waiting request: enough to notice a broken connection
 
 
 def _nowhere(data: bytes) -> None:
     raise AssertionError("sent before there was a connection")
 
 
-class Connection(asyncio.Protocol):
+class Connection(ConnectionCore, asyncio.Protocol):
     """A client's connection on a listener without SASL.
 
-    Serves requests and sends responses in order (see `kcore.server.reference_queue` for the exact rules). The memory
+    Serves requests and sends responses in order (see `tests.reference.request_queue` for the exact rules). The memory
     that a peer can occupy is bounded: one incomplete frame, a little read-ahead, `kcore.connection.buffer.bytes` of
     responses, and one more response. While the peer leaves more than that unread, its requests wait. `ResponseMemory`
     bounds the unread bytes of all peers together.
@@ -70,70 +59,46 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_admitted",
         "_buffer_bytes",
-        "_closing",
-        "_continues",
         "_dispatch",
-        "_eof",
         "_held",
         "_idle",
-        "_last_byte_s",
-        "_look_at_bytes",
         "_paused",
-        "_queue",
-        "_reading",
-        "_refused",
-        "_row_bytes",
-        "_sent_bytes",
         "_taken_bytes",
-        "_turns",
-        "_unread",
         "_unsent_bytes",
-        "_write",
         "claimed_bytes",
         "client_host",
         "connection_id",
         "listener",
         "principal",
-        "server",
         "taken_s",
-        "transport",
         "unread_bytes",
     )
 
+    server: Server
+
     def __init__(self, server: Server, listener: str, connection_id: int) -> None:
-        self.server = server
-        self.listener = listener
-        self.connection_id = connection_id
-        self.client_host = ""
-        self.principal = ANONYMOUS
-        self.transport: Any = None
-        self.claimed_bytes = 0
-        self._dispatch: Dispatch = server.dispatch
-        self._turns = server.turns
         self._buffer_bytes = server.config.kcore_connection_buffer_bytes
-        self._row_bytes = min(self._buffer_bytes, UNREAD_CHECK_BYTES)
-        self._queue = RequestQueue(
+        row_bytes = min(self._buffer_bytes, UNREAD_CHECK_BYTES)
+        queue = RequestQueue(
             self,
             server.dispatch.routes,
             frame_error=FrameError,
             max_frame_bytes=server.config.socket_request_max_bytes,
-            buffer_bytes=self._row_bytes,
+            buffer_bytes=row_bytes,
             turn_ns=server.turns.turn_ns,
         )
-        self._continues = False  # further requests wait for a later turn of the event loop
+        super().__init__(server, queue, row_bytes)
+        self.listener = listener
+        self.connection_id = connection_id
+        self.client_host = ""
+        self.principal = ANONYMOUS
+        self.claimed_bytes = 0
+        self._dispatch: Dispatch = server.dispatch
         self._paused = False  # the transport's buffer is over its limit ...
-        self._held = False  # ... or it holds any bytes while the unread bytes of all connections exceed their limit:
-        self._unread = False  # the peer does not read its responses: serve no more until it does
-        self._reading = True
-        self._eof = False
-        self._refused = False  # a request was malformed: the bytes behind it are discarded
+        self._held = False  # ... or it holds any bytes while the unread bytes of all connections exceed their limit
         self._admitted = False
-        self._closing = False
-        self._last_byte_s = 0.0
         self._unsent_bytes = 0
-        self._write: Callable[[bytes], None] = _nowhere
-        self._sent_bytes = 0
-        self._look_at_bytes = UNREAD_CHECK_BYTES
+        self._write = _nowhere
         self._taken_bytes = 0
         self.taken_s = 0.0
         self.unread_bytes = 0
@@ -155,21 +120,6 @@ class Connection(asyncio.Protocol):
         if self.server.memory is not None:
             # uvloop starts to read after this call, even if reading is paused here.
             self.server.loop.call_soon(self._pace)
-
-    def data_received(self, data: bytes) -> None:
-        """Feeds received bytes to the request queue."""
-        if self._closing or self._refused:
-            return
-        self.server.received_bytes += len(data)
-        self._last_byte_s = self.server.loop.time()
-        self._queue.feed(data)
-        self.server.driver.begin_round()
-        if self._turns.waiting and len(self._queue) > SINGLE_BYTES:
-            self._continue_later()
-        self._serve()
-        if len(data) >= BULK_BYTES and len(self._queue) < len(data) and not self._closing:
-            self._continue_later()  # some of it was served
-        self._pace()
 
     def eof_received(self) -> bool:
         """Handles the client's end of stream; its outstanding requests still get responses."""
@@ -202,33 +152,18 @@ class Connection(asyncio.Protocol):
 
     # ---- requests
 
-    def _serve(self) -> None:
-        """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""
-        if self._unread or self._closing or self._refused or self._continues:
-            return
-        self._queue.turn_ns = self._turns.turn_ns
-        try:
-            for _ in range(MAX_FLUSHES):
-                if not self._queue.serve():
-                    break
-                self._flush()
-                if self._unread or self._queue.held_bytes > self._row_bytes:
-                    break
-            else:
-                self._continue_later()
-            if self._queue.late:
-                self._continue_later()
-        except (FrameError, RefusedError, CloseConnectionError) as error:
+    def _serve_failed(self, error: Exception) -> None:
+        """Refuses further requests, because serving one raised `error`."""
+        if isinstance(error, FrameError | RefusedError | CloseConnectionError):
             self._refuse(str(error))
-        except TooManyElementsError:
+        elif isinstance(error, TooManyElementsError):
             limit = self.server.config.kcore_max_request_elements
             self._refuse(f"a request has more than {limit} array elements (kcore.max.request.elements)")
-        except DecodeError as error:
+        elif isinstance(error, DecodeError):
             self._refuse(f"cannot decode the request: {error}")
-        except Exception:
-            logger.exception("connection from %s: internal error while serving a request", self.client_host)
+        else:
+            logger.error("connection from %s: internal error while serving a request", self.client_host, exc_info=error)
             self._refuse("internal server error")
-        self._flush()
 
     def _continue_later(self) -> None:
         """Leaves further requests to a later turn of the event loop, so that other connections are served first."""
@@ -316,28 +251,6 @@ class Connection(asyncio.Protocol):
 
     # ---- responses
 
-    def go_on(self) -> None:
-        """Sends ready responses and serves waiting requests: at the end of a round, or when the buffer has room
-        again.
-        """
-        if self._closing:
-            return
-        self._flush()
-        self._serve()
-        self._pace()
-        self._close_if_done()
-
-    def _flush(self) -> None:
-        data = self._queue.take()
-        if data is None:
-            return
-        self._last_byte_s = self.server.loop.time()
-        self.server.sent_bytes += len(data)
-        self._sent_bytes += len(data)
-        self._write(data)
-        if self._sent_bytes >= self._look_at_bytes:
-            self.look_at_unread()
-
     def _writer(self, transport: Any) -> Callable[[bytes], None]:
         """Returns the function that sends bytes."""
         write: Callable[[bytes], None] = transport.write
@@ -387,26 +300,6 @@ class Connection(asyncio.Protocol):
             extra=fields(connection=self.connection_id),
         )
         self.abort()
-
-    def _pace(self) -> None:
-        """Resumes reading, or pauses it so that the peer's own socket buffers what it sends ahead."""
-        if self._closing:
-            return
-        queue = self._queue
-        if queue.held_bytes > self._row_bytes:
-            self.look_at_unread()
-        waits = queue.parked or self._unread or self._continues or queue.held_bytes > self._row_bytes
-        read = not (waits and len(queue) > READ_AHEAD_BYTES)
-        memory = self.server.memory
-        if memory is not None:
-            memory.claim(self, queue.claim_bytes)
-            read = read and memory.may_read(self)
-        if read is not self._reading:
-            self._reading = read
-            if read:
-                self.transport.resume_reading()
-            else:
-                self.transport.pause_reading()
 
     def look_at_memory(self) -> None:
         """Adapts to the server's request memory, which became full or has room again."""

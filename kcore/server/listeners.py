@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import socket
 from typing import NamedTuple
 
 from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.security.protocols import SecurityProtocol, protocol_of
+
+logger = logging.getLogger(__name__)
 
 _FORM = re.compile(r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]]*):(?P<port>\d+)")
 ANYWHERE = {"", "0.0.0.0", "::"}  # valid to listen on, but not to connect to
@@ -40,8 +44,10 @@ def parse_listeners(config: Config) -> list[Listener]:
         ConfigError: an entry is not NAME://HOST:PORT, a name or port occurs twice, an advertised listener does not
             exist, or a listener has no security protocol.
     """
-    listened = {name: (host, port) for name, host, port in map(_parse, config.listeners)}
-    if len(listened) < len(config.listeners):
+    controllers = {name.upper() for name in config.get("controller.listener.names") or ()}
+    parsed = [listener for listener in map(_parse, config.listeners) if listener[0] not in controllers]
+    listened = {name: (host, port) for name, host, port in parsed}
+    if len(listened) < len(parsed):
         raise ConfigError(
             f"listeners={','.join(config.listeners)}: each listener needs a name of its own"
             " (A://HOST:PORT, with listener.security.protocol.map=A:PLAINTEXT)"
@@ -51,15 +57,37 @@ def parse_listeners(config: Config) -> list[Listener]:
     taken = [address for address in listened.values() if address[1]]
     if len(set(taken)) < len(taken):
         raise ConfigError(f"listeners={','.join(config.listeners)}: two listeners cannot share an address")
-    advertised = {name: (host, port) for name, host, port in map(_parse, config.advertised_listeners)}
+    advertised = {
+        name: (host, port) for name, host, port in map(_parse, config.advertised_listeners) if name not in controllers
+    }
     if unknown := advertised.keys() - listened.keys():
         raise ConfigError(f"advertised.listeners names {', '.join(sorted(unknown))}, which is not in listeners")
     found = []
     for name, (host, port) in listened.items():
-        advertised_host, advertised_port = advertised.get(name, ("127.0.0.1" if host in ANYWHERE else host, 0))
+        advertised_host, advertised_port = advertised.get(name, (own_address(host) if host in ANYWHERE else host, 0))
         protocol = protocol_of(name, config.listener_security_protocol_map)
         found.append(Listener(name, host, port, advertised_host, advertised_port, protocol))
     return found
+
+
+def own_address(host: str) -> str:
+    """Returns an address of this machine that other machines can reach, for a listener on every address.
+
+    It is the address that packets to other networks leave from; no packet is sent. Kafka uses the machine's name for an
+    empty host, and refuses 0.0.0.0.
+    """
+    family, elsewhere = (socket.AF_INET6, "2001:db8::1") if host == "::" else (socket.AF_INET, "192.0.2.1")
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))
+            address = str(probe.getsockname()[0])
+    except OSError:
+        address = "127.0.0.1"
+        logger.warning(
+            "listener on every address: this machine has no route to others, so clients get 127.0.0.1; "
+            "set advertised.listeners to the address that clients should use"
+        )
+    return address
 
 
 def parse_address(text: str) -> tuple[str, int]:

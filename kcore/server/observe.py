@@ -442,11 +442,11 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_received_bytes_total", COUNTER, "Bytes received from clients.",
-        lambda o: _one(o.server.received_bytes), (), "socket-server-metrics: incoming-byte-total",
+        lambda o: _one(o.server.traffic.received_bytes), (), "socket-server-metrics: incoming-byte-total",
     ),
     Metric(
         "kcore_sent_bytes_total", COUNTER, "Bytes sent to clients.",
-        lambda o: _one(o.server.sent_bytes), (), "socket-server-metrics: outgoing-byte-total",
+        lambda o: _one(o.server.traffic.sent_bytes), (), "socket-server-metrics: outgoing-byte-total",
     ),
     Metric(
         "kcore_unread_response_bytes", GAUGE, "Response bytes that clients have not read; 0 without a limit.",

@@ -17,6 +17,7 @@ from kcore.server.log_limits import ClientLog
 from kcore.server.memory import RequestMemory, ResponseMemory
 from kcore.server.turns import Turns
 from kcore.server.unauthenticated import UnauthenticatedMemory
+from kcore_ext.server.connection import Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,8 +61,7 @@ class Server:
         client_log: logs events of single clients.
         accepted_connections: number of accepted connections, without those that were closed immediately.
         refused_requests: number of requests that closed their connection: unsupported or malformed.
-        received_bytes: bytes received from clients.
-        sent_bytes: bytes sent to clients.
+        traffic: the bytes exchanged with clients.
         memory: request bytes that connections hold; None without a limit.
         responses: response bytes that clients have not read; None without a limit.
     """
@@ -89,8 +89,7 @@ class Server:
         self._to_flush: dict[Connection, None] = {}
         self.accepted_connections = 0
         self.refused_requests = 0
-        self.received_bytes = 0
-        self.sent_bytes = 0
+        self.traffic = Traffic()
         driver.at_end_of_round(self._flush)
 
     def _response_memory(self) -> ResponseMemory | None:

@@ -1,9 +1,65 @@
-"""Real servers for test suites: they start quickly and can be killed and restarted.
+"""Tests of Kafka code without containers: brokers in this process, virtual time, and faults.
 
-`pytest_plugins = ["kcore.testing.plugin"]` provides the fixtures `kcore_server` (a running `kcore serve` in a process
-of its own, new for each test) and `kcore_bootstrap` (its HOST:PORT).
+With the extra `testing` (`pip install kcore[testing]`) pytest has the fixtures `kcore_broker`, `kcore_node` and
+`kcore_server`; docs/testing-kafka-code.md is their guide. Every fixture is also a context manager of this package.
 """
 
-from kcore.testing.server import ServerProcess
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ServerProcess"]
+if TYPE_CHECKING:
+    from kcore.testing.broker import Broker
+    from kcore.testing.faults import ActiveFault, Fault, Filter, RandomFaults
+    from kcore.testing.group_state import GroupSnapshot, MemberState
+    from kcore.testing.groups import TestGroup, TestGroups
+    from kcore.testing.history import Event, History, Ownership
+    from kcore.testing.interceptor import HeldRequest
+    from kcore.testing.server import ServerProcess
+    from kcore.testing.virtual import VirtualNode, VirtualTimeLoop
+
+_MODULES = {
+    "ActiveFault": "faults",
+    "Broker": "broker",
+    "Event": "history",
+    "Fault": "faults",
+    "Filter": "faults",
+    "GroupSnapshot": "group_state",
+    "HeldRequest": "interceptor",
+    "History": "history",
+    "MemberState": "group_state",
+    "Ownership": "history",
+    "RandomFaults": "faults",
+    "ServerProcess": "server",
+    "TestGroup": "groups",
+    "TestGroups": "groups",
+    "VirtualNode": "virtual",
+    "VirtualTimeLoop": "virtual",
+}
+
+__all__ = [
+    "ActiveFault",
+    "Broker",
+    "Event",
+    "Fault",
+    "Filter",
+    "GroupSnapshot",
+    "HeldRequest",
+    "History",
+    "MemberState",
+    "Ownership",
+    "RandomFaults",
+    "ServerProcess",
+    "TestGroup",
+    "TestGroups",
+    "VirtualNode",
+    "VirtualTimeLoop",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a class at its first use: pytest loads this package in every run, and most runs need no engine."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value

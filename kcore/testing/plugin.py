@@ -1,20 +1,63 @@
-"""pytest fixtures: a new kcore server for each test."""
+"""The pytest plugin: fixtures for each test, and the histories of groups in the report of a failed test.
+
+pytest finds it by its entry point. The marker `kcore` configures the fixtures of a test:
+
+    @pytest.mark.kcore(topics={"jobs": 4}, settings={"group.max.size": 10})
+    def test_workers(kcore_broker): ...
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from kcore.testing.server import ServerProcess
 
-QUICK = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+if TYPE_CHECKING:
+    from kcore.testing.broker import Broker
+    from kcore.testing.virtual import VirtualNode
+
+SERVER_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declares the marker."""
+    config.addinivalue_line("markers", "kcore(topics, settings): configures kcore_broker, kcore_node and kcore_server")
+
+
+def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    marker = request.node.get_closest_marker("kcore")
+    return {} if marker is None else dict(marker.kwargs)
 
 
 @pytest.fixture
-def kcore_server() -> Iterator[ServerProcess]:
-    """Runs a server that keeps everything in memory and starts the first rebalance of a group without delay."""
-    with ServerProcess(settings=QUICK) as server:
+def kcore_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """Runs a broker on a thread of this process, to which real clients connect; see `kcore.testing.Broker`."""
+    from kcore.testing.broker import Broker  # noqa: PLC0415 - test runs without this fixture need no engine
+
+    with Broker(**_options(request)) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kcore_node(request: pytest.FixtureRequest) -> Iterator[VirtualNode]:
+    """Opens a node in virtual time; see `kcore.testing.VirtualNode`."""
+    from kcore.testing.virtual import VirtualNode  # noqa: PLC0415 - as above
+
+    with VirtualNode(**_options(request)) as node:
+        yield node
+
+
+@pytest.fixture
+def kcore_server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
+    """Runs a server process that keeps everything in memory and starts the first rebalance of a group without delay.
+
+    Of the marker's arguments only `settings` concerns it.
+    """
+    settings = {name: str(value) for name, value in _options(request).get("settings", {}).items()}
+    with ServerProcess(settings={**SERVER_SETTINGS, **settings}) as server:
         yield server
 
 
@@ -22,3 +65,16 @@ def kcore_server() -> Iterator[ServerProcess]:
 def kcore_bootstrap(kcore_server: ServerProcess) -> str:
     """Returns the server's HOST:PORT."""
     return kcore_server.bootstrap
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the histories of all groups to the report of a failed test."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            histories = getattr(value, "histories", None)
+            tables = [history.table() for history in histories()] if callable(histories) else []
+            if tables:
+                report.sections.append((f"groups of {name}", "\n\n".join(tables)))
+    return report

@@ -16,7 +16,9 @@ from kcore.transaction.markers import DROPPED, GIVEN_UP, RETRIED, Marker
 from kcore.transaction.states import PREPARE_COMMIT
 
 if TYPE_CHECKING:
-    from kcore.transaction.markers import Results
+    from collections.abc import Iterator
+
+    from kcore.transaction.markers import Results, TopicPartition
     from kcore.transaction.shard import TransactionShard
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,9 @@ logger = logging.getLogger(__name__)
 RETRY_MS = 20
 RETRY_MAX_MS = 1_000
 """The first and the longest time between two attempts to write markers to unreachable partitions."""
+
+MARKERS_PER_SLICE = 500
+"""Maximum number of markers written at once; between two such parts, other requests are served."""
 
 
 class Completion:
@@ -39,7 +44,17 @@ class Completion:
             coordinator. The transaction stays prepared until its shard is loaded again.
     """
 
-    __slots__ = ("_generation", "_machine", "_marker", "_retry_ms", "given_up", "outstanding", "transactional_id")
+    __slots__ = (
+        "_failed",
+        "_generation",
+        "_machine",
+        "_marker",
+        "_retry_ms",
+        "_unsent",
+        "given_up",
+        "outstanding",
+        "transactional_id",
+    )
 
     def __init__(self, machine: TransactionShard, transactional_id: str) -> None:
         transaction = machine.transactions[transactional_id]
@@ -50,6 +65,8 @@ class Completion:
         self._machine = machine
         self._generation = shard.generation
         self._retry_ms = RETRY_MS
+        self._unsent: list[TopicPartition] = []  # outstanding partitions that the present attempt has not reached
+        self._failed = False  # True if a partition of the present attempt must be tried again
         self._marker = Marker(
             transaction.producer_id,
             transaction.producer_epoch,
@@ -65,31 +82,53 @@ class Completion:
         return current
 
     def proceed(self) -> None:
-        """Writes the missing markers, or completes the transaction if none is missing."""
+        """Writes the next missing markers, or completes the transaction if none is missing.
+
+        Many markers are written in slices. The shard takes part in each round with markers: if such a round fails, the
+        shard loads its log again, and the load restarts the marker phase. Otherwise the completion could be written
+        although a marker was lost.
+        """
         if self.given_up or not self._current:
             return
-        outstanding = self.outstanding
-        if outstanding:
-            topics = self._machine.services.topics
-            for name, index in list(outstanding):
-                topic = topics.by_name(name)
-                if topic is None or index >= topic.partitions:
-                    outstanding.discard((name, index))  # deleted, together with its records of the transaction
-        if outstanding:
-            self._machine.services.markers.write(self._marker, list(outstanding), self.arrived)
+        if not self._unsent:
+            self._unsent = list(self.outstanding)
+            self._failed = False
+        part = self._existing(self._unsent[-MARKERS_PER_SLICE:])
+        del self._unsent[-MARKERS_PER_SLICE:]
+        if self._unsent:
+            self._machine.context.in_slices(self._next_slice())
+        if part:
+            self._machine.context.shard.join_round()
+            self._machine.services.markers.write(self._marker, part, self.arrived)
         else:
-            self._complete()
+            self._end_attempt()
+
+    def _next_slice(self) -> Iterator[None]:
+        self._machine.await_markers(self.transactional_id)
+        self._machine.send_markers()
+        yield
+
+    def _existing(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Returns those of some partitions that exist. Deleted ones took their records of the transaction with them."""
+        topics = self._machine.services.topics
+        existing = []
+        for name, index in partitions:
+            topic = topics.by_name(name)
+            if topic is None or index >= topic.partitions:
+                self.outstanding.discard((name, index))
+            else:
+                existing.append((name, index))
+        return existing
 
     def arrived(self, results: Results) -> None:
         """Takes the codes of partitions; completes the transaction, or schedules a retry."""
         if self.given_up or not self._current:
             return
-        failed = False
         for partition, code in results.items():
             if code in DROPPED:
                 self.outstanding.discard(partition)
             elif code in RETRIED:
-                failed = True
+                self._failed = True
             else:
                 self.given_up = True
                 log = logger.info if code in GIVEN_UP else logger.error
@@ -100,9 +139,13 @@ class Completion:
                     *partition,
                     code.name,
                 )
-        if self.given_up:
+        self._end_attempt()
+
+    def _end_attempt(self) -> None:
+        """Schedules a retry if the attempt failed; completes the transaction if no marker is missing."""
+        if self.given_up or self._unsent:
             return
-        if failed:
+        if self._failed:
             self._retry()
         elif not self.outstanding:
             self._complete()

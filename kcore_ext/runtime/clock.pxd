@@ -14,4 +14,14 @@ cdef class Now:
     cdef public int64_t now_ms
     cdef public int64_t wall_ms
 
+    cdef int64_t age_ms(self) except? -1
     cpdef int64_t update(self) except? -1
+
+
+@cython.final
+cdef class RoundClock:
+    cdef readonly Now now
+    cdef public bint read
+    cdef object _open_round
+
+    cpdef int begin(self) except -1

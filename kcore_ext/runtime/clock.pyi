@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Protocol, final
 
 class _Clock(Protocol):
@@ -31,3 +32,25 @@ class Now:
     def __init__(self, clock: _Clock) -> None: ...
     def update(self) -> int:
         """Reads the clock; returns the monotonic time in ms. Time never goes back within a process."""
+
+@final
+class RoundClock:
+    """Reads the clock once for all requests of a round.
+
+    If the round has lasted for more than 100 ms, it is read again, so that sessions that begin after a long request do
+    not begin in the past.
+
+    Args:
+        now: the time of the round.
+        open_round: schedules the end of the round, unless it is scheduled.
+
+    Attributes:
+        now: the time of the round.
+        read: True if the clock was read for this round. The driver resets it at the end of the round.
+    """
+
+    now: Now
+    read: bool
+    def __init__(self, now: Now, open_round: Callable[[], None]) -> None: ...
+    def begin(self) -> int:
+        """Opens the round and reads the clock, unless both were done."""

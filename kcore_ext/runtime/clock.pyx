@@ -33,6 +33,10 @@ cdef class Now:
         self.now_ms = clock.monotonic_ms()
         self.wall_ms = clock.wall_ms()
 
+    cdef int64_t age_ms(self) except? -1:
+        """Returns the time since the clock was read."""
+        return (read_ms(CLOCK_MONOTONIC) if self.is_system else <int64_t>self.clock.monotonic_ms()) - self.now_ms
+
     cpdef int64_t update(self) except? -1:
         cdef int64_t now_ms
         if self.is_system:
@@ -44,3 +48,25 @@ cdef class Now:
         if now_ms > self.now_ms:
             self.now_ms = now_ms
         return self.now_ms
+
+
+cdef enum:
+    STALE_MS = 100      # age of a round's time after which it is read again
+
+
+@cython.final
+cdef class RoundClock:
+    """Documented in clock.pyi."""
+
+    def __init__(self, Now now not None, open_round):
+        self.now = now
+        self._open_round = open_round
+
+    cpdef int begin(self) except -1:
+        if not self.read:
+            self.now.update()
+            self._open_round()
+            self.read = True
+        elif self.now.age_ms() > STALE_MS:
+            self.now.update()
+        return 0

@@ -1,3 +1,4 @@
+cimport cython
 """The request queue of a connection, for other compiled modules."""
 
 from cpython.object cimport PyObject
@@ -63,6 +64,7 @@ cdef class ResponseSlot:
     cpdef object arrive(self, object response)
     cpdef object complete(self, bytes frame)
 
+@cython.final
 cdef class RequestQueue:
     cdef public object gate
     cdef public bint parked
@@ -86,6 +88,11 @@ cdef class RequestQueue:
     cdef dict _contexts
     cdef dict _known
 
+    cpdef feed(self, bytes data)
+    cpdef bint serve(self) except -1
+    cpdef take(self)
+    cdef inline Py_ssize_t unserved(self):
+        return len(self._buffer) - self._position
     cdef const unsigned char* _start(self)
     cdef bint _is_late(self, int64_t* until_ns) except -1
     cdef bint _next(self) except -1

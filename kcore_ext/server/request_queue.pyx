@@ -1,7 +1,7 @@
 """The request queue of a connection: cuts frames, decides requests, and returns the responses in request order.
 
 This is the whole hot path of a server: a heartbeat passes only through this module and its group's decision.
-`kcore.server.reference_queue` is the reference implementation in pure Python; a test compares the two. This module does
+`tests.reference.request_queue` is the reference implementation in pure Python; a test compares the two. This module does
 no I/O: its owner feeds received bytes and takes response bytes.
 
 Besides being compiled, three measures make it fast:
@@ -239,6 +239,7 @@ cdef object _arrive(object slot, object response):
     return (<ResponseSlot>slot).arrive(response)
 
 
+@cython.final
 cdef class RequestQueue:
     """One connection's requests and responses; the stub documents it."""
 
@@ -273,18 +274,16 @@ cdef class RequestQueue:
     @property
     def claim_bytes(self):
         cdef Py_ssize_t held = len(self._buffer) - self._position
-        cdef Py_ssize_t size
         if held < LENGTH_BYTES:
             return held
-        size = read_int32(self._start())
-        return max(held, LENGTH_BYTES + min(size, self._max_frame_bytes))
+        return max(held, LENGTH_BYTES + min(<Py_ssize_t>read_int32(self._start()), self._max_frame_bytes))
 
     cdef const unsigned char* _start(self):
         if PyBytes_CheckExact(self._buffer):
             return <const unsigned char*>PyBytes_AS_STRING(self._buffer) + self._position
         return <const unsigned char*>PyByteArray_AS_STRING(self._buffer) + self._position
 
-    def feed(self, bytes data not None):
+    cpdef feed(self, bytes data):
         if self._position == len(self._buffer):
             self._buffer = data
         elif isinstance(self._buffer, bytearray):
@@ -314,7 +313,7 @@ cdef class RequestQueue:
 
     # ---- requests
 
-    def serve(self) -> bool:
+    cpdef bint serve(self) except -1:
         cdef int64_t until_ns = -1      # -2: before the second request, -1: before the first
         if self._serving:
             return False
@@ -585,7 +584,7 @@ cdef class RequestQueue:
             last._next = None
             last = slot
 
-    def take(self):
+    cpdef take(self):
         cdef bytes data
         self._announced = False
         if not self._out:

@@ -27,6 +27,7 @@ from kcore_ext.transaction.transaction cimport (
 
 cdef enum:
     NONE_CODE = 0
+    MAX_MARKERS_AT_ONCE = 500   # a transaction with more partitions writes its markers in slices
 
 
 cdef class LocalMarkersCore:
@@ -188,10 +189,10 @@ cdef class TransactionShardCore:
         return 0
 
     cdef bint end_here(self, str transactional_id, Transaction transaction) except -1:
-        """Writes every marker and the completion, if all partitions are on this node.
+        """Writes every marker and the completion, if all partitions are on this node and their number is small.
 
         Returns:
-            False if a partition is not on this node; nothing was written then.
+            False if a partition is not on this node, or there are too many; nothing was written then.
         """
         cdef list partitions
         cdef tuple place
@@ -202,6 +203,8 @@ cdef class TransactionShardCore:
             return False
         partitions = []
         for topic, indexes in transaction.partitions.items():
+            if len(partitions) + len(indexes) > MAX_MARKERS_AT_ONCE:
+                return False
             for index in indexes:
                 place = (<LocalMarkersCore>writer).find(topic, index)
                 if place is None:

@@ -26,6 +26,7 @@ from kcore.assignors import (
     measure,
     names,
 )
+from kcore.assignors.api import GroupType
 from kcore.assignors.sticky import StickyAssignorUserData
 from kcore.assignors.streams_sticky import StreamsMember, Subtopology
 from kcore.errors import ConfigError
@@ -382,3 +383,17 @@ def test_measures_of_an_assignment() -> None:
         assignment_of({"m": {"t": [4]}}, topics)
     with pytest.raises(ValueError, match="not known"):
         assignment_of({"m": {"u": [0]}}, topics)
+
+
+@pytest.mark.parametrize(
+    ("group_type", "place", "name"),
+    [
+        ("classic", "org.apache.kafka.clients.consumer.RangeAssignor", "range"),
+        ("classic", "org.apache.kafka.clients.consumer.CooperativeStickyAssignor", "cooperative-sticky"),
+        ("consumer", "org.apache.kafka.coordinator.group.assignor.UniformAssignor", "uniform"),
+        ("consumer", "org.apache.kafka.coordinator.group.assignor.RangeAssignor", "range"),
+        ("share", "org.apache.kafka.coordinator.group.assignor.SimpleAssignor", "simple"),
+    ],
+)
+def test_assignors_by_the_names_of_kafkas_classes(group_type: GroupType, place: str, name: str) -> None:
+    assert type(get(place, group_type)) is type(get(name, group_type))

@@ -98,6 +98,14 @@ def test_start_offsets_are_listed_with_the_lag(run: Callable[..., Ran], folder: 
     assert row["current_offset"] == 4
 
 
+def test_unknown_groups_are_an_error(run: Callable[..., Ran], folder: Path) -> None:
+    """A requested group that does not exist gives status 1 and a message; the others are listed."""
+    ran = run("offsets", "list", folder, "--group", "typo", "--group", "idle", "--group", "oops", "--format", "json")
+    assert ran.status == 1
+    assert [row["group"] for row in ran.rows] == ["idle"]
+    assert ran.err == "kcore: group 'oops' does not exist\nkcore: group 'typo' does not exist\n"
+
+
 def test_the_log_dump_shows_the_records(run: Callable[..., Ran], folder: Path) -> None:
     """Records of the group and of its share partitions, with their fields."""
     rows = run("log", "dump", folder, "--group", "idle", "--format", "json").rows

@@ -28,9 +28,9 @@ def classpath(source: Path = SOURCE) -> str:
     if missing:
         pytest.skip(f"no {', '.join(missing)} on this machine")
     pom = source / "pom.xml"
-    libraries = _made_once(_digest(pom), functools.partial(_fetch_libraries, pom))
+    libraries = made_once(digest(pom), functools.partial(fetch_libraries, pom))
     sources = sorted(source.glob("*.java"))
-    classes = _made_once(f"classes-{_digest(pom, *sources)}", functools.partial(_compile, sources, f"{libraries}/*"))
+    classes = made_once(f"classes-{digest(pom, *sources)}", functools.partial(_compile, sources, f"{libraries}/*"))
     return f"{classes}:{libraries}/*"
 
 
@@ -39,12 +39,13 @@ def command(program: str, source: Path = SOURCE) -> list[str]:
     return ["java", *QUICK, "-cp", classpath(source), program]
 
 
-def _digest(*files: Path) -> str:
+def digest(*files: Path) -> str:
+    """Returns a name for the contents of files."""
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
-def _made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """A folder of the cache; several runs may make it at a time."""
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """Returns a folder of the cache, and makes it first if it is missing; several runs may make it at a time."""
     folder = CACHE / name
     if not folder.exists():
         fresh = CACHE / f"fresh-{os.getpid()}-{name}"
@@ -54,7 +55,8 @@ def _made_once(name: str, make: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _fetch_libraries(pom: Path, folder: Path) -> None:
+def fetch_libraries(pom: Path, folder: Path) -> None:
+    """Copies the libraries that a POM names into a folder; skips the test if Maven does not get them."""
     maven = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     done = subprocess.run(maven, capture_output=True, text=True, timeout=150, check=False)
     if done.returncode != 0 or not any(folder.glob("kafka-clients-*.jar")):

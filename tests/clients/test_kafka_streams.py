@@ -211,12 +211,16 @@ def counts(total: int) -> dict[str, str]:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("protocol", ["streams", "classic"])
 @pytest.mark.timeout(400)
-def test_exactly_once_counts_survive_crashes(cluster: Cluster) -> None:
+def test_exactly_once_counts_survive_crashes(cluster: Cluster, protocol: str) -> None:
     """Two instances with standby tasks count every word once, although one instance and the server are killed."""
     cluster.create(w_text=3, w_counts=2)
-    guarantee = {"group.protocol": "streams", "processing.guarantee": "exactly_once_v2"}
-    cluster.set_group("w-app", "streams.num.standby.replicas", "1")
+    guarantee = {"group.protocol": protocol, "processing.guarantee": "exactly_once_v2"}
+    if protocol == "streams":
+        cluster.set_group("w-app", "streams.num.standby.replicas", "1")
+    else:
+        guarantee["num.standby.replicas"] = "1"
     one = cluster.start("w", "count", **guarantee, **{"application.server": "one:1"})
     one.wait_for("state RUNNING")
     cluster.produce("w-text", *lines(0, 100))

@@ -39,8 +39,8 @@ def libraries() -> Path:
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"no {', '.join(missing)} on this machine")
-    fetch = functools.partial(java_programs._fetch_libraries, POM)
-    return java_programs._made_once(java_programs._digest(POM), fetch)
+    fetch = functools.partial(java_programs.fetch_libraries, POM)
+    return java_programs.made_once(java_programs.digest(POM), fetch)
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def fetched(offset: int) -> FetchedRecords[Record]:
 
 
 def test_a_response_to_an_earlier_assignment_is_dropped() -> None:
-    """The partition went away and came back while its Fetch was in flight."""
+    """The partition went away and came back before the response to its Fetch."""
     positions = Positions()
     positions.assign([P])
     before = positions.by_partition[P].version

@@ -18,7 +18,8 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.messages.offset_commit import OffsetCommitRequest
 from kcore.protocol.messages.produce import ProduceRequest
-from kcore.server.connection import READ_AHEAD_BYTES, Connection
+from kcore.server.connection import Connection
+from kcore_ext.server.connection import READ_AHEAD_BYTES
 from tests.kit import batch, commit, committed, create, fetch, heartbeat, produce, read_all, wait_until
 from tests.server.live import LiveServer
 

@@ -15,9 +15,9 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.fetch import FetchRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.runtime import RequestContext
-from kcore.server.connection import UNREAD_CHECK_BYTES
 from kcore.server.memory import ResponseMemory
 from kcore_ext.batch import iter_records, split_batches
+from kcore_ext.server.connection import UNREAD_CHECK_BYTES
 from tests.kit import batch, commit, committed, create, fetch, produce, wait_until
 from tests.security.certificates import Authority
 from tests.server.live import LiveServer, Raw

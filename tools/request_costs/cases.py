@@ -337,6 +337,11 @@ class Cases:
             ApiKey.CREATE_TOPICS, "10,000 partitions", 7,
             [create(topics=[made(name="w2", num_partitions=10_000, replication_factor=1)], timeout_ms=60_000)],
         )  # fmt: skip
+        yield from self.changed_topics()
+
+    def changed_topics(self) -> Iterator[Case]:
+        """Yields the cases of topics that exist."""
+        state = self.state
         delete = request_class(ApiKey.DELETE_TOPICS)
         gone = struct_of(delete, "topics")
         yield self.of(
@@ -350,6 +355,10 @@ class Cases:
             ApiKey.CREATE_PARTITIONS, "10,000 topics",
             lambda n: grow(topics=[grown(name=name, count=2, assignments=None) for name in state.names[:n]],
                            timeout_ms=60_000), 10_000,
+        )  # fmt: skip
+        yield Case(
+            ApiKey.CREATE_PARTITIONS, "9,999 partitions", 3,
+            [grow(topics=[grown(name=state.names[0], count=10_000, assignments=None)], timeout_ms=60_000)],
         )  # fmt: skip
         yield Case(
             ApiKey.DESCRIBE_LOG_DIRS, "all partitions", 4, [request_class(ApiKey.DESCRIBE_LOG_DIRS)(topics=None)]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
     from kcore.runtime.machine import Record
 
-Fault = tuple[ErrorCode, str]
+Fault = tuple[ErrorCode, str | None]
 
 _MECHANISMS = frozenset(ScramMechanism)
 _TWICE: Fault = (ErrorCode.DUPLICATE_RESOURCE, "a user's credential cannot be altered twice in one request")
@@ -65,12 +65,12 @@ class AlterUserScramCredentialsApi(ControlApi[AlterUserScramCredentialsRequest, 
         records: dict[str, Record] = {}
         for deletion in request.deletions:
             user = deletion.name
-            faults[user] = _TWICE if user in faults else _deletion_fault(machine.image, deletion)
+            faults[user] = _repeated(faults[user]) if user in faults else _deletion_fault(machine.image, deletion)
             if faults[user] is None:
                 records[user] = scram_removal_record(user, deletion.mechanism)
         for upsertion in request.upsertions:
             user = upsertion.name
-            faults[user] = _TWICE if user in faults else _upsertion_fault(upsertion)
+            faults[user] = _repeated(faults[user]) if user in faults else _upsertion_fault(upsertion)
             if faults[user] is None:
                 records[user] = scram_record(user, _credential(upsertion))
         results = [_result(user, fault) for user, fault in faults.items()]
@@ -103,6 +103,11 @@ def _result(user: str, fault: Fault | None) -> AlterUserScramCredentialsResult:
     return AlterUserScramCredentialsResult(user=user, error_code=fault[0], error_message=fault[1])
 
 
+def _repeated(fault: Fault | None) -> Fault:
+    """Returns the fault of a user that is named again: the first one counts, as in Kafka."""
+    return _TWICE if fault is None else fault
+
+
 def _fault(user: str, mechanism: int) -> Fault | None:
     if not user:
         return ErrorCode.UNACCEPTABLE_CREDENTIAL, "the user's name is empty"
@@ -125,6 +130,8 @@ def _upsertion_fault(upsertion: ScramCredentialUpsertion) -> Fault | None:
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
             f"{upsertion.iterations} iterations; {MIN_ITERATIONS} to {MAX_ITERATIONS} are accepted",
         )
+    if fault is None and not upsertion.salted_password:
+        return ErrorCode.UNKNOWN_SERVER_ERROR, None  # Kafka fails to compute the keys of an empty password
     return fault
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.metadata.features import FEATURES
+from kcore.broker.metadata.features import FEATURES, FIXED_FEATURES
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.api_versions import (
@@ -111,13 +111,16 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
         # Before v4, clients treat a supported range that begins at 0 as an error (KAFKA-17011).
         response.supported_features = [
             SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
-            for name, feature in FEATURES.items()
+            for name, feature in (FEATURES | FIXED_FEATURES).items()
             if response_format >= 4 or feature.lowest > 0
         ]
         response.finalized_features_epoch = self._epoch
         response.finalized_features = [
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in self._topics.image.features.items()
+        ] + [
+            FinalizedFeatureKey(name=name, max_version_level=feature.initial, min_version_level=feature.initial)
+            for name, feature in FIXED_FEATURES.items()
         ]
         return response
 

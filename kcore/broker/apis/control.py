@@ -11,7 +11,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api, RequestContext
 from kcore.runtime.pending import gather
 from kcore.runtime.shard import ShardState
-from kcore.runtime.sliced import step
+from kcore.runtime.sliced import SLICE_COST, step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -39,16 +39,23 @@ class ControlApi(Api[Request, Response]):
     Args:
         shard: the metadata shard.
         authorizer: decides about each operation; None allows all.
+        opening: returns true while logs of new partitions are being opened; None if the API creates none.
     """
 
-    __slots__ = ("authorizer", "shard")
+    __slots__ = ("authorizer", "opening", "shard")
 
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_CONTROLLER
     """Error code of a change that could not be written: nothing was changed, and the client may retry."""
 
-    def __init__(self, shard: Shard[MetadataMachine], authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard[MetadataMachine],
+        authorizer: Authorizer | None = None,
+        opening: Callable[[], object] | None = None,
+    ) -> None:
         self.shard = shard
         self.authorizer = authorizer
+        self.opening = opening
 
     def handle(self, context: RequestContext, request: Request) -> Any:
         """Decides the request in the metadata shard."""
@@ -84,7 +91,8 @@ class ControlApi(Api[Request, Response]):
         Returns:
             The response, or a `Pending` of it.
         """
-        if len(items) <= ITEMS_PER_STEP:
+        size = len(items) if weight is None else sum(weight(item) for item in items)
+        if size <= ITEMS_PER_STEP:
             return self.shard.run(self, context, request)
 
         def join(parts: list[Any]) -> Any:
@@ -120,6 +128,8 @@ class ControlApi(Api[Request, Response]):
                 some, size = [], 0
         if some:
             parts.append(self.shard.run(self, context, part(some)))
+        while self.opening is not None and self.opening():
+            yield SLICE_COST
         return parts
 
     def allowed(

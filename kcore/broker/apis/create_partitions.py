@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kcore.broker.apis.control import ITEMS_PER_STEP, ControlApi, client_code, text
+from kcore.broker.apis.control import ControlApi, client_code, text
 from kcore.broker.metadata.names import is_internal
-from kcore.broker.metadata.records import partition_records
+from kcore.broker.metadata.partition_range import new_partitions, record_count
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
@@ -20,12 +20,14 @@ from kcore.protocol.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.broker.metadata.partition_range import MetadataItem
     from kcore.broker.metadata.topic_creation import TopicCreation
     from kcore.protocol.authorizer import Authorizer
     from kcore.protocol.messages.create_partitions import CreatePartitionsTopic
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.machine import Record
     from kcore.runtime.shard import Shard
 
 
@@ -36,6 +38,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         shard: the metadata shard.
         creation: assigns partitions to nodes.
         authorizer: decides about each operation; None allows all.
+        opening: returns true while logs of new partitions are being opened; None if the API creates none.
     """
 
     __slots__ = ("_creation",)
@@ -50,41 +53,53 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
     )
 
     def __init__(
-        self, shard: Shard[MetadataMachine], creation: TopicCreation, authorizer: Authorizer | None = None
+        self,
+        shard: Shard[MetadataMachine],
+        creation: TopicCreation,
+        authorizer: Authorizer | None = None,
+        opening: Callable[[], object] | None = None,
     ) -> None:
-        super().__init__(shard, authorizer)
+        super().__init__(shard, authorizer, opening)
         self._creation = creation
 
     def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
         """Decides the request, in parts if it names many topics whose new partitions are within the limit."""
         by_name = self.shard.machine.image.by_name
-        if len(request.topics) > ITEMS_PER_STEP:
-            existing = ((requested, by_name(requested.name)) for requested in request.topics)
-            added = sum(
-                max(0, requested.count - topic.partitions) for requested, topic in existing if topic is not None
-            )
-            if added > MAX_PARTITIONS_PER_REQUEST:
-                return self.shard.run(self, context, request)
+
+        def added(requested: CreatePartitionsTopic) -> int:
+            topic = by_name(requested.name)
+            return 0 if topic is None else max(0, requested.count - topic.partitions)
+
+        if sum(map(added, request.topics)) > MAX_PARTITIONS_PER_REQUEST:
+            return self.shard.run(self, context, request)
 
         def part(topics: list[CreatePartitionsTopic]) -> CreatePartitionsRequest:
             return CreatePartitionsRequest(
                 topics=topics, timeout_ms=request.timeout_ms, validate_only=request.validate_only
             )
 
-        return self.in_parts(context, request, request.topics, part, _merged, key=lambda topic: topic.name)
+        return self.in_parts(
+            context,
+            request,
+            request.topics,
+            part,
+            _merged,
+            key=lambda topic: topic.name,
+            weight=lambda topic: max(1, added(topic)),
+        )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreatePartitionsRequest) -> Any:
         """Checks each topic and adds partitions to those without an error."""
         counts = Counter(topic.name for topic in request.topics)
         results: dict[str, CreatePartitionsTopicResult] = {}
-        records: list[Record] = []
+        records: list[MetadataItem] = []
         for topic in request.topics:
             if topic.name in results:
                 continue
             try:
                 if counts[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is in the request more than once")
-                added = self._added(machine, context, topic, MAX_PARTITIONS_PER_REQUEST - len(records))
+                added = self._added(machine, context, topic, MAX_PARTITIONS_PER_REQUEST - record_count(records))
             except KafkaError as error:
                 # Kafka sends no text for an unknown topic.
                 unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -100,7 +115,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
 
     def _added(
         self, machine: MetadataMachine, context: RequestContext, requested: CreatePartitionsTopic, room: int
-    ) -> list[Record]:
+    ) -> list[MetadataItem]:
         if not self.allowed(context, Operation.ALTER, ResourceType.TOPIC, requested.name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = machine.image.by_name(requested.name)
@@ -128,7 +143,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
             )
         else:
             assignments = [self._creation.checked_replicas(a.broker_ids, factor) for a in requested.assignments]
-        return partition_records(topic.topic_id, topic.partitions, assignments)
+        return new_partitions(topic.topic_id, topic.partitions, assignments)
 
     def error(
         self, context: RequestContext, request: CreatePartitionsRequest, code: ErrorCode, message: str | None = None

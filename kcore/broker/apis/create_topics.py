@@ -19,13 +19,15 @@ from kcore.protocol.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.broker.configs.describe import SettingsView
     from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.broker.metadata.partition_range import MetadataItem
     from kcore.broker.metadata.topic_creation import NewTopic, TopicCreation
     from kcore.protocol.authorizer import Authorizer
     from kcore.protocol.messages.create_topics import CreatableTopic
     from kcore.runtime.api import RequestContext
-    from kcore.runtime.machine import Record
     from kcore.runtime.shard import Shard
 
 
@@ -37,6 +39,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         creation: checks and plans topics.
         view: describes the settings of a new topic.
         authorizer: decides about each operation; None allows all.
+        opening: returns true while logs of new partitions are being opened; None if the API creates none.
     """
 
     __slots__ = ("_creation", "_view")
@@ -52,8 +55,9 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         creation: TopicCreation,
         view: SettingsView,
         authorizer: Authorizer | None = None,
+        opening: Callable[[], object] | None = None,
     ) -> None:
-        super().__init__(shard, authorizer)
+        super().__init__(shard, authorizer, opening)
         self._creation = creation
         self._view = view
 
@@ -69,7 +73,12 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
                 topics=topics, timeout_ms=request.timeout_ms, validate_only=request.validate_only
             )
 
-        return self.in_parts(context, request, request.topics, part, _merged, key=lambda topic: topic.name)
+        def weight(topic: CreatableTopic) -> int:
+            return max(1, self._creation.total_partitions([topic]))
+
+        return self.in_parts(
+            context, request, request.topics, part, _merged, key=lambda topic: topic.name, weight=weight
+        )
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: CreateTopicsRequest) -> Any:
         """Checks each topic and creates those without an error."""
@@ -87,7 +96,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
                 f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions",
             )
         results: list[CreatableTopicResult] = []
-        records: list[Record] = []
+        records: list[MetadataItem] = []
         for topic in requested:
             try:
                 new = self._plan(machine, context, topic)

@@ -70,30 +70,26 @@ class ListOffsetsApi(ReadApi[ListOffsetsRequest, ListOffsetsResponse]):
         """Makes the response at once. A duplicate partition is refused and is in the response once."""
         counts = Counter(self.requested_partitions(request))
         refused: set[tuple[str, int]] = set()
+        results: dict[str, list[ListOffsetsPartitionResponse]] = {}
         level = request.isolation_level
-        return ListOffsetsResponse(
-            topics=[
-                ListOffsetsTopicResponse(
-                    name=topic.name,
-                    partitions=self._results(context, level, topic.name, topic.partitions, counts, refused),
-                )
-                for topic in request.topics
-            ]
-        )
+        for topic in request.topics:
+            some = self._results(context, level, topic.name, topic.partitions, counts, refused)
+            _add(results, topic.name, some)
+        return _response(results)
 
     def steps(self, context: RequestContext, request: ListOffsetsRequest) -> Work:
         """Makes the response in steps of `FEW_PARTITIONS` partitions, with the same rule for duplicates as `read`."""
         counts = Counter(self.requested_partitions(request))
         refused: set[tuple[str, int]] = set()
-        topics = []
+        results: dict[str, list[ListOffsetsPartitionResponse]] = {}
         for topic in request.topics:
-            results: list[ListOffsetsPartitionResponse] = []
+            _add(results, topic.name, [])
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
                 some = topic.partitions[first : first + FEW_PARTITIONS]
-                results += self._results(context, request.isolation_level, topic.name, some, counts, refused)
+                described = self._results(context, request.isolation_level, topic.name, some, counts, refused)
+                _add(results, topic.name, described)
                 yield 1 + PARTITION_COST * len(some)
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=results))
-        return ListOffsetsResponse(topics=topics)
+        return _response(results)
 
     def _results(
         self,
@@ -149,3 +145,21 @@ def _refusal(partition: Partition | None, entry: ListOffsetsPartition, version: 
     if partition.recovering:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return ErrorCode.NONE
+
+
+def _add(
+    results: dict[str, list[ListOffsetsPartitionResponse]], topic: str, some: list[ListOffsetsPartitionResponse]
+) -> None:
+    """Adds results to those of their topic; a topic that is named twice has one entry, as in Kafka."""
+    present = results.get(topic)
+    if present is None:
+        results[topic] = some
+    else:
+        present += some
+
+
+def _response(results: dict[str, list[ListOffsetsPartitionResponse]]) -> ListOffsetsResponse:
+    """Makes the response from the results by topic."""
+    return ListOffsetsResponse(
+        topics=[ListOffsetsTopicResponse(name=topic, partitions=partitions) for topic, partitions in results.items()]
+    )

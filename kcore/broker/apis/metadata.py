@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kcore.broker.apis.control import ITEMS_PER_STEP, SHARD_REFUSALS, ControlApi
 from kcore.broker.metadata.names import is_internal, name_fault
+from kcore.broker.metadata.partition_range import FEW_PARTITIONS, MetadataItem, record_count
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
-    from kcore.runtime.machine import Record
     from kcore.runtime.shard import Shard
     from kcore.runtime.topics import TopicInfo
 
@@ -72,8 +73,8 @@ class WithoutCreation(NamedTuple):
 class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     """Describes nodes, topics and leaders, and creates missing topics if the request and the settings allow it.
 
-    Kafka creates such a topic in the background, and the client must send the request again. Here the request creates
-    it, and the response contains it.
+    As in Kafka, the response to a request that creates a topic is UNKNOWN_TOPIC_OR_PARTITION, and the client sends the
+    request again. Otherwise a client that only looks up a topic it has deleted would be shown a new one.
 
     Args:
         shard: the metadata shard.
@@ -90,9 +91,6 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
     response_type: ClassVar[type] = MetadataResponse
     versions: ClassVar[tuple[int, int]] = (0, 13)
     storage_error: ClassVar[ErrorCode] = ErrorCode.LEADER_NOT_AVAILABLE
-    differs: ClassVar[str] = (
-        "A topic that is created on demand is in the response at once; with Kafka, clients send a second request."
-    )
 
     def __init__(
         self,
@@ -167,7 +165,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             request = request.request
         version = context.api_version
         requested = request.topics
-        records: list[Record] = []
+        records: list[MetadataItem] = []
         if requested is None or (version == 0 and not requested):
             topics = self._all(machine, context, request, some)
         elif 10 <= version < 12 and any(topic.topic_id != ZERO_UUID or topic.name is None for topic in requested):
@@ -234,7 +232,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         context: RequestContext,
         request: MetadataRequest,
         name: str,
-        records: list[Record] | None,
+        records: list[MetadataItem] | None,
     ) -> MetadataResponseTopic:
         """Describes one topic by name; creates a missing one if `records` is given, and adds its records."""
         if not self.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
@@ -244,23 +242,17 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             return self._topic(machine, context, request, topic)
         if name_fault(name) is not None:
             failure = _failure(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-        elif records is None or len(records) >= MAX_PARTITIONS_PER_REQUEST:
+        elif records is None or self._is_full(records):
             failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
         elif not self.allowed(context, Operation.CREATE, ResourceType.CLUSTER) and not self.allowed(
             context, Operation.CREATE, ResourceType.TOPIC, name
         ):
             failure = _failure(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
         else:
-            try:
-                new = self._creation.automatic(machine.image, name)
-            except KafkaError:
-                # Kafka creates topics in the background, so its response is that the topic is unknown.
-                failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
-            else:
-                records += new.records()
-                created = self._described(name, new.topic_id, new.assignments)
-                self._add_operations(context, request, created)
-                return created
+            # Kafka creates topics in the background, so its response is that the topic is unknown.
+            failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+            with contextlib.suppress(KafkaError):
+                records += self._creation.automatic(machine.image, name).records()
         self._add_operations(context, request, failure)
         return failure
 
@@ -271,6 +263,11 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         if request.include_topic_authorized_operations:
             self._add_operations(context, request, described)
         return described
+
+    def _is_full(self, records: list[MetadataItem]) -> bool:
+        """Decides if a decision has as many new partitions as are allowed, or more."""
+        counted = record_count(records) if self._config.num_partitions > FEW_PARTITIONS else len(records)
+        return counted >= MAX_PARTITIONS_PER_REQUEST
 
     def _described(self, name: str, topic_id: bytes, assignments: Iterable[tuple[int, ...]]) -> MetadataResponseTopic:
         partitions = []

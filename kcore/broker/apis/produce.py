@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kcore.broker.data.partitions import Partitions, TopicPartitions
     from kcore.broker.data.transaction_verifier import PartitionVerifier
     from kcore.clock import Now
+    from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import ClusterView
@@ -84,18 +85,18 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         partition_verifier: verifies transactions.
         cluster: the leaders, for responses that name them.
         authorizer: decides about WRITE of each topic; None allows all.
-        verify_transactions: `transaction.partition.verification.enable`.
+        config: the node's settings; None: transactions are verified.
     """
 
     __slots__ = (
         "_authorizer",
         "_cluster",
+        "_config",
         "_now",
         "_partitions",
         "_pipeline",
         "fast",
         "partition_verifier",
-        "verify_transactions",
     )
 
     key = ApiKey.PRODUCE
@@ -119,7 +120,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         *,
         cluster: ClusterView | None = None,
         authorizer: Authorizer | None = None,
-        verify_transactions: bool = True,
+        config: Config | None = None,
     ) -> None:
         self._partitions = partitions
         self._pipeline = pipeline
@@ -127,7 +128,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         self._cluster = cluster
         self._authorizer = authorizer
         self.partition_verifier = partition_verifier
-        self.verify_transactions = verify_transactions
+        self._config = config
         self.fast = ProduceFastPath(
             self,
             names=partitions.names,
@@ -138,6 +139,11 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             forbidden=CLUSTER_METADATA,
             decompress=decompress,
         ).serve
+
+    @property
+    def verify_transactions(self) -> bool:
+        """True if partitions verify transactions: `transaction.partition.verification.enable`."""
+        return self._config is None or self._config.transaction_partition_verification_enable
 
     def error(
         self, context: RequestContext, request: ProduceRequest, code: ErrorCode, message: str | None = None

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, client_code
-from kcore.broker.metadata.features import FEATURES
+from kcore.broker.metadata.features import (
+    ELIGIBLE_REPLICAS,
+    FEATURES,
+    FIXED_FEATURES,
+    MIN_INSYNC_REPLICAS,
+    eligible_replicas_records,
+)
 from kcore.broker.metadata.records import feature_record
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
@@ -19,23 +25,40 @@ from kcore.protocol.messages.update_features import (
 )
 
 if TYPE_CHECKING:
+    from kcore.broker.configs.broker_config import BrokerConfig
     from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.shard import Shard
 
 UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
+UNDOWNGRADABLE = frozenset({"metadata.version", "kraft.version"})
+"""Features that no kind of downgrade may lower: Kafka refuses each step that changed the format of records."""
 SUCCESS_TEXT = "NONE"
 """Error message of a successful feature in versions 0 and 1."""
 
 
 class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse]):
-    """Changes the levels of all requested features or of none."""
+    """Changes the levels of all requested features or of none.
 
-    __slots__ = ()
+    Args:
+        shard: the metadata shard.
+        broker: this broker's settings.
+        authorizer: decides about each operation; None allows all.
+    """
+
+    __slots__ = ("_broker",)
 
     key: ClassVar[ApiKey] = ApiKey.UPDATE_FEATURES
     request_type: ClassVar[type] = UpdateFeaturesRequest
     response_type: ClassVar[type] = UpdateFeaturesResponse
     versions: ClassVar[tuple[int, int]] = (0, 2)
+
+    def __init__(
+        self, shard: Shard[MetadataMachine], broker: BrokerConfig, authorizer: Authorizer | None = None
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._broker = broker
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: UpdateFeaturesRequest) -> Any:
         """Checks every update and changes the levels; an invalid update refuses the whole request."""
@@ -43,10 +66,13 @@ class UpdateFeaturesApi(ControlApi[UpdateFeaturesRequest, UpdateFeaturesResponse
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         records = []
         for update in request.feature_updates:
-            present = machine.image.features.get(update.feature, 0)
+            fixed = FIXED_FEATURES.get(update.feature)
+            present = machine.image.features.get(update.feature, 0) if fixed is None else fixed.initial
             _check(update, present, _kind(context, update))
             if update.max_version_level != present:
                 records.append(feature_record(update.feature, update.max_version_level))
+                if update.feature == ELIGIBLE_REPLICAS and update.max_version_level:
+                    records += eligible_replicas_records(machine.image, self._broker.static_value(MIN_INSYNC_REPLICAS))
         response = UpdateFeaturesResponse(error_message=None)
         if context.api_version < 2:
             response.results = [
@@ -77,7 +103,7 @@ def _check(update: FeatureUpdateKey, present: int, kind: int) -> None:
             f"{update.feature} cannot be set to level {update.max_version_level}: {reason}",
         )
 
-    feature = FEATURES.get(update.feature)
+    feature = FEATURES.get(update.feature) or FIXED_FEATURES.get(update.feature)
     level = update.max_version_level
     if kind not in {UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE}:
         raise refused(f"there is no upgrade type {kind}")
@@ -87,5 +113,7 @@ def _check(update: FeatureUpdateKey, present: int, kind: int) -> None:
         raise refused(f"the supported levels are {feature.lowest} to {feature.highest}")
     if level < present and kind == UPGRADE:
         raise refused(f"it is below the present level {present}, and the request is an upgrade")
+    if level < present and update.feature in UNDOWNGRADABLE:
+        raise refused(f"a downgrade from the present level {present} is not possible: metadata could be lost")
     if level > present and kind != UPGRADE:
         raise refused(f"it is above the present level {present}, and the request is a downgrade")

@@ -10,11 +10,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.broker.configs.broker_config import BrokerConfig
-from kcore.broker.configs.client_metrics_config import CLIENT_METRICS_SETTINGS, check_client_metrics
+from kcore.broker.configs.client_metrics_config import check_client_metrics
 from kcore.broker.configs.group_config import GROUP_SETTINGS, read_group_settings
 from kcore.broker.configs.topic_effective import read_topic_settings
-from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
+from kcore.broker.configs.topic_schema import topic_setting
 from kcore.broker.configs.values import MAX_VALUE_LENGTH, InvalidValueError, show_value, split_list
+from kcore.broker.metadata.features import ELIGIBLE_REPLICAS, MIN_INSYNC_REPLICAS
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.names import name_fault
 from kcore.broker.metadata.records import config_record
@@ -136,14 +137,14 @@ class ConfigChanges:
 
     def _setting(self, config_type: int, name: str) -> Setting | None:
         if config_type == ConfigType.TOPIC:
-            topic_row = TOPIC_SETTINGS.get(name)
+            topic_row = topic_setting(name)
             return None if topic_row is None else topic_row.setting
         if config_type == ConfigType.GROUP:
             group_row = GROUP_SETTINGS.get(name)
             return None if group_row is None else group_row.setting
         if config_type == ConfigType.CLIENT_METRICS:
-            return CLIENT_METRICS_SETTINGS.get(name)
-        return self._broker.config.SETTINGS.get(name)
+            return None  # as in Kafka, none of them can be changed in parts
+        return self._broker.config.setting(name)
 
     # ---- the decision
 
@@ -160,6 +161,17 @@ class ConfigChanges:
             if value is not None and len(value) > MAX_VALUE_LENGTH:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"the value of {setting} is longer than {MAX_VALUE_LENGTH}")
         self._check_settings(image, config_type, name, requested)
+        if (
+            config_type == ConfigType.BROKER
+            and MIN_INSYNC_REPLICAS in changed
+            and image.features.get(ELIGIBLE_REPLICAS)
+        ):
+            if name:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG, f"{MIN_INSYNC_REPLICAS} is a setting of the cluster, not of a broker"
+                )
+            if changed[MIN_INSYNC_REPLICAS] is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"the cluster's {MIN_INSYNC_REPLICAS} cannot be removed")
         return [
             config_record(config_type, name, setting, value)
             for setting, value in changed.items()

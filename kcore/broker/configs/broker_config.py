@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
+from kcore.config.kafka_settings import THREAD_POOLS
 from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
@@ -87,6 +88,11 @@ class BrokerConfig(MetadataListener):
         """Returns the settings that were changed at run time for all brokers."""
         return self._topics.settings_of(ConfigType.BROKER, CLUSTER_DEFAULT)
 
+    def static_value(self, name: str) -> Any:
+        """Returns a setting's value from the file or the command line, else its default."""
+        value, _ = self.static.get(name, (self.config.SETTINGS[name].default, "default"))
+        return value
+
     def synonyms(self, name: str) -> tuple[SynonymValue, ...]:
         """Returns the possible sources of a setting's value, the effective one first; settings in other units count.
 
@@ -109,7 +115,7 @@ class BrokerConfig(MetadataListener):
             if alias in self.static:
                 synonyms.append(SynonymValue(alias, show_value(self.static[alias][0]), SOURCE_STATIC_BROKER))
         for alias in names:
-            setting = self.config.SETTINGS.get(alias)
+            setting = self.config.setting(alias)
             if setting is not None and setting.default is not None:
                 synonyms.append(SynonymValue(alias, show_value(setting.default), SOURCE_DEFAULT))
         while synonyms and synonyms[0].name != name:
@@ -121,15 +127,19 @@ class BrokerConfig(MetadataListener):
 
         An unknown name is stored without effect, as in Kafka.
         """
-        setting = self.config.SETTINGS.get(name)
+        setting = self.config.setting(name)
         if setting is None:
             return None
         if not setting.dynamic:
             return f"{name} cannot be changed while the broker runs"
         try:
-            read_value(setting, text)
+            value = read_value(setting, text)
         except InvalidValueError as error:
             return str(error)
+        if name in THREAD_POOLS:
+            present = self.config.get(name)
+            if not 1 <= value <= 2 * present or value < present // 2:
+                return f"{name}={value}: a change may at most double or halve the present number, {present}"
         return None
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
@@ -145,7 +155,7 @@ class BrokerConfig(MetadataListener):
                 self.config.reset(setting_name)
             self._changed.discard(setting_name)
         for setting_name, text in overrides.items():
-            setting = self.config.SETTINGS.get(setting_name)
+            setting = self.config.setting(setting_name)
             if setting is None:
                 continue
             try:

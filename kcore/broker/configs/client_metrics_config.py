@@ -22,14 +22,14 @@ SELECTORS = frozenset(
 )
 """Client properties that a subscription can match."""
 
+MIN_INTERVAL_MS, MAX_INTERVAL_MS = 100, 3_600_000
+
 CLIENT_METRICS_SETTINGS: dict[str, Setting] = {
     "interval.ms": Setting(
         "interval.ms",
         SettingType.INT,
         300_000,
         "Time between two pushes of a client's metrics.",
-        low=100,
-        high=3_600_000,
         dynamic=True,
     ),
     "match": Setting(
@@ -48,9 +48,9 @@ def check_client_metrics(name: str, own: Mapping[str, str]) -> None:
         own: its settings, name -> text.
 
     Raises:
-        KafkaError: INVALID_REQUEST for an empty name or an unknown setting, INVALID_CONFIG for an invalid selector or
-            pattern.
-        InvalidValueError: a value cannot be parsed or is out of bounds.
+        KafkaError: INVALID_REQUEST for an empty name, an unknown setting or an interval out of bounds, INVALID_CONFIG
+            for an invalid selector or pattern.
+        InvalidValueError: a value cannot be parsed.
     """
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a metrics subscription needs a name")
@@ -59,6 +59,11 @@ def check_client_metrics(name: str, own: Mapping[str, str]) -> None:
         if setting is None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"a metrics subscription has no setting {setting_name!r}")
         value = read_value(setting, text)
+        if setting_name == "interval.ms" and not MIN_INTERVAL_MS <= value <= MAX_INTERVAL_MS:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"interval.ms={value} is out of bounds; valid: {MIN_INTERVAL_MS} to {MAX_INTERVAL_MS}",
+            )
         if setting_name == "match":
             for part in value:
                 _check_selector(part)

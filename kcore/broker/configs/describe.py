@@ -16,9 +16,10 @@ from kcore.broker.configs.broker_config import (
 )
 from kcore.broker.configs.client_metrics_config import CLIENT_METRICS_SETTINGS
 from kcore.broker.configs.group_config import GROUP_SETTINGS
-from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
+from kcore.broker.configs.topic_schema import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
+from kcore.config.kafka_settings import kafka_settings, unlisted_settings
 from kcore.config.setting import Setting, SettingType
 from kcore.protocol.messages.create_topics import CreatableTopicConfigs
 from kcore.protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
@@ -58,7 +59,12 @@ class SettingsView:
                 if source == SOURCE_DEFAULT:
                     source = self._converted_source(name)
             described.append(CreatableTopicConfigs(name=name, value=value, config_source=source))
-        return described
+        internal = [
+            CreatableTopicConfigs(name=name, value=own[name], config_source=SOURCE_TOPIC)
+            for name in INTERNAL_TOPIC_SETTINGS
+            if name in own
+        ]
+        return sorted(described + internal, key=lambda config: config.name) if internal else described
 
     def topic(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
         """Describes the settings of an existing topic."""
@@ -69,6 +75,11 @@ class SettingsView:
                 synonyms = self._synonyms_of_topic_setting(setting_name)
                 default = self._topics.defaults()[setting_name]
                 result.append(_own_or(shape, row.setting, own, SOURCE_TOPIC, default, synonyms))
+        result += [
+            _own_or(shape, row.setting, own, SOURCE_TOPIC, None, ())
+            for setting_name, row in INTERNAL_TOPIC_SETTINGS.items()
+            if setting_name in own and shape.wants(setting_name)
+        ]
         return result
 
     def group(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
@@ -101,6 +112,9 @@ class SettingsView:
         """Describes all settings of this broker, including unknown ones that clients have set."""
         config = self._broker.config
         names: dict[str, None] = dict.fromkeys(config.SETTINGS)
+        unlisted = unlisted_settings()
+        names.update((name, None) for name in kafka_settings() if name not in unlisted)
+        names.update((entry.setting.name, None) for entry in config.effective())
         names.update(dict.fromkeys(self._broker.cluster_defaults()))
         names.update(dict.fromkeys(self._broker.own()))
         return [self._broker_setting(shape, name, self._broker.synonyms(name)) for name in names if shape.wants(name)]
@@ -123,7 +137,7 @@ class SettingsView:
     def _broker_setting(
         self, shape: Shape, name: str, synonyms: tuple[SynonymValue, ...], default_value: str | None = None
     ) -> DescribeConfigsResourceResult:
-        setting = self._broker.config.SETTINGS.get(name)
+        setting = self._broker.config.setting(name)
         if setting is None or setting.type is SettingType.PASSWORD:
             value, synonyms = None, tuple(synonym._replace(value=None) for synonym in synonyms)
         else:

@@ -60,7 +60,8 @@ class LogConfig:
         """Reads typed values by Kafka's setting names; an absent setting has Kafka's default."""
         get = (settings or {}).get
         self.max_message_bytes: int = get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)
-        self.segment_bytes: int = get("segment.bytes", 1 << 30)
+        internal_bytes: int | None = get("internal.segment.bytes")
+        self.segment_bytes: int = get("segment.bytes", 1 << 30) if internal_bytes is None else internal_bytes
         self.log_append_time: bool = get("message.timestamp.type", "CreateTime") == "LogAppendTime"
         self.timestamp_before_max_ms: int = get("message.timestamp.before.max.ms", NO_LIMIT_MS)
         self.timestamp_after_max_ms: int = get("message.timestamp.after.max.ms", 3_600_000)

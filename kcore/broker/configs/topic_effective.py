@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kcore.broker.configs.topic_schema import TOPIC_SETTINGS, TopicSetting
+from kcore.broker.configs.topic_schema import TOPIC_SETTINGS, TopicSetting, topic_setting
 from kcore.broker.configs.values import InvalidValueError, read_value
 from kcore.broker.metadata.image import ConfigType
 from kcore.runtime.topics import MetadataListener
@@ -26,10 +26,9 @@ def broker_value(row: TopicSetting, config: Config) -> Any:
     It is that of the first of the broker's synonyms with a value, else the default.
     """
     for synonym in row.synonyms:
-        if synonym.name in config.SETTINGS:
-            value = config.get(synonym.name)
-            if value is not None:
-                return value if synonym.factor == 1 else -1 if value < 0 else value * synonym.factor
+        value = config.get(synonym.name)
+        if value is not None:
+            return value if synonym.factor == 1 else -1 if value < 0 else value * synonym.factor
     return row.setting.default
 
 
@@ -45,7 +44,7 @@ def read_topic_settings(own: Mapping[str, str], config: Config) -> dict[str, Any
     """
     values: dict[str, Any] = {}
     for name, text in own.items():
-        row = TOPIC_SETTINGS.get(name)
+        row = topic_setting(name)
         if row is None:
             raise InvalidValueError(f"a topic has no setting {name!r}")
         values[name] = read_value(row.setting, text)
@@ -86,7 +85,7 @@ class TopicConfigs(MetadataListener):
             return defaults
         merged = self._cache[topic] = dict(defaults)
         for name, text in own.items():
-            row = TOPIC_SETTINGS.get(name)
+            row = topic_setting(name)
             if row is None:
                 continue  # a later version set it
             try:

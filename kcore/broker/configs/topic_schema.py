@@ -273,3 +273,21 @@ _ROWS = (
 
 TOPIC_SETTINGS: dict[str, TopicSetting] = {row.setting.name: row for row in sorted(_ROWS, key=lambda r: r.setting.name)}
 """Name -> setting, sorted by name: the settings of Kafka 4.3."""
+
+INTERNAL_TOPIC_SETTINGS: dict[str, TopicSetting] = {
+    row.setting.name: row
+    for row in (
+        _row(
+            "internal.segment.bytes",
+            SettingType.INT,
+            None,
+            "Size of a segment without the lower bound of segment.bytes, for tests.",
+        ),
+    )
+}
+"""Settings that Kafka takes but describes only for a topic that has its own value."""
+
+
+def topic_setting(name: str) -> TopicSetting | None:
+    """Returns the setting of topics with this name, internal ones included, or None."""
+    return TOPIC_SETTINGS.get(name) or INTERNAL_TOPIC_SETTINGS.get(name)

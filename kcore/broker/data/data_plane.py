@@ -59,7 +59,7 @@ def data_apis(
             partition_verifier,
             cluster=cluster,
             authorizer=authorizer,
-            verify_transactions=config.transaction_partition_verification_enable,
+            config=config,
         ),
         ApiKey.FETCH: lambda: apis.FetchApi(
             partitions,

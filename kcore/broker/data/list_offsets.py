@@ -61,8 +61,9 @@ def find_offset(partition: Partition, timestamp: int, limit: int) -> FoundOffset
     if timestamp in {EARLIEST, EARLIEST_LOCAL}:
         start = partition.log_start_offset
         first = next(iter(partition.log.committed_epochs), None)
-        known = first is not None and first.start_offset <= start
-        return FoundOffset(start, leader_epoch=first.epoch if first is not None and known else -1)
+        if first is None:  # nothing was written yet: the leader's epoch begins at the start, as in Kafka
+            return FoundOffset(start, leader_epoch=partition.leader_epoch)
+        return FoundOffset(start, leader_epoch=first.epoch if first.start_offset <= start else -1)
     if timestamp in {LATEST_TIERED, EARLIEST_PENDING_UPLOAD}:
         return NOT_FOUND
     if timestamp == MAX_TIMESTAMP:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from kcore.broker.data.partition import Partition
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.names import is_internal
 from kcore.log.interface import PartitionKey
+from kcore.process_logging import log_failure
 from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.slices import Slices
     from kcore.runtime.topics import TopicInfo
+
+
+logger = logging.getLogger(__name__)
+
+OPENED_AT_ONCE = 500
+"""Maximum number of logs opened at once; the rest of a topic's logs are opened in slices."""
 
 
 def no_settings(topic: str) -> Mapping[str, Any]:
@@ -32,10 +40,12 @@ class TopicPartitions:
         topic_id: the topic's id.
         internal: clients must not write to the topic.
         partitions: the partitions by number.
+        size: the number of partitions that the topic has in the metadata; larger than `len(partitions)` while their
+            logs are opened.
         config: the settings of all partitions.
     """
 
-    __slots__ = ("config", "internal", "name", "partitions", "topic_id")
+    __slots__ = ("config", "internal", "name", "partitions", "size", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes, config: LogConfig) -> None:
         self.name = name
@@ -43,6 +53,7 @@ class TopicPartitions:
         self.internal = is_internal(name)
         self.config = config
         self.partitions: list[Partition] = []
+        self.size = 0
 
     def get(self, index: int) -> Partition | None:
         """Returns the partition with this number, or None."""
@@ -62,9 +73,21 @@ class Partitions(MetadataListener):
     Attributes:
         names: topic name -> its partitions.
         ids: topic id -> its partitions.
+        opening: topics whose logs are being opened in slices. Their other partitions are unknown meanwhile, as in
+            Kafka, where a broker opens logs after the controller has created them.
     """
 
-    __slots__ = ("_engine", "_on_progress", "_pipeline", "_settings", "ids", "leader_epoch", "names", "slices")
+    __slots__ = (
+        "_engine",
+        "_on_progress",
+        "_pipeline",
+        "_settings",
+        "ids",
+        "leader_epoch",
+        "names",
+        "opening",
+        "slices",
+    )
 
     def __init__(
         self,
@@ -83,6 +106,7 @@ class Partitions(MetadataListener):
         self.leader_epoch = engine.node_epoch if leader_epoch is None else leader_epoch
         self.names: dict[str, TopicPartitions] = {}
         self.ids: dict[bytes, TopicPartitions] = {}
+        self.opening: set[TopicPartitions] = set()
 
     def __iter__(self) -> Iterator[Partition]:
         for topic in list(self.names.values()):
@@ -119,6 +143,7 @@ class Partitions(MetadataListener):
 
     def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
         """Drops partitions whose creation could not be committed."""
+        self.ids[topic.topic_id].size = first
         partitions = self.ids[topic.topic_id].partitions
         removed = partitions[first:]
         del partitions[first:]
@@ -152,8 +177,31 @@ class Partitions(MetadataListener):
         for partition in topic.partitions:
             partition.config = topic.config
 
-    def _open(self, topic: TopicPartitions, count: int) -> None:
-        for index in range(len(topic.partitions), count):
+    def _open(self, topic: TopicPartitions, size: int) -> None:
+        """Opens the logs of a topic with `size` partitions, many of them in slices if the driver has slices."""
+        topic.size = size
+        if topic in self.opening:
+            return
+        if topic.internal or not self.slices.requests.enabled:
+            self._open_until(topic, size)
+            return
+        self._open_until(topic, min(size, len(topic.partitions) + OPENED_AT_ONCE))
+        if len(topic.partitions) < size:
+            self.opening.add(topic)
+            self.slices.add(self._open_rest(topic))
+
+    def _open_rest(self, topic: TopicPartitions) -> Iterator[None]:
+        """Opens the other logs of a topic, unless the topic is deleted or its creation fails meanwhile."""
+        while len(topic.partitions) < topic.size and self.ids.get(topic.topic_id) is topic:
+            try:
+                self._open_until(topic, min(topic.size, len(topic.partitions) + OPENED_AT_ONCE))
+            except MemoryError as error:
+                log_failure(logger, error, "partitions: no memory for a log of %s; the next slice retries", topic.name)
+            yield
+        self.opening.discard(topic)
+
+    def _open_until(self, topic: TopicPartitions, stop: int) -> None:
+        for index in range(len(topic.partitions), stop):
             key = PartitionKey(topic.topic_id, index)
             created = self._engine.get(key) is None
             partition = Partition(

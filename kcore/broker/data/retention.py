@@ -39,30 +39,35 @@ class Periodic:
         wheel: fires its timer.
         slices: runs the work.
         now: the time of the round.
-        interval_ms: time between two starts.
+        interval_ms: returns the time between two starts, or is that time.
         work: makes the work's generator.
     """
 
     __slots__ = ("_interval_ms", "_now", "_running", "_slices", "_wheel", "_work", "runs")
 
     def __init__(
-        self, wheel: TimerWheel, slices: Slices, now: Now, interval_ms: int, work: Callable[[], Iterator[None]]
+        self,
+        wheel: TimerWheel,
+        slices: Slices,
+        now: Now,
+        interval_ms: int | Callable[[], int],
+        work: Callable[[], Iterator[None]],
     ) -> None:
         self._wheel = wheel
         self._slices = slices
         self._now = now
-        self._interval_ms = interval_ms
+        self._interval_ms: Callable[[], int] = (lambda: interval_ms) if isinstance(interval_ms, int) else interval_ms
         self._work = work
         self._running = False
         self.runs = 0
 
     def start(self) -> None:
         """Arms the timer for the first time."""
-        self._wheel.add(self._now.now_ms + self._interval_ms, self)
+        self._wheel.add(self._now.now_ms + self._interval_ms(), self)
 
     def __call__(self) -> None:
         """Starts a run when the timer fires, unless one is going, and arms the timer again."""
-        self._wheel.add(self._now.now_ms + self._interval_ms, self)
+        self._wheel.add(self._now.now_ms + self._interval_ms(), self)
         if not self._running:
             self._running = True
             self._slices.add(self._run())
@@ -94,9 +99,9 @@ class Housekeeping:
     """
 
     __slots__ = (
+        "_config",
         "_now",
         "_partitions",
-        "_producer_expiration_ms",
         "cleaner",
         "compaction",
         "expiry",
@@ -114,13 +119,13 @@ class Housekeeping:
     ) -> None:
         self._partitions = partitions
         self._now = now
-        self._producer_expiration_ms = config.producer_id_expiration_ms
+        self._config = config
         self.expiry = Periodic(
             wheel, slices, now, config.producer_id_expiration_check_interval_ms, self.expire_producers
         )
         self.retention = Periodic(wheel, slices, now, config.log_retention_check_interval_ms, self.enforce_retention)
         self.cleaner = Cleaner(partitions, now, config)
-        self.compaction = Periodic(wheel, slices, now, max(config.log_cleaner_backoff_ms, 1), self.cleaner.run)
+        self.compaction = Periodic(wheel, slices, now, lambda: max(config.log_cleaner_backoff_ms, 1), self.cleaner.run)
         self.snapshots = Periodic(wheel, slices, now, SNAPSHOT_INTERVAL_MS, self.snapshot_producers)
 
     def start(self) -> None:
@@ -133,10 +138,11 @@ class Housekeeping:
     def expire_producers(self) -> Iterator[None]:
         """Removes producers that were idle for `producer.id.expiration.ms`, in all partitions."""
         until_pause = PARTITIONS_A_SLICE
+        idle_ms = self._config.producer_id_expiration_ms
         for partition in self._partitions:
             if partition.recovering or partition.closed:
                 continue
-            yield from partition.producers.expire(self._now.wall_ms, self._producer_expiration_ms, PRODUCERS_A_SLICE)
+            yield from partition.producers.expire(self._now.wall_ms, idle_ms, PRODUCERS_A_SLICE)
             until_pause -= 1
             if not until_pause:
                 until_pause = PARTITIONS_A_SLICE

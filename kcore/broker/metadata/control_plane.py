@@ -100,6 +100,7 @@ class ControlPlane:
         *,
         transactional: TransactionalProducers | None = None,
         authorizer: Authorizer | None = None,
+        opening: Callable[[], object] | None = None,
     ) -> list[DeferredApi]:
         """Makes every API of the control plane except ApiVersions, which needs the list of all of the node's APIs.
 
@@ -107,6 +108,7 @@ class ControlPlane:
             log_dirs: the node's data folder.
             transactional: serves InitProducerId requests that have a transactional id.
             authorizer: decides about each operation; None allows all.
+            opening: returns true while logs of new partitions are being opened; None if that is not to be awaited.
         """
         shard, config, cluster, creation = self.shard, self._config, self._cluster, self._creation
         view = SettingsView(self.broker_config, self.topic_configs)
@@ -117,9 +119,9 @@ class ControlPlane:
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda: apis.DescribeTopicPartitionsApi(
                 shard, cluster, config, authorizer
             ),
-            ApiKey.CREATE_TOPICS: lambda: apis.CreateTopicsApi(shard, creation, view, authorizer),
+            ApiKey.CREATE_TOPICS: lambda: apis.CreateTopicsApi(shard, creation, view, authorizer, opening),
             ApiKey.DELETE_TOPICS: lambda: apis.DeleteTopicsApi(shard, config, authorizer),
-            ApiKey.CREATE_PARTITIONS: lambda: apis.CreatePartitionsApi(shard, creation, authorizer),
+            ApiKey.CREATE_PARTITIONS: lambda: apis.CreatePartitionsApi(shard, creation, authorizer, opening),
             ApiKey.DESCRIBE_CONFIGS: lambda: apis.DescribeConfigsApi(shard, view, self.broker_config, authorizer),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda: apis.IncrementalAlterConfigsApi(shard, changes, authorizer),
             ApiKey.ALTER_CONFIGS: lambda: apis.AlterConfigsApi(shard, changes, authorizer),
@@ -129,7 +131,7 @@ class ControlPlane:
             ),
             ApiKey.DESCRIBE_LOG_DIRS: lambda: apis.DescribeLogDirsApi(shard, log_dirs, authorizer),
             ApiKey.ELECT_LEADERS: lambda: apis.ElectLeadersApi(shard, cluster, authorizer),
-            ApiKey.UPDATE_FEATURES: lambda: apis.UpdateFeaturesApi(shard, authorizer),
+            ApiKey.UPDATE_FEATURES: lambda: apis.UpdateFeaturesApi(shard, self.broker_config, authorizer),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda: apis.ListPartitionReassignmentsApi(authorizer),
             ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda: apis.DescribeClientQuotasApi(authorizer),
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda: apis.DescribeUserScramCredentialsApi(shard, authorizer),

@@ -112,6 +112,13 @@ class MetadataImage:
         grown = TopicInfo(topic.name, topic.topic_id, len(held))
         self.names[topic.name] = self.ids[topic.topic_id] = grown
 
+    def add_partitions(self, topic: TopicInfo, assignments: Iterable[tuple[int, ...]]) -> None:
+        """Adds partitions to a topic."""
+        held = self.replicas[topic.topic_id]
+        held.extend(assignments)
+        grown = TopicInfo(topic.name, topic.topic_id, len(held))
+        self.names[topic.name] = self.ids[topic.topic_id] = grown
+
     def remove_topic(self, topic: TopicInfo) -> None:
         """Removes a topic and its settings."""
         del self.names[topic.name]

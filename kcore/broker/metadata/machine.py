@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from kcore.broker.acl.entries import Acl
 from kcore.broker.metadata.features import FEATURES, bootstrap_records
 from kcore.broker.metadata.image import ConfigKey, ConfigType, MetadataImage
 from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
+from kcore.broker.metadata.partition_range import MetadataBlock, MetadataItem, PartitionRange, record_count
 from kcore.broker.metadata.records import MetadataValue, image_records, image_size
 from kcore.log.interface import PartitionKey
 from kcore.protocol.records.metadata import (
@@ -61,6 +62,7 @@ class MetadataMachine:
         topics: shows the image to the rest of the node and notifies listeners.
         truncate: deletes the log before an offset, once the present decision is durable.
         start_offset: the start of the log. The batch that contains it may hold older records, which are ignored.
+        min_insync_replicas: the node's static min.insync.replicas, which a new cluster's own begins with.
 
     Attributes:
         image: the present metadata.
@@ -74,6 +76,7 @@ class MetadataMachine:
         "_compact_at",
         "_image_size",
         "_loaded",
+        "_min_insync_replicas",
         "_node_id",
         "_open",
         "_records",
@@ -87,9 +90,15 @@ class MetadataMachine:
     )
 
     def __init__(
-        self, context: ShardContext, topics: Topics, truncate: Callable[[int], None], start_offset: int
+        self,
+        context: ShardContext,
+        topics: Topics,
+        truncate: Callable[[int], None],
+        start_offset: int,
+        min_insync_replicas: int = 1,
     ) -> None:
         self.context = context
+        self._min_insync_replicas = min_insync_replicas
         self.topics = topics
         self._truncate = truncate
         self._start_offset = start_offset
@@ -105,11 +114,14 @@ class MetadataMachine:
         # Changed object -> its notification, run once the whole decision is replayed.
         self._changed: dict[tuple[str, Any], Callable[[], None]] = {}
 
-    def outcome(self, records: list[Record], reply: Any = None) -> Outcome:
+    def outcome(self, records: Sequence[MetadataItem], reply: Any = None) -> Outcome:
         """Makes the outcome of a decision. Every decision must use it: it lets listeners see only whole decisions."""
-        self._open = len(records)
+        items = list(records)
+        self._open = record_count(items)
         self._image_size = 0
-        return Outcome(records, reply)
+        if self._open == len(items):
+            return Outcome(cast("list[Record]", items), reply)
+        return Outcome(MetadataBlock(items), reply)
 
     # ---- durable state
 
@@ -124,6 +136,21 @@ class MetadataMachine:
             self._open -= 1
             if not self._open:
                 self._decided(offset)
+
+    def replay_block(self, first_offset: int, producer_id: int, block: MetadataBlock) -> None:
+        """Applies the records of a live decision that contains ranges of partitions."""
+        offset = first_offset
+        for item in block.items:
+            if not isinstance(item, PartitionRange):
+                self.replay(offset, producer_id, item.key, cast("MetadataValue", item.value))
+                offset += 1
+                continue
+            self._replay_range(item)
+            offset += len(item)
+            self._records += len(item)
+            self._open -= len(item)
+            if not self._open:
+                self._decided(offset - 1)
 
     def _decided(self, offset: int) -> None:
         """Notifies listeners after the last record of a live decision, at `offset`; starts or ends a compaction."""
@@ -158,10 +185,22 @@ class MetadataMachine:
             return
         assert record.partition_id == first, f"{topic.name}: partition {record.partition_id} after {first}"
         self.image.add_partition(topic, tuple(record.replicas))
-        if ("topic", topic.topic_id) not in self._changed:
-            self._change(
-                ("partitions", topic.topic_id), lambda: self.topics.grown(self.image.ids[topic.topic_id], first)
-            )
+        self._grown(topic.topic_id, first)
+
+    def _replay_range(self, added: PartitionRange) -> None:
+        topic = self.image.ids[added.topic_id]
+        first = topic.partitions
+        new = added.assignments[max(0, first - added.first) :]
+        if not new:
+            return  # rewritten by a compaction
+        assert added.first <= first, f"{topic.name}: partition {added.first} after {first}"
+        self.image.add_partitions(topic, new)
+        self._grown(topic.topic_id, topic.partitions)
+
+    def _grown(self, topic_id: bytes, first: int) -> None:
+        """Queues the notification of new partitions, numbered from `first` on."""
+        if ("topic", topic_id) not in self._changed:
+            self._change(("partitions", topic_id), lambda: self.topics.grown(self.image.ids[topic_id], first))
 
     def _replay_remove_topic(self, offset: int, record: RemoveTopicRecord) -> None:
         topic = self.image.ids[record.topic_id]
@@ -258,7 +297,7 @@ class MetadataMachine:
         yield outcome
 
     def _bootstrap(self) -> Iterator[Outcome | None]:
-        yield self.outcome(bootstrap_records())
+        yield self.outcome(bootstrap_records(self.image, self._min_insync_replicas))
 
     def on_unloaded(self) -> None:
         """Stops notifications: the next machine compares its image with the published one."""
@@ -314,7 +353,14 @@ class Truncation:
 
 
 def metadata_shard(
-    log: PartitionLog, topics: Topics, *, pipeline: CommitPipeline, wheel: TimerWheel, slices: Slices, now: Now
+    log: PartitionLog,
+    topics: Topics,
+    *,
+    pipeline: CommitPipeline,
+    wheel: TimerWheel,
+    slices: Slices,
+    now: Now,
+    min_insync_replicas: int = 1,
 ) -> Shard[MetadataMachine]:
     """Makes the metadata shard, not loaded yet.
 
@@ -325,6 +371,7 @@ def metadata_shard(
         wheel: the node's timers.
         slices: runs the load.
         now: the time of the round.
+        min_insync_replicas: the node's static min.insync.replicas.
     """
 
     def truncate(offset: int) -> None:
@@ -334,7 +381,7 @@ def metadata_shard(
         CLUSTER_METADATA,
         0,
         log,
-        lambda context: MetadataMachine(context, topics, truncate, log.log_start_offset),
+        lambda context: MetadataMachine(context, topics, truncate, log.log_start_offset, min_insync_replicas),
         pipeline=pipeline,
         wheel=wheel,
         slices=slices,

@@ -9,6 +9,7 @@ from kcore.broker.configs.topic_effective import read_topic_settings
 from kcore.broker.configs.values import MAX_VALUE_LENGTH, InvalidValueError
 from kcore.broker.metadata.internal_topics import InternalTopic, internal_topic
 from kcore.broker.metadata.names import METADATA_TOPIC_ID, collision_key, name_fault
+from kcore.broker.metadata.partition_range import MetadataItem, new_partitions
 from kcore.broker.metadata.records import topic_records
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
         CreatableTopicConfig,
     )
     from kcore.runtime.cluster import ClusterView
-    from kcore.runtime.machine import Record
 
 MAX_PARTITIONS_PER_REQUEST = 10_000
 """Limit of new partitions in one request, as in Kafka: they are one batch of the metadata log."""
@@ -47,9 +47,10 @@ class NewTopic(NamedTuple):
     settings: dict[str, str]
     assignments: Sequence[tuple[int, ...]]
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[MetadataItem]:
         """Makes the records that create the topic."""
-        return topic_records(self.name, self.topic_id, self.settings, self.assignments)
+        records: list[MetadataItem] = [*topic_records(self.name, self.topic_id, self.settings, ())]
+        return records + new_partitions(self.topic_id, 0, self.assignments)
 
 
 class TopicCreation:

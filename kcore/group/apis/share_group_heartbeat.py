@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kcore.group.apis.base import GroupApi
+from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.apis.consumer_group_heartbeat import MAX_SUBSCRIBED_TOPICS, is_blank
+from kcore.group.shard import GroupShard
+from kcore.group.share.group import ShareGroup
 from kcore.group.share.heartbeat import JOIN, heartbeat
+from kcore.group.share.member import CurrentAssignment, MemberMetadata, ShareMember
+from kcore.group.share.services import ShareSettings
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kcore.runtime.api import RequestContext
+from kcore_ext.group.share_heartbeat import ShareHeartbeatFastPath
 
 if TYPE_CHECKING:
-    from kcore.group.shard import GroupShard
     from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
-    from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
 
 MAX_MEMBER_ID: Final = 36
@@ -26,6 +30,8 @@ LEAVE: Final = -1
 
 class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse]):
     """Serves ShareGroupHeartbeat to clients with READ on the group and DESCRIBE on the topics that they name.
+
+    The fast path serves unchanged members of a group without due work, independently of the group's size.
 
     Args:
         shards: the group shards.
@@ -43,13 +49,31 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
         "After a restart, unconfirmed initializations are repeated by the next heartbeat."
     )
 
-    __slots__ = ("_services",)
+    __slots__ = ("_services", "fast", "fast_path")
 
     def __init__(
         self, shards: Shards[GroupShard], services: ShareGroupServices, authorizer: Authorizer | None = None
     ) -> None:
         super().__init__(shards, authorizer)
         self._services = services
+        self.fast_path = ShareHeartbeatFastPath(
+            self,
+            shards,
+            authorizer,
+            READ_GROUP,
+            ShareGroupHeartbeatResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED),
+            services=services,
+            request=ShareGroupHeartbeatRequest,
+            response=ShareGroupHeartbeatResponse,
+            context=RequestContext,
+            settings=ShareSettings,
+            machine=GroupShard,
+            group=ShareGroup,
+            member=ShareMember,
+            metadata=MemberMetadata,
+            current=CurrentAssignment,
+        )
+        self.fast = self.fast_path.serve
 
     def handle(self, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Any:
         """Authorizes the client, validates the request by itself, and runs it in the group's shard."""

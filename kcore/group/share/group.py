@@ -20,6 +20,7 @@ from kcore.runtime.machine import Outcome
 if TYPE_CHECKING:
     from kcore.group.offsets.commit import PlannedTopic
     from kcore.group.shard import GroupShard
+    from kcore.group.share.target import LastTarget
     from kcore.runtime.machine import Record
     from kcore.runtime.topics import TopicInfo
 
@@ -31,6 +32,8 @@ NO_EPOCH: Final = -1
 """The assignment epoch after its tombstone."""
 NEVER_MS: Final = (1 << 63) - 1
 """A time that does not come."""
+NO_READERS: Final[dict[int, int]] = {}
+"""The readers of a topic that is not in any target."""
 
 
 class ShareGroup(Group):
@@ -58,20 +61,26 @@ class ShareGroup(Group):
         topics_checked: whether the hash of the topics was compared since they last changed. Soft state.
         checked_epoch: the group epoch after that comparison; one whose write failed is repeated.
         quiet_until_ms: until this monotonic time no heartbeat of an unchanged member finds work. Soft state.
+        last_target: the assignor's last result and input, as long as they equal the targets and members. Soft state.
+        next_target: an assignment epoch, and `last_target` once the record of that epoch is replayed.
         live: whether members have timers: False during replay and in a tentative group.
     """
 
     __slots__ = (
+        "_assigned",
         "_registered",
+        "_unassigned",
         "assigned_at_ms",
         "assignment_epoch",
         "checked_epoch",
         "group_epoch",
         "initializing_since_ms",
+        "last_target",
         "live",
         "members",
         "metadata_hash",
         "names",
+        "next_target",
         "quiet_until_ms",
         "shard",
         "state_partitions",
@@ -99,6 +108,10 @@ class ShareGroup(Group):
         self.topics_checked = False
         self.checked_epoch = 0
         self.quiet_until_ms = 0
+        self.last_target: LastTarget | None = None
+        self.next_target: tuple[int, LastTarget] | None = None
+        self._assigned: dict[bytes, dict[int, int]] = {}  # topic id -> partition -> number of members that have it
+        self._unassigned: bool | None = None  # the last result of `has_unassigned`; None after a change
 
     def __repr__(self) -> str:
         return f"<ShareGroup {self.group_id} epoch {self.group_epoch}/{self.assignment_epoch} {len(self.members)}>"
@@ -136,13 +149,14 @@ class ShareGroup(Group):
         """
         if not self.members:
             return False
-        assigned: dict[bytes, set[int]] = {}
-        for target in self.targets.values():
-            for topic_id, partitions in target.items():
-                assigned.setdefault(topic_id, set()).update(partitions)
-        by_id = self.shard.topics.by_id
+        if self._unassigned is None:
+            self._unassigned = self._find_unassigned()
+        return self._unassigned
+
+    def _find_unassigned(self) -> bool:
+        by_id, assigned = self.shard.topics.by_id, self._assigned
         for topic_id, topic in self.state_partitions.initialized.items():
-            if topic.name in self.names and assigned.get(topic_id, set()) != topic.partitions:
+            if topic.name in self.names and assigned.get(topic_id, NO_READERS).keys() != topic.partitions:
                 existing = by_id(topic_id)
                 if existing is not None and existing.name == topic.name:
                     return True
@@ -165,6 +179,9 @@ class ShareGroup(Group):
         """Sets the epoch of a complete target assignment."""
         self.assignment_epoch = epoch
         self.assigned_at_ms = timestamp_ms
+        next_target = self.next_target
+        self.last_target = next_target[1] if next_target is not None and next_target[0] == epoch else None
+        self.next_target = None
         self.quiet_until_ms = 0
 
     def put_metadata(self, member_id: str, metadata: MemberMetadata) -> None:
@@ -179,12 +196,14 @@ class ShareGroup(Group):
         else:
             self._subscribe(member.metadata.names, metadata.names)
             member.metadata = metadata
+        self.last_target = None
         self._changed(before)
 
     def remove(self, member: ShareMember) -> None:
         """Removes a member."""
         before = self.state
         del self.members[member.member_id]
+        self.last_target = None
         self._subscribe(member.metadata.names, frozenset())
         member.stop()
         self._changed(before)
@@ -196,21 +215,41 @@ class ShareGroup(Group):
 
     def put_target(self, member_id: str, target: Target | None) -> None:
         """Sets a member's target assignment; None removes it."""
-        if target is None:
-            self.targets.pop(member_id, None)
-        else:
+        before = self.targets.pop(member_id, None) if target is None else self.targets.get(member_id)
+        if target is not None:
             self.targets[member_id] = target
+        if before != target:
+            self._count(target or {}, 1)
+            self._count(before or {}, -1)
+            self.last_target = None
         self.quiet_until_ms = 0
+
+    def _count(self, target: Target, change: int) -> None:
+        """Adds `change` to the number of members that have each partition of `target`."""
+        for topic_id, partitions in target.items():
+            counts = self._assigned.setdefault(topic_id, {})
+            for partition in partitions:
+                count = counts.get(partition, 0) + change
+                if count:
+                    counts[partition] = count
+                else:
+                    del counts[partition]
+                if count == (change > 0):
+                    self._unassigned = None
+            if not counts:
+                del self._assigned[topic_id]
 
     def put_state_partitions(self, state: StatePartitions) -> None:
         """Sets the share partitions with state. After a load, unconfirmed initializations are requested at once."""
         self.state_partitions = state
         self.initializing_since_ms = self.shard.now.now_ms if self.live else -NEVER_MS
         self.quiet_until_ms = 0
+        self._unassigned = None
 
     def _subscribe(self, before: frozenset[str], after: frozenset[str]) -> None:
         if before == after:
             return
+        self._unassigned = None
         names = self.names
         for name in after - before:
             count = names[name] = names.get(name, 0) + 1
@@ -237,6 +276,7 @@ class ShareGroup(Group):
         """Makes the next heartbeat compare the topics: one was created, grown or deleted."""
         self.topics_checked = False
         self.quiet_until_ms = 0
+        self._unassigned = None
 
     def must_check_topics(self) -> bool:
         """Returns True if the hash of the topics may differ from that of the group epoch."""

@@ -78,8 +78,9 @@ def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> R
         member is not None
         and metadata is member.metadata
         and request.subscribed_topic_names is None
-        and request.member_epoch == member.current.member_epoch == group.assignment_epoch == group.group_epoch
+        and request.member_epoch == member.current.member_epoch == group.assignment_epoch
         and shard.now.now_ms < group.quiet_until_ms
+        and (group.assignment_epoch == group.group_epoch or group.target_must_wait())
     ):
         group.keep_session(member)
         return member.reply_at_rest(shard.share.settings(group.group_id).heartbeat_interval_ms)
@@ -218,7 +219,8 @@ def _reconcile(change: Change, group_epoch: int, records: list[Record]) -> Curre
     group, member_id = change.group, change.member_id
     target_epoch, own = group.assignment_epoch, group.target_of(member_id)
     if group_epoch > group.assignment_epoch and not group.target_must_wait():
-        changed = target.compute(group, member_id, change.metadata)
+        changed, last_target = target.compute(group, member_id, change.metadata)
+        group.next_target = (group_epoch, last_target)
         records += target.records_of(group, changed, group_epoch)
         target_epoch, own = group_epoch, changed.get(member_id, own)
     current = NEW_MEMBER if change.member is None else change.member.current

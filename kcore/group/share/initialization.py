@@ -54,8 +54,15 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
         initialized = state.initialized_of(topic.topic_id)
         if len(initialized) == topic.partitions:
             continue
-        rest = frozenset(range(topic.partitions)) - initialized
         initializing = state.initializing_of(topic.topic_id)
+        if (
+            is_recent
+            and len(initialized) + len(initializing) == topic.partitions
+            and initialized.isdisjoint(initializing)
+        ):
+            wait_ms = retry_at_ms  # the rest is in progress; this check spares each join a look at every partition
+            continue
+        rest = frozenset(range(topic.partitions)) - initialized
         if is_recent and not initializing.isdisjoint(rest):
             wait_ms = retry_at_ms
             rest -= initializing

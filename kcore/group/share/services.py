@@ -77,6 +77,7 @@ class ShareGroupServices:
         assignor_name: the name of the assignor.
         assignor: the assignor.
         persister: the durable state of share partitions; set once the node has one.
+        settings_of: the cached settings of groups, by group id; the fast path of heartbeats reads it.
         end_offset: see the argument.
         on_left: called when a member has left its group: group, member, True if it was the last one. It only
             schedules work, because it is called during a decision.
@@ -85,7 +86,6 @@ class ShareGroupServices:
     __slots__ = (
         "_enabled",
         "_settings",
-        "_settings_of",
         "assignor",
         "assignor_name",
         "config",
@@ -93,6 +93,7 @@ class ShareGroupServices:
         "end_offset",
         "on_left",
         "persister",
+        "settings_of",
     )
 
     def __init__(
@@ -111,7 +112,7 @@ class ShareGroupServices:
         self.on_left: Callable[[str, str, bool], None] = lambda group_id, member_id, last: None
         self._enabled = enabled
         self._settings: GroupSettings = settings if settings is not None else BrokerSettings(config)
-        self._settings_of: dict[str, ShareSettings] = {}
+        self.settings_of: dict[str, ShareSettings] = {}
         self.enabled = False
         self.feature_changed()
 
@@ -125,10 +126,10 @@ class ShareGroupServices:
 
     def settings(self, group_id: str) -> ShareSettings:
         """Returns the settings of a group that heartbeats need."""
-        cached = self._settings_of.get(group_id)
+        cached = self.settings_of.get(group_id)
         if cached is None:
             get = self._settings.get
-            cached = self._settings_of[group_id] = ShareSettings(
+            cached = self.settings_of[group_id] = ShareSettings(
                 get(group_id, "share.session.timeout.ms"),
                 get(group_id, "share.heartbeat.interval.ms"),
                 get(group_id, "share.assignment.interval.ms"),
@@ -137,8 +138,8 @@ class ShareGroupServices:
 
     def settings_changed(self) -> None:
         """Discards the cached settings after one of a group or of the broker changed."""
-        self._settings_of = {}
+        self.settings_of = {}
 
     def forget(self, group_id: str) -> None:
         """Discards the cached settings of a deleted group."""
-        self._settings_of.pop(group_id, None)
+        self.settings_of.pop(group_id, None)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.assignors import GroupAssignment
 from kcore.assignors import Member as AssignorMember
-from kcore.assignors import Topics
 from kcore.errors import KafkaError
 from kcore.group.share import records as share_records
 from kcore.protocol.error_codes import ErrorCode
 
 if TYPE_CHECKING:
+    from kcore.assignors import Topics
     from kcore.group.consumer.assignment import Target
     from kcore.group.share.group import ShareGroup
     from kcore.group.share.member import MemberMetadata
@@ -20,7 +21,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> dict[str, Target]:
+class LastTarget(NamedTuple):
+    """The assignor's last result and its input, which spare the next join a look at every member.
+
+    Attributes:
+        assignment: the result.
+        members: the assignor's view of all members, in the order of joining.
+        kinds: their different subscriptions.
+    """
+
+    assignment: GroupAssignment
+    members: list[AssignorMember]
+    kinds: tuple[tuple[str, ...], ...]
+
+
+def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tuple[dict[str, Target], LastTarget]:
     """Computes the targets of all members; only initialized partitions are assigned.
 
     Args:
@@ -29,32 +44,23 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> dict
         metadata: its new metadata.
 
     Returns:
-        The targets that differ from the group's, or that are missing there.
+        The targets that differ from the group's, or that are missing there; and the group's `last_target` once these
+        are applied.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed; the group keeps its target, and the next heartbeat
             retries.
     """
-    in_order = group.shard.consumer.in_order
-    subscriptions = {name: member.metadata.names for name, member in group.members.items()}
-    subscriptions[member_id] = metadata.names
-    names: dict[str, None] = {}
-    for subscribed in dict.fromkeys(subscriptions.values()):
-        names.update(dict.fromkeys(in_order(subscribed)))
-    topics = list(group.existing_topics(names))
-    state = group.state_partitions
+    last = group.last_target if member_id not in group.members else None
+    members, kinds = _all_members(group, member_id, metadata) if last is None else _joined(group, member_id, metadata)
+    topics = group.shard.consumer.topics(kinds)
     assignor = group.shard.share.assignor
     try:
         assignment = assignor.assign(
-            [
-                AssignorMember(name, in_order(chosen), owned=group.target_of(name))
-                for name, chosen in subscriptions.items()
-            ],
-            Topics(
-                {topic.topic_id: topic.partitions for topic in topics},
-                names={topic.name: topic.topic_id for topic in topics},
-            ),
-            assignable={topic.topic_id: state.initialized_of(topic.topic_id) for topic in topics},
+            members,
+            topics,
+            None if last is None else last.assignment,
+            assignable=_assignable(group, topics),
         )
     except Exception as error:
         logger.exception(
@@ -63,12 +69,53 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> dict
             assignor.name,
         )
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the assignor failed: {error}") from error
+    if last is None:
+        changes = {member.member_id: assignment[member.member_id] for member in members}
+    else:
+        changes = dict(assignment.changes(last.assignment))
+        changes.setdefault(member_id, assignment[member_id])
+        if len(changes) > 1:  # records are in the order of joining
+            changes = {member.member_id: changes[member.member_id] for member in members if member.member_id in changes}
     changed: dict[str, Target] = {}
-    for name in subscriptions:
-        target = {topic_id: tuple(partitions) for topic_id, partitions in assignment[name].items() if partitions}
+    for name, assigned in changes.items():
+        target = {topic_id: tuple(partitions) for topic_id, partitions in assigned.items() if partitions}
         if group.targets.get(name) != target:
             changed[name] = target
-    return changed
+    return changed, LastTarget(assignment, members, kinds)
+
+
+def _all_members(
+    group: ShareGroup, member_id: str, metadata: MemberMetadata
+) -> tuple[list[AssignorMember], tuple[tuple[str, ...], ...]]:
+    """Returns the members after the decision with their targets, and their different subscriptions."""
+    in_order = group.shard.consumer.in_order
+    subscriptions = {name: member.metadata.names for name, member in group.members.items()}
+    subscriptions[member_id] = metadata.names
+    kinds = tuple(in_order(names) for names in dict.fromkeys(subscriptions.values()))
+    views = [
+        AssignorMember(name, in_order(names), owned=group.target_of(name)) for name, names in subscriptions.items()
+    ]
+    return views, kinds
+
+
+def _joined(
+    group: ShareGroup, member_id: str, metadata: MemberMetadata
+) -> tuple[list[AssignorMember], tuple[tuple[str, ...], ...]]:
+    """Returns the members of the last target and a new one, and their different subscriptions."""
+    last = group.last_target
+    assert last is not None
+    names = group.shard.consumer.in_order(metadata.names)
+    kinds = last.kinds if names in last.kinds else (*last.kinds, names)
+    return [*last.members, AssignorMember(member_id, names)], kinds
+
+
+def _assignable(group: ShareGroup, topics: Topics) -> dict[bytes, frozenset[int]] | None:
+    """Returns the initialized partitions of each topic; None if all partitions of all topics are initialized."""
+    state = group.state_partitions
+    assignable = {topic_id: state.initialized_of(topic_id) for topic_id in topics if isinstance(topic_id, bytes)}
+    if all(len(assignable[topic_id]) == topics[topic_id] for topic_id in assignable):
+        return None
+    return assignable
 
 
 def records_of(group: ShareGroup, changed: dict[str, Target], group_epoch: int) -> list[Record]:

@@ -103,6 +103,11 @@ async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+def monotonic() -> float:
+    """Returns the time of the running event loop, in seconds. A loop of the testing kit has its own time."""
+    return asyncio.get_running_loop().time()
+
+
 async def invoke(callback: Callable[..., Any], *args: Any) -> Any:
     """Calls a function or a coroutine function of the user."""
     result = callback(*args)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
-from kcore.node._async.backend import sleep
+from kcore.node._async.backend import monotonic, sleep
 from kcore.node.transport import AsyncTransport
 from kcore.protocol.error_codes import ErrorCode
 
@@ -104,7 +103,7 @@ class AsyncCalls:
             KafkaError, PartitionErrors: the request was refused.
             ConnectionClosedError, TimeoutError: no broker responded in time.
         """
-        started_s = time.monotonic()
+        started_s = monotonic()
         attempt = 0
         while True:
             try:
@@ -125,14 +124,14 @@ class AsyncCalls:
             started_s: the time of the first attempt.
             attempt: the number of earlier repetitions.
         """
-        elapsed_s = time.monotonic() - started_s
+        elapsed_s = monotonic() - started_s
         if elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
             raise error
         await sleep(backoff_s(attempt))
 
     async def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id; waits for one that starts or moves."""
-        started_s = time.monotonic()
+        started_s = monotonic()
         attempt = 0
         while True:
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +20,7 @@ from kcore.client.consumer_coordinator.interface import (
     Outgoing,
     Revoked,
 )
-from kcore.node._async.backend import CancelledError, Event, guard, invoke, spawn
+from kcore.node._async.backend import CancelledError, Event, guard, invoke, monotonic, spawn
 from kcore.node._async.calls import AsyncCalls
 from kcore.node.types import Offsets, TopicPartition
 
@@ -33,7 +32,7 @@ CLOSE_TIMEOUT_MS = 30_000
 
 def now_ms() -> int:
     """Returns monotonic milliseconds."""
-    return time.monotonic_ns() // 1_000_000
+    return round(monotonic() * 1000)
 
 
 class AsyncMember:

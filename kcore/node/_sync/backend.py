@@ -98,6 +98,11 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def monotonic() -> float:
+    """Returns the time of the system's monotonic clock, in seconds."""
+    return time.monotonic()
+
+
 def invoke(callback: Callable[..., Any], *args: Any) -> Any:
     """Calls a function of the user.
 

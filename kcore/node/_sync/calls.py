@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
-from kcore.node._sync.backend import sleep
+from kcore.node._sync.backend import monotonic, sleep
 from kcore.node.transport import Transport
 from kcore.protocol.error_codes import ErrorCode
 
@@ -105,7 +104,7 @@ class Calls:
             KafkaError, PartitionErrors: the request was refused.
             ConnectionClosedError, TimeoutError: no broker responded in time.
         """
-        started_s = time.monotonic()
+        started_s = monotonic()
         attempt = 0
         while True:
             try:
@@ -126,14 +125,14 @@ class Calls:
             started_s: the time of the first attempt.
             attempt: the number of earlier repetitions.
         """
-        elapsed_s = time.monotonic() - started_s
+        elapsed_s = monotonic() - started_s
         if elapsed_s >= self.timeout_s or not may_repeat(error, elapsed_s, self.local):
             raise error
         sleep(backoff_s(attempt))
 
     def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id; waits for one that starts or moves."""
-        started_s = time.monotonic()
+        started_s = monotonic()
         attempt = 0
         while True:
             try:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -14,7 +13,7 @@ from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
 from kcore.client.fetching import FetchSession, Position, Positions, Reading, Unvalidated
 from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
 from kcore.node import versions
-from kcore.node._sync.backend import Event, guard, spawn
+from kcore.node._sync.backend import Event, guard, monotonic, spawn
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.member import Member, now_ms
 from kcore.node._sync.topics import EARLIEST, LATEST, offsets_of
@@ -201,7 +200,7 @@ class Consumer:
     def _poll(self, timeout: float | None, max_records: int, take: Callable[[int], T]) -> T | None:
         """Waits until `take` returns records, the time has passed (None), or the consumer is closed."""
         self._processed()
-        until_s = None if timeout is None else time.monotonic() + timeout
+        until_s = None if timeout is None else monotonic() + timeout
         self.member._polls = True  # while this call waits, the driver polls the member
         try:
             with self.member._guard:
@@ -223,7 +222,7 @@ class Consumer:
                     if records or self._closed:
                         self._wakeup.set()
                         return records
-                left_s = None if until_s is None else until_s - time.monotonic()
+                left_s = None if until_s is None else until_s - monotonic()
                 if left_s is not None and left_s <= 0:
                     return None
                 # The member does not announce every change, so the wait has a limit.

@@ -12,7 +12,7 @@ from typing import Any
 from kcore.client.partitioner import partition_of
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors, raise_partition_errors
 from kcore.node import versions
-from kcore.node._sync.backend import sleep
+from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.calls import Calls
 from kcore.node.requests import (
     build_batch,
@@ -171,13 +171,13 @@ class Topic:
 
     def _wait_for(self, partitions: int) -> None:
         """Waits until the brokers know the leaders of all partitions."""
-        until_s = time.monotonic() + NEW_TOPIC_S
+        until_s = monotonic() + NEW_TOPIC_S
         while True:
             (row,) = (self._calls.transport.metadata([self.name])).topics
             if row.error_code and row.error_code not in _NOT_YET:
                 raise KafkaError.of(row.error_code, f"topic {self.name!r}")
             ready = [each for each in row.partitions if each.leader_id >= 0]
-            if (len(ready) >= partitions and not row.error_code) or time.monotonic() > until_s:
+            if (len(ready) >= partitions and not row.error_code) or monotonic() > until_s:
                 self._partitions = len(row.partitions)
                 return
             sleep(0.02)
@@ -359,9 +359,9 @@ class Topic:
         place = TopicPartition(self.name, partition)
         committed = isolation == "read_committed"
         records: list[Record] = []
-        until_s = time.monotonic() + wait
+        until_s = monotonic() + wait
         while len(records) < max_records:
-            wait_ms = max(0, round((until_s - time.monotonic()) * 1000)) if not records else 0
+            wait_ms = max(0, round((until_s - monotonic()) * 1000)) if not records else 0
 
             def read(response: Any) -> Any:
                 if response.error_code:
@@ -374,7 +374,7 @@ class Topic:
             row = self._calls.call(request, read, at_most=versions.FETCH)
             found, following, _ = read_batches(place, row, offset, committed)
             records += found
-            if following == offset and (records or time.monotonic() >= until_s):
+            if following == offset and (records or monotonic() >= until_s):
                 break
             offset = following
         return records[:max_records]

@@ -115,6 +115,8 @@ def test_invalid_list_offsets_requests_are_refused() -> None:
     twice = [ListOffsetsPartition(partition_index=0, timestamp=-1)] * 2
     response = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=twice)]), 7)
     assert [one.error_code for one in response.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
+    again = [ListOffsetsTopic(name="t", partitions=twice[:1]), ListOffsetsTopic(name="t", partitions=twice[:1])]
+    assert plane.call(ListOffsetsRequest(topics=again), 7) == response, "a topic that is named twice has one entry"
     fenced = [ListOffsetsPartition(partition_index=0, timestamp=-1, current_leader_epoch=1)]
     response = plane.call(ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=fenced)]), 7)
     assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kcore.broker.apis.api_versions import MAX_READABLE
-from kcore.broker.metadata.features import FEATURES
+from kcore.broker.metadata.features import FEATURES, FIXED_FEATURES
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType, authorized_operations
 from kcore.protocol.error_codes import ErrorCode
@@ -100,8 +100,8 @@ def test_features_are_listed_from_version_3_on_with_their_levels() -> None:
         levels = {f.name: f.max_version_level for f in r.finalized_features}
         return {f.name for f in r.supported_features}, levels, r.finalized_features_epoch
 
-    initial = {name: f.initial for name, f in FEATURES.items()}
-    assert told(4)[:2] == (set(FEATURES), initial)
+    initial = {name: f.initial for name, f in (FEATURES | FIXED_FEATURES).items()}
+    assert told(4)[:2] == (set(FEATURES | FIXED_FEATURES), initial)
     assert told(3)[:2] == ({"metadata.version"}, initial)
     epoch = told(4)[2]
     off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
@@ -154,6 +154,14 @@ def test_the_response_to_an_unknown_version() -> None:
         ("transaction.version", 1, 2, 0),
         ("nope.version", 1, 1, 95),
         ("metadata.version", 6, 2, 95),
+        ("metadata.version", 30, 2, 0),
+        ("metadata.version", 29, 2, 95),
+        ("metadata.version", 29, 3, 95),
+        ("metadata.version", 7, 3, 95),
+        ("kraft.version", 1, 1, 0),
+        ("kraft.version", 0, 3, 95),
+        ("kraft.version", 2, 1, 95),
+        ("eligible.leader.replicas.version", 0, 2, 0),
     ],
 )
 def test_levels_of_features(feature: str, level: int, kind: int, code: int) -> None:

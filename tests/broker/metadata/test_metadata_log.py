@@ -44,7 +44,10 @@ def grow(node: BrokerContext, name: str, count: int) -> int:
 def test_a_new_log_begins_with_the_features() -> None:
     """As in Kafka, the first record has the format of the others; a restart adds no records."""
     node = BrokerContext()
-    expected = [FeatureLevelRecord(name=name, feature_level=f.initial) for name, f in FEATURES.items()]
+    expected = [
+        *(FeatureLevelRecord(name=name, feature_level=f.initial) for name, f in FEATURES.items()),
+        ConfigRecord(resource_type=ConfigType.BROKER, resource_name="", name="min.insync.replicas", value="1"),
+    ]
     assert node.records() == expected
     assert expected[0].name == "metadata.version"
     node.restart()
@@ -100,7 +103,8 @@ def test_a_late_listener_gets_the_present_state() -> None:
     node.alter(ConfigType.GROUP, "g", ("consumer.heartbeat.interval.ms", 0, "6000"))
     node.restart()
     features = [("feature", name, feature.initial) for name, feature in FEATURES.items()]
-    everything = [("config", ConfigType.GROUP, "g"), *features, ("created", "t", 2)]
+    configs = [("config", ConfigType.BROKER, ""), ("config", ConfigType.GROUP, "g")]
+    everything = [*configs, *features, ("created", "t", 2)]
     assert node.heard.take() == everything
     late = type(node.heard)()
     node.topics.listen(late)

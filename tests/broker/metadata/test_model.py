@@ -84,6 +84,8 @@ class ControlPlaneModel(RuleBasedStateMachine):
             if name == "__consumer_offsets":
                 own = {"cleanup.policy": "compact", "compression.type": "producer", "segment.bytes": "104857600"}
                 self.topics[name].settings = own
+            assert (topic.error_code, topic.topic_id, list(topic.partitions)) == (3, bytes(16), [])
+            (topic,) = self.node.call(MetadataRequest(topics=[MetadataRequestTopic(name=name)])).topics
             self.ids[name] = topic.topic_id
         if name in self.topics:
             assert (topic.error_code, topic.topic_id) == (0, self.ids[name])

@@ -8,8 +8,11 @@ from kcore.broker.configs.group_config import GROUP_SETTINGS
 from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
+from kcore.config.kafka_settings import kafka_settings, unlisted_settings
 from kcore.config.node import Config
 from kcore.config.setting import Setting, SettingType
+from kcore.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from kcore.protocol.records.metadata import ConfigRecord, FeatureLevelRecord
 from tests.broker.context import NODE_ID, BrokerContext
 from tests.broker.metadata.test_create_topics import Only
 
@@ -362,7 +365,10 @@ def test_the_brokers_settings_are_shown() -> None:
     """All have type, source and the read-only flag; "" describes run-time settings of all brokers."""
     node = BrokerContext({"num.partitions": 3})
     shown = {c.name: c for c in node.describe(BROKER, NODE).configs}
-    assert shown.keys() == Config.SETTINGS.keys()
+    listed = kafka_settings().keys() - unlisted_settings()
+    assert shown.keys() == Config.SETTINGS.keys() | listed
+    threads = shown["num.io.threads"]
+    assert (threads.value, threads.config_source, threads.read_only, threads.config_type) == ("8", 5, False, 3)
     partitions = shown["num.partitions"]
     assert (partitions.value, partitions.config_source, partitions.read_only, partitions.config_type) == (
         "3",
@@ -371,13 +377,40 @@ def test_the_brokers_settings_are_shown() -> None:
         3,
     )
     assert (shown["message.max.bytes"].read_only, shown["message.max.bytes"].config_source) == (False, 5)
-    assert node.describe(BROKER, "").configs == ()
+    assert [(s.name, s.value) for s in node.describe(BROKER, "").configs] == [("min.insync.replicas", "1")]
     node.alter(BROKER, "", ("message.max.bytes", SET, "5"), ("my.plugin", SET, "secret"))
     defaults = {c.name: (c.value, c.config_source, c.is_sensitive) for c in node.describe(BROKER, "").configs}
-    assert defaults == {"message.max.bytes": ("5", 3, False), "my.plugin": (None, 3, True)}
+    assert defaults == {
+        "message.max.bytes": ("5", 3, False),
+        "min.insync.replicas": ("1", 3, False),
+        "my.plugin": (None, 3, True),
+    }
     (unknown,) = node.describe(BROKER, NODE, "my.plugin").configs
     assert (unknown.value, unknown.is_sensitive, unknown.config_type, unknown.read_only) == (None, True, 0, True)
     assert node.config.message_max_bytes == 5
+
+
+def test_the_clusters_least_insync_replicas_with_eligible_leader_replicas() -> None:
+    """A cluster with the feature has a dynamic min.insync.replicas: it cannot be removed, and no broker has its own."""
+    node = BrokerContext({"min.insync.replicas": 2})
+    key = "min.insync.replicas"
+    assert node.alter(BROKER, NODE, (key, SET, "3")).error_code == 40
+    assert node.alter(BROKER, NODE, (key, DELETE, None)).error_code == 40
+    assert node.alter(BROKER, "", (key, DELETE, None)).error_code == 40
+    assert node.alter(BROKER, "", (key, SET, "1")).error_code == 0
+    assert node.config.min_insync_replicas == 1
+    level = FeatureUpdateKey(feature="eligible.leader.replicas.version", max_version_level=0, upgrade_type=2)
+    assert node.call(UpdateFeaturesRequest(feature_updates=[level])).error_code == 0
+    assert node.alter(BROKER, NODE, (key, SET, "3")).error_code == 0
+    assert node.alter(BROKER, "", (key, DELETE, None)).error_code == 0
+    node.records()
+    level = FeatureUpdateKey(feature="eligible.leader.replicas.version", max_version_level=1, upgrade_type=1)
+    assert node.call(UpdateFeaturesRequest(feature_updates=[level])).error_code == 0
+    assert node.records() == [
+        FeatureLevelRecord(name="eligible.leader.replicas.version", feature_level=1),
+        ConfigRecord(resource_type=BROKER, resource_name="", name=key, value="2"),
+        ConfigRecord(resource_type=BROKER, resource_name=NODE, name=key, value=None),
+    ]
 
 
 def test_passwords_are_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,7 +499,11 @@ def test_a_groups_value_stays_within_bounds_that_became_narrower() -> None:
     ("name", "setting", "value", "code"),
     [
         ("m", "interval.ms", "1000", 0),
-        ("m", "interval.ms", "99", 40),
+        ("m", "interval.ms", "99", 42),
+        ("m", "interval.ms", "100", 0),
+        ("m", "interval.ms", "3600000", 0),
+        ("m", "interval.ms", "3600001", 42),
+        ("m", "interval.ms", "x", 40),
         ("m", "metrics", "a.,b.", 0),
         ("m", "match", "client_id=abc.*", 0),
         ("m", "match", "client_id", 40),

@@ -196,12 +196,16 @@ def test_the_leader_epoch_grows_with_every_start() -> None:
 
 
 def test_topics_are_created_on_demand_once_with_the_defaults() -> None:
-    """They have num.partitions; a colliding name stays unknown; without the right to create, the topic is refused."""
+    """The first response names them as unknown, as in Kafka; then they have num.partitions. A colliding name stays
+    unknown; without the right to create, the topic is refused.
+    """
     node = BrokerContext({"num.partitions": 3})
     requested = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("a.b", "a.b", "c")])
-    first = node.call(requested)
-    assert [(t.name, t.error_code, len(t.partitions)) for t in first.topics] == [("a.b", 0, 3), ("c", 0, 3)]
-    assert node.call(requested) == first
+    unknown = [MetadataResponseTopic(error_code=3, name=name) for name in ("a.b", "c")]
+    assert list(node.call(requested).topics) == unknown
+    second = node.call(requested)
+    assert [(t.name, t.error_code, len(t.partitions)) for t in second.topics] == [("a.b", 0, 3), ("c", 0, 3)]
+    assert node.call(requested) == second
     collides = node.call(MetadataRequest(topics=[MetadataRequestTopic(name="a_b")]))
     assert [(t.name, t.error_code) for t in collides.topics] == [("a_b", 3)]
     node.apis[3].authorizer = Only((Operation.DESCRIBE, ResourceType.TOPIC, "d"))

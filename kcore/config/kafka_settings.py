@@ -1,0 +1,111 @@
+"""The settings that Apache Kafka's brokers have and kcore does not use, from a list generated from Kafka's own.
+
+Such a setting is validated, stored and described as in Kafka, so that Kafka's configuration files and tools work. Most
+of them have no meaning in kcore: numbers of threads, sizes of buffers, replication, the quorum. A few would change what
+clients may do; those are refused unless they have their default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from kcore.config.setting import Setting, SettingType
+
+NO_EFFECT = "A setting of Apache Kafka that has no effect in kcore."
+
+UNSUPPORTED: Mapping[str, str] = {
+    "alter.config.policy.class.name": "policies are not supported",
+    "client.quota.callback.class": "callbacks of quotas are not supported",
+    "config.providers": "configuration providers are not supported",
+    "cordoned.log.dirs": "there is only one folder",
+    "create.topic.policy.class.name": "policies are not supported",
+    "delegation.token.secret.key": "delegation tokens are not supported",
+    "principal.builder.class": "use ssl.principal.mapping.rules",
+    "remote.log.storage.system.enable": "tiered storage is not supported",
+    "sasl.jaas.config": "use `kcore users` or listener.name.NAME.plain.sasl.jaas.config",
+    "sasl.oauthbearer.expected.audience": "use kcore.sasl.oauthbearer.validator",
+    "sasl.oauthbearer.expected.issuer": "use kcore.sasl.oauthbearer.validator",
+    "sasl.oauthbearer.jwks.endpoint.url": "use kcore.sasl.oauthbearer.validator",
+    "sasl.server.callback.handler.class": "use `kcore users` or kcore.sasl.oauthbearer.validator",
+    "security.providers": "Java's security providers are not supported",
+    "ssl.engine.factory.class": "Java's TLS engines are not supported",
+    "ssl.keystore.certificate.chain": "use ssl.keystore.location",
+    "ssl.keystore.key": "use ssl.keystore.location or kcore.ssl.key.location",
+    "ssl.keystore.password": "a PEM file has none; use ssl.key.password",
+    "ssl.truststore.certificates": "use ssl.truststore.location",
+    "ssl.truststore.password": "a PEM file has none",
+    "unstable.api.versions.enable": "unstable versions are not served",
+}
+"""Settings that kcore refuses, because ignoring them would weaken a limit or break a promise; with the remedy."""
+
+THREAD_POOLS = frozenset(
+    {
+        "background.threads",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "remote.log.manager.copier.thread.pool.size",
+        "remote.log.manager.expiration.thread.pool.size",
+        "remote.log.manager.follower.thread.pool.size",
+        "remote.log.reader.threads",
+    }
+)
+"""Numbers of threads. Kafka lets one change at run time at most double or halve them."""
+
+
+@cache
+def _rows() -> list[dict[str, Any]]:
+    text = resources.files("kcore.config").joinpath("kafka_settings.json").read_text(encoding="utf-8")
+    rows: list[dict[str, Any]] = json.loads(text)
+    return rows
+
+
+@cache
+def kafka_settings() -> Mapping[str, Setting]:
+    """Returns every setting of a broker of Apache Kafka 4.3.1, by name; an unset default is None."""
+    return {row["name"]: _setting(row) for row in _rows()}
+
+
+@cache
+def unlisted_settings() -> frozenset[str]:
+    """Returns the names that DescribeConfigs lists only if they are set: Kafka's internal ones, replication quotas."""
+    return frozenset(row["name"] for row in _rows() if not row.get("listed", True))
+
+
+def _setting(row: dict[str, Any]) -> Setting:
+    name, choices = row["name"], row.get("choices")
+    ignore_case = row.get("ignore_case", False)
+    if ignore_case and choices is not None:
+        choices = [choice.lower() for choice in choices]
+    setting = Setting(
+        name,
+        SettingType[row["type"]],
+        None,
+        NO_EFFECT,
+        row.get("low"),
+        row.get("high"),
+        None if choices is None else tuple(choices),
+        dynamic="dynamic" in row and name not in UNSUPPORTED,
+        check=_overrides_fault if name == "max.connections.per.ip.overrides" else None,
+        ignore_case=ignore_case,
+    )
+    default = row["default"]
+    if default is None:
+        return setting
+    # A default may be out of the bounds that hold for values that are set.
+    free = setting._replace(low=None, high=None, choices=None, check=None)
+    return setting._replace(default=free.parse(default))
+
+
+def _overrides_fault(value: str) -> str | None:
+    for part in filter(None, (part.strip() for part in value.split(","))):
+        host, colon, count = part.rpartition(":")
+        if not (colon and host.strip() and count.strip().isdigit()):
+            return f"{part!r} is not HOST:COUNT"
+    return None

@@ -1,0 +1,421 @@
+"""A broker in this process for real clients: it starts in milliseconds; a test controls its faults and its time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from kcore.config.node import Config
+from kcore.errors import KcoreError
+from kcore.node.embedded import EmbeddedNode
+from kcore.node.listening import NAME, LoopThreadDriver
+from kcore.security.protocols import SecurityProtocol
+from kcore.server.listeners import Listener, parse_listeners
+from kcore.server.server import Server
+from kcore.testing import faults
+from kcore.testing.checks import Checks
+from kcore.testing.clock import BrokerClock, SteppableClock
+from kcore.testing.faults import ActiveFault, ErrorOf, Fault, RandomFaults
+from kcore.testing.groups import TestGroups
+from kcore.testing.history import History
+from kcore.testing.interceptor import HeldRequest, Interceptor
+from kcore.testing.recorder import ObservedEngine, Recorder
+from kcore.testing.requests import groups_of
+from kcore.testing.storage import Disk
+
+if TYPE_CHECKING:
+    from kcore.protocol.topic_partition import TopicPartition
+
+T = TypeVar("T")
+
+HOST = "127.0.0.1"
+CALL_TIMEOUT_S = 30.0
+RECHECK_S = 0.05  # a condition may depend on something that is not a round of the engine, such as a closed connection
+
+FAST_SETTINGS: Mapping[str, str] = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1",
+    "group.consumer.assignment.interval.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "1",
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.session.timeout.ms": "1",
+    "offsets.topic.num.partitions": "3",
+    "transaction.state.log.num.partitions": "3",
+    "kcore.durability": "memory",
+}
+"""Settings of a test broker that differ from a server's: groups form without delay, timeouts may be short."""
+
+Restart = Literal["clean", "kill", "power"]
+
+
+class Broker(Checks):
+    """A Kafka broker on a thread of this process, in memory. Any Kafka client can connect to `bootstrap`.
+
+    It is a context manager, also for `async with`. Its methods may be called from any thread, and from coroutines: they
+    return within a millisecond or so, except `wait_for` (for coroutines: `wait_for_async`).
+
+    Args:
+        settings: settings by Kafka's names, beside `FAST_SETTINGS`.
+        topics: topics to create: their names, or names with numbers of partitions.
+        port: the port; 0 selects a free one, which a restart keeps.
+
+    Attributes:
+        groups: the groups, their state and the faults of their coordinator: `broker.groups["workers"]`.
+        clock: the broker's clock.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        *,
+        topics: Iterable[str] | Mapping[str, int] = (),
+        port: int = 0,
+    ) -> None:
+        self._settings = {**FAST_SETTINGS, **{name: str(value) for name, value in (settings or {}).items()}}
+        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+        self._port = port
+        self._steppable = SteppableClock()
+        self._disk = Disk()
+        self._recorder = Recorder(self._steppable)
+        self._interceptor = Interceptor()
+        self._node: EmbeddedNode | None = None
+        self._rounds = threading.Condition()
+        self._round_count = 0
+        self._refusing = False
+        self.clock = BrokerClock(self._steppable, self._advance)
+        self.groups = TestGroups(self)
+
+    # ---- life
+
+    def start(self) -> Broker:
+        """Starts the broker, and creates the topics at the first start.
+
+        Raises:
+            ConfigError: a setting is unknown or not valid.
+            OSError: the port is in use.
+        """
+        if self._node is not None:
+            raise KcoreError("the broker runs already")
+        engine = ObservedEngine(self._disk.open(), Config.of(self._settings), self._steppable, self._recorder)
+        node = EmbeddedNode(engine)
+        node._engine._driver = driver = LoopThreadDriver(engine, node._engine._driver)
+        try:
+            self._driver, self._node = driver, node
+            driver.run_on_loop(self._listen(engine))
+        except BaseException:
+            self._node = None
+            node.close()
+            raise
+        for name, partitions in self._topics.items():
+            node.topics.create(name, partitions=partitions, exist_ok=True)
+        self._topics = {}
+        return self
+
+    async def _listen(self, engine: ObservedEngine) -> None:
+        listeners = parse_listeners(engine.config) if "listeners" in self._settings else [self._listener()]
+        self._server = Server(self._driver.driver, listeners)
+        self._interceptor.attach(self._server)
+        await self._server.start()
+        self._listener_name = listeners[0].name
+        self._port = self._server.addresses[self._listener_name][1]
+        self._driver.driver.at_end_of_round(self._round_ended)
+
+    def _listener(self) -> Listener:
+        return Listener(NAME, HOST, self._port, HOST, 0, SecurityProtocol.PLAINTEXT)
+
+    def stop(self) -> None:
+        """Stops the broker and forgets its records. It does nothing if the broker does not run."""
+        if self._node is not None:
+            self._end("kill")
+
+    def _end(self, how: Restart) -> None:
+        node, self._node = self.node, None
+        try:
+            self._driver.run_on_loop(self._close(how), CALL_TIMEOUT_S)
+        finally:
+            node.close()
+        self._refusing = False
+
+    async def _close(self, how: Restart) -> None:
+        if how != "clean":  # responses that clients have not received are lost
+            self._driver.engine.abandon()
+            self._driver.driver.close()  # an abandoned engine commits nothing
+            for connection in list(self._server.connections):
+                connection.abort()
+        await self._server.stop()
+
+    def restart(self, *, kill: bool = False, power: bool = False) -> None:
+        """Restarts the broker on the same port. Committed records survive; held requests are lost.
+
+        Args:
+            kill: True to end it as by SIGKILL: without committing or responding to what is in progress.
+            power: True for a power failure, which also loses the records written since `stop_syncing`.
+        """
+        how: Restart = "power" if power else "kill" if kill else "clean"
+        self._end(how)
+        if power:
+            self._disk.fail_power()
+        for group_id in self._recorder.groups:
+            self._recorder.add(group_id, "control", cause=f"test: restart ({how})")
+        self.start()
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Broker:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)
+
+    # ---- access
+
+    @property
+    def bootstrap(self) -> str:
+        """The HOST:PORT that clients connect to."""
+        return f"{HOST}:{self._port}"
+
+    @property
+    def node(self) -> EmbeddedNode:
+        """The client API of kcore on this broker, which no fault concerns: `broker.node.topics.create("jobs")`.
+
+        Raises:
+            KcoreError: the broker does not run.
+        """
+        if self._node is None:
+            raise KcoreError("the broker does not run: use `with Broker() as broker`, or start()")
+        return self._node
+
+    def call(self, function: Callable[[ObservedEngine], T]) -> T:
+        """Calls `function` with the engine, on its thread, between two requests."""
+        _ = self.node
+
+        async def run() -> T:
+            engine = self._driver.engine
+            engine.now.update()
+            return function(engine)  # type: ignore[arg-type]
+
+        result: T = self._driver.run_on_loop(run(), CALL_TIMEOUT_S)
+        return result
+
+    def _advance(self, ms: int) -> None:
+        _ = self.node
+        self._driver.advance(ms)
+        self.call(lambda _: self._driver.driver.round_is_open())  # its end sends responses, and sets the next alarm
+
+    def _round_ended(self) -> None:
+        with self._rounds:
+            self._round_count += 1
+            self._rounds.notify_all()
+
+    # ---- protocol faults
+
+    def inject(self, *given: Fault) -> list[ActiveFault]:
+        """Injects faults, all active at once; see `kcore.testing.faults`."""
+        return self.call(lambda _: self._interceptor.add(given))
+
+    def script(self, *given: Fault) -> list[ActiveFault]:
+        """Injects faults one after another: each becomes active when the one before it is exhausted."""
+        if any(fault.times is None for fault in given[:-1]):
+            raise ValueError("only the last fault of a script may have no limit (times=None)")
+        return self.call(lambda _: self._interceptor.script(given))
+
+    def fail(self, api: str | Iterable[str], error: str | int | ErrorOf, **options: Any) -> ActiveFault:
+        """Refuses requests with an error; see `kcore.testing.faults.fail`."""
+        return self.inject(faults.fail(api, error, **options))[0]
+
+    def delay(self, api: str | Iterable[str], seconds: float, **options: Any) -> ActiveFault:
+        """Delays requests; see `kcore.testing.faults.delay`."""
+        return self.inject(faults.delay(api, seconds, **options))[0]
+
+    def hold(self, api: str | Iterable[str], **options: Any) -> ActiveFault:
+        """Holds requests until `release`; see `kcore.testing.faults.hold`."""
+        return self.inject(faults.hold(api, **options))[0]
+
+    def disconnect(
+        self, api: str | Iterable[str] | None = None, *, client_id: str | None = None, **options: Any
+    ) -> ActiveFault | None:
+        """Closes connections: now (without `api`), or at the next request; see `kcore.testing.faults.disconnect`."""
+        if api is not None:
+            return self.inject(faults.disconnect(api, client_id=client_id, **options))[0]
+
+        def close(_: ObservedEngine) -> None:
+            for connection in self._interceptor.connections(client_id):
+                connection.abort()
+
+        self.call(close)
+        return None
+
+    def corrupt(self, api: str | Iterable[str], **options: Any) -> ActiveFault:
+        """Damages responses; see `kcore.testing.faults.corrupt`."""
+        return self.inject(faults.corrupt(api, **options))[0]
+
+    def throttle(self, api: str | Iterable[str], seconds: float, **options: Any) -> ActiveFault:
+        """Tells clients to pause; see `kcore.testing.faults.throttle`."""
+        return self.inject(faults.throttle(api, seconds, **options))[0]
+
+    def random_faults(self, seed: int | None = None, **options: Any) -> RandomFaults:
+        """Injects faults at random from now on, and prints the seed; see `kcore.testing.faults.RandomFaults`."""
+        chosen = RandomFaults(seed, **options)
+        print(f"kcore: random faults with seed {chosen.seed}")
+        self.call(lambda _: self._interceptor.random(chosen))
+        return chosen
+
+    def clear_faults(self, fault: ActiveFault | None = None) -> None:
+        """Removes a fault, or all with the script and the random ones. Held requests stay held."""
+        self.call(lambda _: self._interceptor.clear(fault))
+
+    @property
+    def active_faults(self) -> list[ActiveFault]:
+        """The faults that still apply to requests."""
+        return self.call(lambda _: self._interceptor.active)
+
+    @property
+    def held(self) -> list[HeldRequest]:
+        """The requests and responses that wait for `release`."""
+        return self.call(lambda _: list(self._interceptor.held))
+
+    def release(self, *, group: str | None = None, client_id: str | None = None, keep_holding: bool = False) -> int:
+        """Carries on with held requests, in the order in which they came.
+
+        Args:
+            group: only those of this group.
+            client_id: only those of this client.
+            keep_holding: True to hold later requests still; otherwise the faults that hold requests end.
+
+        Returns:
+            The number of released requests.
+        """
+
+        def run(_: ObservedEngine) -> int:
+            if not keep_holding:
+                for active in self._interceptor.active:
+                    if active.fault.action == "hold":
+                        self._interceptor.clear(active)
+            return self._interceptor.release(
+                lambda held: (
+                    (group is None or group in groups_of(held.request))
+                    and (client_id is None or held.context.client_id == client_id)
+                )
+            )
+
+        return self.call(run)
+
+    def refuse_connections(self, *, close: bool = True) -> None:
+        """Refuses new connections (ECONNREFUSED) until `accept_connections`; with `close`, ends the open ones."""
+
+        def refuse(_: ObservedEngine) -> None:
+            for acceptor in self._server.acceptors:
+                acceptor.close()
+            self._server.acceptors.clear()
+            for connection in list(self._server.connections) if close else ():
+                connection.abort()
+
+        self._refusing = True
+        self.call(refuse)
+
+    def accept_connections(self) -> None:
+        """Accepts connections again, on the same port."""
+        if not self._refusing:
+            return
+        self._refusing = False
+
+        async def listen() -> None:
+            for listener, security in self._server._listeners:
+                await self._server._listen(listener._replace(port=self._port), security)
+
+        self._driver.run_on_loop(listen(), CALL_TIMEOUT_S)
+
+    @property
+    def connection_count(self) -> int:
+        """The number of open connections."""
+        return self.call(lambda _: len(self._server.connections))
+
+    # ---- faults of the coordinator and of the disk
+
+    def fence_producer(self, transactional_id: str) -> None:
+        """Fences the producers of a transactional id, as a new producer with this id does; aborts its transaction."""
+        self.node.transaction(transactional_id).__enter__().abort()
+
+    def fill_disk(self) -> None:
+        """Makes every write fail for lack of space, until `free_disk`."""
+        self._set_full(True)
+
+    def free_disk(self) -> None:
+        """Ends `fill_disk`."""
+        self._set_full(False)
+
+    def _set_full(self, full: bool) -> None:
+        def run(_: ObservedEngine) -> None:
+            assert self._disk.log is not None, "an open broker has a log"
+            self._disk.log.full = full
+
+        self.call(run)
+
+    def stop_syncing(self) -> None:
+        """Acknowledges later records without writing them to the disk: `restart(power=True)` loses them."""
+
+        def run(engine: ObservedEngine) -> None:
+            engine.commit()
+            self._disk.stop_syncing()
+
+        self.call(run)
+
+    def sync(self) -> None:
+        """Writes everything to the disk, and ends `stop_syncing`."""
+        self.call(lambda _: self._disk.sync())
+
+    # ---- observation
+
+    def history(self, group_id: str) -> History:
+        """Returns the history of a group: joins, generations, owners, commits and fencing, with their causes."""
+        return self._recorder.history(group_id)
+
+    def histories(self) -> list[History]:
+        """Returns the histories of all groups."""
+        return [self.history(group_id) for group_id in self._recorder.groups]
+
+    def wait_for(self, condition: Callable[[Broker], T], timeout: float = 10.0, *, message: str = "") -> T:
+        """Waits until `condition(broker)` returns a true value, and returns it.
+
+        The condition is evaluated after each round of the broker: no test needs a pause.
+
+        Args:
+            condition: the condition.
+            timeout: the maximum time in seconds, of the system's clock.
+            message: the words for the error.
+
+        Raises:
+            AssertionError: the condition is still false; the text has the histories of all groups.
+        """
+        until_s = time.monotonic() + timeout
+        while True:
+            with self._rounds:
+                count = self._round_count
+            if value := condition(self):
+                return value
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                what = message or getattr(condition, "__name__", "the condition")
+                self.fail_with(f"{what} is still false after {timeout} s", self._recorder.groups)
+            with self._rounds:
+                self._rounds.wait_for(lambda: self._round_count != count, min(left_s, RECHECK_S))  # noqa: B023
+
+    async def wait_for_async(self, condition: Callable[[Broker], T], timeout: float = 10.0) -> T:
+        """Waits as `wait_for` does, without blocking the event loop; the condition runs in a thread."""
+        return await asyncio.to_thread(self.wait_for, condition, timeout)
+
+    def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        """Returns the committed offsets of a group."""
+        return self.groups[group_id].offsets

@@ -1,0 +1,155 @@
+"""Assertions about a test broker: it is at rest, offsets are committed, records are processed once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+from kcore.protocol.topic_partition import TopicPartition
+from kcore.testing.group_state import snapshot
+from kcore.transaction.states import TransactionStatus
+
+if TYPE_CHECKING:
+    from kcore.testing.broker import Broker
+    from kcore.testing.recorder import ObservedEngine
+
+MAX_NAMED = 10  # records named in the text of a failed assertion
+RESTING = ("Stable", "Empty", "Dead")
+OPEN = (TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
+
+Position = tuple[str, int, int]
+"""Topic, partition and offset of a record."""
+
+
+def position_of(record: Any) -> Position:
+    """Returns the position of a record: of a tuple (topic, partition, offset), or of a record of any Python client.
+
+    Raises:
+        TypeError: the object is none of these.
+    """
+    if isinstance(record, tuple) and len(record) == 3:
+        topic, partition, offset = record
+        return str(topic), int(partition), int(offset)
+    try:
+        values = [getattr(record, name) for name in ("topic", "partition", "offset")]
+    except AttributeError:
+        raise TypeError(f"{record!r} is neither a record nor a tuple (topic, partition, offset)") from None
+    topic, partition, offset = (value() if callable(value) else value for value in values)
+    return str(topic), int(partition), int(offset)
+
+
+class Checks:
+    """The assertions of `Broker`."""
+
+    def fail_with(self, text: str, group_ids: Iterable[str]) -> NoReturn:
+        """Raises an AssertionError with the histories of groups.
+
+        Raises:
+            AssertionError: always.
+        """
+        broker = cast("Broker", self)
+        tables = [broker.history(group_id).table() for group_id in group_ids]
+        raise AssertionError("\n\n".join([text, *tables]))
+
+    def assert_at_rest(self) -> None:
+        """Asserts that nothing is in progress: no rebalance, no held request, no open transaction.
+
+        Raises:
+            AssertionError: something is; the text names it.
+        """
+        broker = cast("Broker", self)
+
+        def busy(engine: ObservedEngine) -> list[str]:
+            ids = [group_id for shard in engine.groups for group_id in shard.machine.groups]
+            states = {group_id: snapshot(engine, group_id).state for group_id in ids}
+            found = [f"group {name} is {state}" for name, state in sorted(states.items()) if state not in RESTING]
+            for shard in engine.transactions.shards or ():
+                for name, transaction in shard.machine.transactions.items():
+                    if transaction.state in OPEN:
+                        status = TransactionStatus(transaction.state)
+                        found.append(f"transaction {name} is {status.name}")
+            return found
+
+        found = broker.call(busy)
+        found += [f"held: {type(held.request).__name__} of {held.context.client_id}" for held in broker.held]
+        if found:
+            self.fail_with(f"the broker is not at rest: {'; '.join(found)}", broker._recorder.groups)
+
+    def assert_committed(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Asserts that exactly these offsets of a group are committed, for the partitions that are named.
+
+        Args:
+            group: the group.
+            offsets: the next offset to read by (topic, partition).
+
+        Raises:
+            AssertionError: another offset, or none, is committed; the text has the group's history.
+        """
+        broker = cast("Broker", self)
+        actual = broker.committed(group)
+        wrong = [
+            f"{TopicPartition(*partition)}: expected {offset}, committed {actual.get(TopicPartition(*partition))}"
+            for partition, offset in offsets.items()
+            if actual.get(TopicPartition(*partition)) != offset
+        ]
+        if wrong:
+            self.fail_with(f"offsets of group {group}: {'; '.join(wrong)}", [group])
+
+    def assert_no_double_processing(self, processed: Iterable[Any], group: str | None = None) -> None:
+        """Asserts that no record was processed twice.
+
+        Args:
+            processed: the processed records, of any Python client, or tuples (topic, partition, offset).
+            group: the group whose history explains a failure; None: all groups.
+
+        Raises:
+            AssertionError: a record occurs twice.
+        """
+        broker = cast("Broker", self)
+        counts = Counter(map(position_of, processed))
+        twice = sorted(position for position, count in counts.items() if count > 1)
+        if twice:
+            self.fail_with(
+                f"{len(twice)} records were processed more than once: {_named(twice)}",
+                broker._recorder.groups if group is None else [group],
+            )
+
+    def assert_nothing_skipped(self, processed: Iterable[Any], group: str) -> None:
+        """Asserts that every record before the committed offsets was processed: no committed record is lost.
+
+        Args:
+            processed: the processed records, of any Python client, or tuples (topic, partition, offset).
+            group: the group.
+
+        Raises:
+            AssertionError: a record is committed and was not processed.
+        """
+        broker = cast("Broker", self)
+        positions = set(map(position_of, processed))
+        starts = broker.call(_log_starts)
+        skipped = [
+            (partition.topic, partition.partition, offset)
+            for partition, end in sorted(broker.committed(group).items())
+            for offset in range(starts.get(partition, 0), end)
+            if (partition.topic, partition.partition, offset) not in positions
+        ]
+        if skipped:
+            self.fail_with(
+                f"{len(skipped)} records are committed in group {group} but were not processed: {_named(skipped)}",
+                [group],
+            )
+
+
+def _named(positions: list[Position]) -> str:
+    names = [f"{topic}-{partition}@{offset}" for topic, partition, offset in positions[:MAX_NAMED]]
+    return ", ".join(names) + (", …" if len(positions) > MAX_NAMED else "")
+
+
+def _log_starts(engine: ObservedEngine) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, index): partition.log_start_offset
+        for topic in engine.topics.all()
+        for index in range(topic.partitions)
+        if (partition := engine.partitions.get(topic.name, index)) is not None
+    }

@@ -1,0 +1,116 @@
+"""The clock of a test broker: it follows the system's clocks, and a test can freeze it and move it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from kcore.clock import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NS_PER_MS = 1_000_000
+
+
+class SteppableClock(ManualClock):
+    """A clock that runs like the system's, plus the time by which a test has moved it.
+
+    Real clients measure their own timeouts with the system's clock. So the broker's clock also runs, unless it is
+    frozen, and a test moves it forward to end the broker's timeouts early.
+    """
+
+    __slots__ = ("_frozen_ns", "_lock", "_offset_ms", "_wall_offset_ms")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._offset_ms = 0
+        self._wall_offset_ms = time.time_ns() // NS_PER_MS - time.monotonic_ns() // NS_PER_MS
+        self._frozen_ns: int | None = None
+
+    def _system_ms(self) -> int:
+        frozen_ns = self._frozen_ns
+        return (time.monotonic_ns() if frozen_ns is None else frozen_ns) // NS_PER_MS
+
+    def monotonic_ms(self) -> int:
+        """Returns monotonic milliseconds."""
+        return self._system_ms() + self._offset_ms
+
+    def wall_ms(self) -> int:
+        """Returns milliseconds since the epoch."""
+        return self._system_ms() + self._offset_ms + self._wall_offset_ms
+
+    @property
+    def frozen(self) -> bool:
+        """True while the clock stands still."""
+        return self._frozen_ns is not None
+
+    def advance(self, ms: int) -> None:
+        """Moves both clocks forward by `ms`; a negative value changes nothing, because the clock runs meanwhile."""
+        with self._lock:
+            self._offset_ms += max(0, ms)
+
+    def freeze(self) -> None:
+        """Stops the clock; only `advance` moves it now."""
+        with self._lock:
+            if self._frozen_ns is None:
+                self._frozen_ns = time.monotonic_ns()
+
+    def resume(self) -> None:
+        """Lets the clock run on from the time at which it stands."""
+        with self._lock:
+            if self._frozen_ns is not None:
+                self._offset_ms -= (time.monotonic_ns() - self._frozen_ns) // NS_PER_MS
+                self._frozen_ns = None
+
+    def step_wall(self, ms: int) -> None:
+        """Moves the wall clock alone, forward or back, like a correction of the system's time. Timeouts ignore it."""
+        with self._lock:
+            self._wall_offset_ms += ms
+
+
+class BrokerClock:
+    """The controls of a broker's clock: `broker.clock`.
+
+    Args:
+        clock: the clock.
+        advance: moves it and fires the due timers of the broker, in milliseconds.
+    """
+
+    def __init__(self, clock: SteppableClock, advance: Callable[[int], None]) -> None:
+        self._clock = clock
+        self._advance = advance
+
+    @property
+    def now(self) -> float:
+        """The broker's time in seconds since the epoch."""
+        return self._clock.wall_ms() / 1000
+
+    @property
+    def frozen(self) -> bool:
+        """True while the clock stands still."""
+        return self._clock.frozen
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock forward. Every timeout of the broker in this time ends, each at its own time.
+
+        The clients' own clocks do not move: heartbeats that a client would have sent are missing.
+        """
+        if seconds < 0:
+            raise ValueError(f"advance({seconds}): only step_wall moves time back")
+        self._advance(round(seconds * 1000))
+
+    def freeze(self) -> None:
+        """Stops the clock: no timeout of the broker ends, until `advance` or `resume`."""
+        self._clock.freeze()
+
+    def resume(self) -> None:
+        """Lets the clock run on."""
+        self._clock.resume()
+        self._advance(0)
+
+    def step_wall(self, seconds: float) -> None:
+        """Moves the time in timestamps of records, forward or back; timeouts are not affected."""
+        self._clock.step_wall(round(seconds * 1000))

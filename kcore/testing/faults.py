@@ -1,0 +1,274 @@
+"""Protocol faults: the kinds of faults, and the requests to which one applies."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from kcore.testing.requests import api_key, error_code, groups_of, topics_of, transactional_id_of
+
+if TYPE_CHECKING:
+    from kcore.protocol.error_codes import ErrorCode
+    from kcore.runtime import RequestContext
+
+Action = Literal["fail", "delay", "hold", "disconnect", "corrupt", "throttle"]
+ErrorOf = Callable[[Any], "str | int | None"]
+"""A function of the request that returns an error, or None to let the request pass."""
+
+ANY_API = "*"
+MAX_DELAY_S = 0.05  # of random faults: short, because a random test injects many
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The requests to which a fault applies: those that have every given property.
+
+    Attributes:
+        group: the group id that the request names.
+        topic: a topic that the request names.
+        client_id: the client id of the request.
+        principal: the authenticated principal, such as "User:alice".
+        transactional_id: the transactional id that the request names.
+        where: a function of the typed request that returns True.
+    """
+
+    group: str | None = None
+    topic: str | None = None
+    client_id: str | None = None
+    principal: str | None = None
+    transactional_id: str | None = None
+    where: Callable[[Any], bool] | None = None
+
+    def matches(self, context: RequestContext, request: Any, topic_name: Callable[[bytes], str | None]) -> bool:
+        """Returns True if the request has every given property."""
+        return (
+            (self.client_id is None or context.client_id == self.client_id)
+            and (self.principal is None or context.principal == self.principal)
+            and (self.group is None or self.group in groups_of(request))
+            and (self.topic is None or self.topic in topics_of(request, topic_name))
+            and (self.transactional_id is None or transactional_id_of(request) == self.transactional_id)
+            and (self.where is None or bool(self.where(request)))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault. The functions `fail`, `delay`, ... of this module create them.
+
+    Attributes:
+        action: the kind of the fault.
+        apis: the names of the APIs; ("*",) for all.
+        filter: the requests to which it applies.
+        times: the number of requests to which it applies; None: without a limit.
+        skip: the number of matching requests that pass before.
+        error: the error of `fail`: a name, a number, or a function of the request.
+        message: the error message of `fail`.
+        seconds: the time of `delay` and `throttle`.
+        after: True if the broker carries the request out first, and the fault concerns the response.
+    """
+
+    action: Action
+    apis: tuple[str, ...]
+    filter: Filter = field(default_factory=Filter)
+    times: int | None = 1
+    skip: int = 0
+    error: str | int | ErrorOf | None = None
+    message: str | None = None
+    seconds: float = 0.0
+    after: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.apis:
+            if name != ANY_API:
+                api_key(name)  # raises for an unknown name
+        if self.action == "fail" and not callable(self.error):
+            if self.error is None:
+                raise ValueError("fail() needs an error, such as error='NOT_COORDINATOR'")
+            error_code(self.error)
+        if self.times is not None and self.times < 1:
+            raise ValueError(f"times={self.times}: a fault applies to at least one request; None: to all")
+
+    def error_for(self, request: Any) -> ErrorCode | None:
+        """Returns the error for a request; None if the fault's function lets it pass."""
+        error = self.error(request) if callable(self.error) else self.error
+        return None if error is None else error_code(error)
+
+    def describe(self) -> str:
+        """Returns the fault in words, for histories."""
+        how = {
+            "fail": f" with {self.error.__name__ if callable(self.error) else self.error}",
+            "delay": f" for {self.seconds} s",
+            "throttle": f" for {self.seconds} s",
+        }.get(self.action, " the response" if self.after else "")
+        return f"injected: {self.action} {','.join(self.apis)}{how}"
+
+
+def _apis(api: str | Iterable[str]) -> tuple[str, ...]:
+    return (api,) if isinstance(api, str) else tuple(api)
+
+
+def _filter(values: dict[str, Any]) -> tuple[Filter, dict[str, Any]]:
+    names = set(Filter.__dataclass_fields__)
+    return Filter(**{k: v for k, v in values.items() if k in names}), {
+        k: v for k, v in values.items() if k not in names
+    }
+
+
+def _fault(action: Action, api: str | Iterable[str], values: dict[str, Any], times: int | None) -> Fault:
+    which, rest = _filter(values)
+    return Fault(action, _apis(api), which, **{"times": times, **rest})
+
+
+def fail(
+    api: str | Iterable[str],
+    error: str | int | ErrorOf,
+    *,
+    message: str | None = None,
+    times: int | None = 1,
+    **which: Any,
+) -> Fault:
+    """Returns a fault that refuses requests; the broker does not carry them out.
+
+    Args:
+        api: an API or several, such as "OffsetCommit"; "*" for all.
+        error: a name in Kafka, a number, or a function of the typed request that returns one of them or None.
+        message: the error message, in responses that have one.
+        times: the number of requests; None: all.
+        which: `skip`, and the attributes of `Filter`.
+    """
+    return _fault("fail", api, {**which, "error": error, "message": message}, times)
+
+
+def delay(
+    api: str | Iterable[str], seconds: float, *, after: bool = False, times: int | None = 1, **which: Any
+) -> Fault:
+    """Returns a fault that delays requests on the broker's clock; with `after`, their responses."""
+    return _fault("delay", api, {**which, "seconds": seconds, "after": after}, times)
+
+
+def hold(api: str | Iterable[str], *, after: bool = False, times: int | None = None, **which: Any) -> Fault:
+    """Returns a fault that holds requests until `Broker.release`; with `after`, their responses."""
+    return _fault("hold", api, {**which, "after": after}, times)
+
+
+def disconnect(api: str | Iterable[str], *, after: bool = False, times: int | None = 1, **which: Any) -> Fault:
+    """Returns a fault that closes the connection instead of deciding a request; with `after`, instead of responding.
+
+    With `after` the request is carried out, and the client cannot know it.
+    """
+    return _fault("disconnect", api, {**which, "after": after}, times)
+
+
+def corrupt(api: str | Iterable[str], *, times: int | None = 1, **which: Any) -> Fault:
+    """Returns a fault that damages responses: the records of a Fetch response fail their checksum, and any other
+    response is truncated before its connection closes."""
+    return _fault("corrupt", api, {**which, "after": True}, times)
+
+
+def throttle(api: str | Iterable[str], seconds: float, *, times: int | None = 1, **which: Any) -> Fault:
+    """Returns a fault that tells clients to pause: responses carry a throttle time, as those of a broker with quotas.
+
+    The broker itself does not pause the connection.
+    """
+    return _fault("throttle", api, {**which, "seconds": seconds, "after": True}, times)
+
+
+class ActiveFault:
+    """A fault that was injected, with the number of requests that it met.
+
+    Args:
+        fault: the fault.
+
+    Attributes:
+        fault: the fault.
+        seen: number of matching requests.
+        applied: number of requests to which it was applied.
+    """
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.seen = 0
+        self.applied = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """True if the fault applies to no further request."""
+        return self.fault.times is not None and self.applied >= self.fault.times
+
+    def takes(self, context: RequestContext, request: Any, topic_name: Callable[[bytes], str | None]) -> bool:
+        """Returns True if the fault applies to this request, and counts it."""
+        if self.exhausted or not self.fault.filter.matches(context, request, topic_name):
+            return False
+        self.seen += 1
+        if self.seen <= self.fault.skip:
+            return False
+        self.applied += 1
+        return True
+
+    def __repr__(self) -> str:
+        return f"<{self.fault.describe()}: {self.applied} applied>"
+
+
+class RandomFaults:
+    """Faults at random, the same for the same seed and order of requests.
+
+    Args:
+        seed: the seed; None: a new one. Print `seed` to repeat a run.
+        probability: the probability of a fault for each request of these APIs.
+        apis: the APIs.
+        faults: the faults to choose from; None: retriable errors, short delays, and lost connections and responses.
+
+    Attributes:
+        seed: the seed.
+        injected: descriptions of the injected faults, in order.
+    """
+
+    def __init__(
+        self,
+        seed: int | None = None,
+        *,
+        probability: float = 0.05,
+        apis: Iterable[str] = ("Produce", "Fetch", "OffsetCommit", "OffsetFetch", "Heartbeat", "FindCoordinator"),
+        faults: Sequence[Fault] | None = None,
+    ) -> None:
+        if not 0 <= probability <= 1:
+            raise ValueError(f"probability={probability}: valid are 0 to 1")
+        self.seed = secrets.randbelow(2**32) if seed is None else seed
+        self.apis = tuple(apis)
+        self.injected: list[str] = []
+        self._random = random.Random(self.seed)
+        self._probability = probability
+        self._faults = tuple(faults) if faults is not None else _usual_faults()
+
+    def draw(self, name: str) -> Fault | None:
+        """Returns the fault for the next request of an API, or None."""
+        if self._random.random() >= self._probability:
+            return None
+        chosen = self._random.choice([f for f in self._faults if ANY_API in f.apis or name in f.apis] or [None])
+        if chosen is None:
+            return None
+        fault = replace(chosen, apis=(name,))
+        self.injected.append(fault.describe())
+        return fault
+
+
+_RETRIABLE = {
+    "Produce": "NOT_LEADER_OR_FOLLOWER",
+    "Fetch": "NOT_LEADER_OR_FOLLOWER",
+    "OffsetCommit": "COORDINATOR_LOAD_IN_PROGRESS",
+    "OffsetFetch": "COORDINATOR_LOAD_IN_PROGRESS",
+    "Heartbeat": "NOT_COORDINATOR",
+    "FindCoordinator": "COORDINATOR_NOT_AVAILABLE",
+}
+
+
+def _usual_faults() -> tuple[Fault, ...]:
+    return (
+        *(fail(name, error) for name, error in _RETRIABLE.items()),
+        delay("*", MAX_DELAY_S),
+        disconnect("*"),
+        disconnect("*", after=True),
+    )

@@ -1,0 +1,311 @@
+"""Applies faults to the requests of a server, and observes requests about groups.
+
+An API to which no fault applies keeps its own entry in the server's table: it costs nothing. The first fault of an API
+replaces the functions `fast` and `handle` of its entry; the end of the last one puts them back.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime import Pending
+from kcore.server.dispatch import Dispatch, Served
+from kcore.testing.faults import ANY_API, ActiveFault, Fault, RandomFaults
+from kcore.testing.recorder import OBSERVED, ObservedEngine, observing
+from kcore.testing.requests import api_key, api_name, groups_of
+
+if TYPE_CHECKING:
+    from kcore.runtime import RequestContext
+    from kcore.server.connection import Connection
+    from kcore.server.server import Server
+
+Handle = Callable[[Any, Any], Any]
+
+
+class InterceptedDispatch(Dispatch):
+    """The APIs of a server; the interceptor sees each entry when it is created.
+
+    Args:
+        server: the server whose table this replaces.
+        created: called with each new entry.
+    """
+
+    __slots__ = ("_created",)
+
+    def __init__(self, server: Server, created: Callable[[Served], None]) -> None:
+        super().__init__(server.engine, None if server.responses is None else server.responses.note)
+        self._created = created
+
+    def route(self, api_key: int) -> Served | None:
+        """Returns the entry of an API key; see `Dispatch.route`."""
+        is_new = api_key not in self._served
+        served = super().route(api_key)
+        if served is not None and is_new:
+            self._created(served)
+        return served
+
+
+class HeldRequest:
+    """A request that waits for the test: `go` carries on with it."""
+
+    def __init__(self, context: RequestContext, request: Any, go: Callable[[], None]) -> None:
+        self.context = context
+        self.request = request
+        self.go = go
+
+
+class Interceptor:
+    """The faults of one broker. They outlive a restart of the broker.
+
+    All methods run on the thread of the broker's engine.
+
+    Attributes:
+        held: the requests and responses that wait for `release`, in order.
+    """
+
+    def __init__(self) -> None:
+        self._faults: list[ActiveFault] = []
+        self._script: list[ActiveFault] = []
+        self._random: RandomFaults | None = None
+        self.held: list[HeldRequest] = []
+        self._client_ids: dict[int, set[str]] = {}  # by connection
+        self._server: Server
+        self._engine: ObservedEngine
+        self._dispatch: InterceptedDispatch
+
+    def attach(self, server: Server) -> None:
+        """Intercepts the requests of a server that has not started yet."""
+        assert isinstance(server.engine, ObservedEngine), server.engine
+        self._server = server
+        self._engine = server.engine
+        self._dispatch = server.dispatch = InterceptedDispatch(server, self._install)
+        self.held = []
+        self._client_ids = {}
+
+    # ---- the set of faults
+
+    def add(self, faults: Iterable[Fault]) -> list[ActiveFault]:
+        """Injects faults, all active at once."""
+        added = [ActiveFault(fault) for fault in faults]
+        self._faults += added
+        self._install_all()
+        return added
+
+    def script(self, faults: Iterable[Fault]) -> list[ActiveFault]:
+        """Injects faults of which each becomes active when the one before has applied to all its requests."""
+        added = [ActiveFault(fault) for fault in faults]
+        self._script += added
+        self._install_all()
+        return added
+
+    def random(self, faults: RandomFaults | None) -> None:
+        """Injects faults at random from now on; None ends it."""
+        self._random = faults
+        self._install_all()
+
+    def clear(self, fault: ActiveFault | None = None) -> None:
+        """Removes a fault, or all; requests that are held stay held."""
+        if fault is None:
+            self._faults, self._script, self._random = [], [], None
+        else:
+            self._faults = [each for each in self._faults if each is not fault]
+            self._script = [each for each in self._script if each is not fault]
+        self._install_all()
+
+    @property
+    def active(self) -> list[ActiveFault]:
+        """The faults that still apply to requests."""
+        return [fault for fault in (*self._faults, *self._script) if not fault.exhausted]
+
+    # ---- the server's table
+
+    def _install_all(self) -> None:
+        for served in list(self._dispatch):
+            self._install(served)
+
+    def _install(self, served: Served) -> None:
+        """Sets the functions of an entry: its own ones, or those that observe requests or apply faults."""
+        api, key = served.api, served.key
+        served.fast, served.handle = api.fast, api.handle
+        if key in OBSERVED:
+            served.fast, served.handle = None, observing(self._engine, _decision(api))
+        elif key == ApiKey.API_VERSIONS:  # the first request of each connection
+            served.fast, served.handle = None, partial(self._named, _decision(api))
+        if self._concerns(key):
+            decide = _decision(api) if served.fast is not None else served.handle
+            served.fast, served.handle = None, partial(self._intercept, served, decide)
+
+    def _named(self, decide: Handle, context: RequestContext, request: Any) -> Any:
+        """Notes the client id of a connection, and decides its request."""
+        self._client_ids.setdefault(context.connection_id, set()).add(context.client_id)
+        return decide(context, request)
+
+    def _concerns(self, key: int) -> bool:
+        if self._random is not None and any(api_key(name) == key for name in self._random.apis):
+            return True
+        return any(_is_about(fault, key) for fault in self.active)
+
+    # ---- requests
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        topic = self._engine.topics.by_id(topic_id)
+        return None if topic is None else topic.name
+
+    def _fault_for(self, key: int, context: RequestContext, request: Any) -> Fault | None:
+        # Only the first fault of the script that is left may apply.
+        in_script = next((fault for fault in self._script if not fault.exhausted), None)
+        candidates = self._faults if in_script is None else [*self._faults, in_script]
+        for active in candidates:
+            if _is_about(active, key) and active.takes(context, request, self._topic_name):
+                if active.exhausted:
+                    self._install_all()
+                return active.fault
+        if self._random is not None and api_name(key) in self._random.apis:
+            return self._random.draw(api_name(key))
+        return None
+
+    def _intercept(self, served: Served, decide: Handle, context: RequestContext, request: Any) -> Any:
+        """Decides a request, and applies the first fault that concerns it."""
+        fault = self._fault_for(served.key, context, request)
+        if fault is None:
+            return decide(context, request)
+        for group_id in groups_of(request):
+            self._engine.recorder.add(
+                group_id, "fault", client_id=context.client_id, detail=api_name(served.key), cause=fault.describe()
+            )
+        if fault.action == "fail":
+            code = fault.error_for(request)
+            if code is None:
+                return decide(context, request)
+            return served.api.error(context, request, code, fault.message)
+        later = Pending(served.api, context, request, parked=True)
+        if fault.after:
+            self._then(decide(context, request), partial(self._with_response, fault, served, later))
+        elif fault.action == "disconnect":
+            self._close(context)
+        else:
+            go = partial(self._carry_on, decide, later)
+            self._wait(fault, context, request, go)
+        return later
+
+    def _carry_on(self, decide: Handle, later: Pending) -> None:
+        """Decides a request that was delayed or held."""
+        self._server.driver.begin_round()
+        try:
+            response = decide(later.context, later.request)
+        except Exception as error:
+            response = self._engine.failed(later.api, later.context, later.request, error)
+        self._then(response, later.complete)
+
+    def _with_response(self, fault: Fault, served: Served, later: Pending, response: Any) -> None:
+        """Applies a fault that concerns a response."""
+        if fault.action == "disconnect":
+            self._close(later.context)
+        elif fault.action == "throttle":
+            later.complete(_throttled(response, fault.seconds))
+        elif fault.action == "corrupt" and served.key == ApiKey.FETCH:
+            later.complete(_with_damaged_records(response))
+        elif fault.action == "corrupt":
+            self._truncate_next(later.context)
+            later.complete(response)
+        else:
+            self._wait(fault, later.context, later.request, partial(self._complete, later, response))
+
+    def _complete(self, later: Pending, response: Any) -> None:
+        self._server.driver.begin_round()
+        later.complete(response)
+
+    def _wait(self, fault: Fault, context: RequestContext, request: Any, go: Callable[[], None]) -> None:
+        if fault.action == "delay":
+            self._engine.wheel.add(self._engine.now.now_ms + round(fault.seconds * 1000), go)
+            self._server.driver.round_is_open()
+        else:
+            self.held.append(HeldRequest(context, request, go))
+
+    @staticmethod
+    def _then(response: Any, then: Callable[[Any], None]) -> None:
+        """Calls `then` with the response, when it is complete."""
+        if isinstance(response, Pending) and not response.done:
+            response.on_complete(then)
+        else:
+            then(response.response if isinstance(response, Pending) else response)
+
+    def release(self, chosen: Callable[[HeldRequest], bool]) -> int:
+        """Carries on with the held requests and responses that `chosen` selects. Returns their number."""
+        released = [held for held in self.held if chosen(held)]
+        self.held = [held for held in self.held if held not in released]
+        for held in released:
+            held.go()
+        return len(released)
+
+    # ---- connections
+
+    def connections(self, client_id: str | None = None) -> list[Connection]:
+        """Returns the open connections; with `client_id`, those of a client."""
+        return [
+            connection
+            for connection in self._server.connections
+            if client_id is None or client_id in self._client_ids.get(connection.connection_id, ())
+        ]
+
+    def _connection(self, context: RequestContext) -> Connection | None:
+        return next((c for c in self._server.connections if c.connection_id == context.connection_id), None)
+
+    def _close(self, context: RequestContext) -> None:
+        connection = self._connection(context)
+        if connection is not None:
+            self._server.loop.call_soon(connection.abort)
+
+    def _truncate_next(self, context: RequestContext) -> None:
+        """Sends only the first half of the connection's next bytes, and closes it."""
+        connection = self._connection(context)
+        if connection is None:
+            return
+        write = connection._write
+
+        def write_half(data: bytes) -> None:
+            write(data[: len(data) // 2])
+            connection.close()
+
+        connection._write = write_half
+
+
+def _decision(api: Any) -> Handle:
+    """Returns a function that decides a request as the server does: by the fast path, or else by `handle`."""
+    fast, handle = api.fast, api.handle
+    if fast is None:
+        return handle  # type: ignore[no-any-return]
+
+    def decide(context: Any, request: Any) -> Any:
+        response = fast(context, request)
+        return handle(context, request) if response is None else response
+
+    return decide
+
+
+def _is_about(active: ActiveFault, key: int) -> bool:
+    return any(name == ANY_API or api_key(name) == key for name in active.fault.apis)
+
+
+def _throttled(response: Any, seconds: float) -> Any:
+    """Returns a copy of a response with a throttle time, if the API has one."""
+    if response is None or not hasattr(response, "throttle_time_ms"):
+        return response
+    changed = copy.copy(response)
+    changed.throttle_time_ms = round(seconds * 1000)
+    return changed
+
+
+def _with_damaged_records(response: Any) -> Any:
+    """Returns a copy of a Fetch response with the last byte of each partition's records changed."""
+    changed = copy.deepcopy(response)
+    for topic in changed.responses:
+        for partition in topic.partitions:
+            if partition.records:
+                records = bytes(partition.records)
+                partition.records = records[:-1] + bytes([records[-1] ^ 0xFF])
+    return changed

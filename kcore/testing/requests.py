@@ -1,0 +1,80 @@
+"""The objects that a request is about: the group, the topics, the transactional id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
+
+_KEYS = {key.name.replace("_", "").lower(): key for key in ApiKey}
+_TOPIC_LISTS = ("topics", "topic_data", "forgotten_topics_data")
+_TOPIC_NAMES = ("name", "topic", "topic_name")
+
+
+def api_key(name: str) -> ApiKey:
+    """Returns the key of an API, by its name in Kafka's documentation: "OffsetCommit".
+
+    Raises:
+        ValueError: no API has this name.
+    """
+    key = _KEYS.get(name.replace("_", "").lower())
+    if key is None:
+        raise ValueError(f"{name!r} is no API of Kafka; valid: names such as Produce, Fetch, JoinGroup, OffsetCommit")
+    return key
+
+
+def api_name(key: int) -> str:
+    """Returns the name of an API, as Kafka's documentation writes it."""
+    return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+
+
+def error_code(error: str | int) -> ErrorCode:
+    """Returns an error code by its name in Kafka ("NOT_COORDINATOR") or by its number.
+
+    Raises:
+        ValueError: no error has this name or number.
+    """
+    try:
+        return ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
+    except (KeyError, ValueError):
+        raise ValueError(f"{error!r} is no error of Kafka; valid: names such as NOT_COORDINATOR") from None
+
+
+def groups_of(request: Any) -> Iterator[str]:
+    """Yields the groups that a request names."""
+    group_id = getattr(request, "group_id", None)
+    if isinstance(group_id, str):
+        yield group_id
+    for row in getattr(request, "groups", None) or ():
+        yield row if isinstance(row, str) else row.group_id
+    yield from getattr(request, "groups_names", None) or ()
+    if request.API_KEY == ApiKey.FIND_COORDINATOR and request.key_type == 0:
+        yield from request.coordinator_keys or (request.key,)
+
+
+def topics_of(request: Any, name_of: Callable[[bytes], str | None]) -> Iterator[str]:
+    """Yields the topics that a request names; `name_of` maps topic ids to names."""
+    for field in _TOPIC_LISTS:
+        for row in getattr(request, field, None) or ():
+            if isinstance(row, str):
+                yield row
+                continue
+            name = next((value for n in _TOPIC_NAMES if (value := getattr(row, n, None))), None)
+            if name is None:
+                topic_id = getattr(row, "topic_id", None)
+                name = name_of(topic_id) if topic_id else None
+            if name is not None:
+                yield name
+    for row in getattr(request, "groups", None) or ():
+        if not isinstance(row, str):
+            yield from topics_of(row, name_of)
+
+
+def transactional_id_of(request: Any) -> str | None:
+    """Returns the transactional id of a request, or None."""
+    found: str | None = getattr(request, "transactional_id", None) or getattr(
+        request, "v3_and_below_transactional_id", None
+    )
+    return found

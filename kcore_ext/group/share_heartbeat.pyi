@@ -1,0 +1,51 @@
+from typing import Any
+
+from kcore_ext.group.heartbeat import GroupFastPath
+
+class ShareHeartbeatFastPath(GroupFastPath):
+    """The fast path of ShareGroupHeartbeat: an unchanged member of a share group without due work.
+
+    Args:
+        api: the API, for responses that wait for a commit.
+        shards: the group shards.
+        authorizer: decides who may READ a group; None allows all.
+        read: `Operation.READ` and `ResourceType.GROUP`.
+        denied: the response to a client that may not READ the group.
+        services: the protocol's switch and the settings of groups.
+        request: the class of the request.
+        response: the class of the response.
+        context: the class of request contexts, a named tuple.
+        settings: the class of a group's settings, a named tuple.
+        machine: the class of a shard's state machine.
+        group: the class of share groups.
+        member: the class of their members.
+        metadata: the class of a member's metadata, a named tuple.
+        current: the class of a member's current assignment, a named tuple.
+    """
+
+    def __init__(
+        self,
+        api: Any,
+        shards: Any,
+        authorizer: Any,
+        read: tuple[Any, Any],
+        denied: Any,
+        *,
+        services: Any,
+        request: type,
+        response: type,
+        context: type,
+        settings: type,
+        machine: type,
+        group: type,
+        member: type,
+        metadata: type,
+        current: type,
+    ) -> None: ...
+    def serve(self, context: Any, request: Any) -> Any:
+        """Re-arms the member's session.
+
+        Returns:
+            The response, a `Pending` if it waits for a commit, or None if the request is not the common case. Nothing
+            has changed then.
+        """

@@ -1,0 +1,35 @@
+from libc.stdint cimport int64_t
+
+from kcore_ext.runtime.clock cimport RoundClock
+from kcore_ext.server.request_queue cimport RequestQueue
+
+
+cdef class Traffic:
+    cdef public int64_t received_bytes
+    cdef public int64_t sent_bytes
+
+
+cdef class ConnectionCore:
+    cdef readonly object server
+    cdef public object transport
+    cdef readonly RequestQueue _queue
+    cdef readonly object _turns
+    cdef readonly Py_ssize_t _row_bytes
+    cdef public object _write               # sends bytes
+    cdef public bint _closing
+    cdef public bint _refused               # a request was malformed: the bytes behind it are discarded
+    cdef public bint _eof
+    cdef public bint _unread                # the peer does not read its responses: serve no more until it does
+    cdef public bint _continues             # further requests wait for a later turn of the event loop
+    cdef public bint _reading
+    cdef public double _last_byte_s
+    cdef public int64_t _sent_bytes
+    cdef public int64_t _look_at_bytes
+    cdef object _memory                     # the server's `RequestMemory`; None without a limit
+    cdef object _loop_time
+    cdef Traffic _traffic
+    cdef RoundClock _round_clock
+
+    cdef int serve(self) except -1
+    cdef int flush(self) except -1
+    cdef int pace(self) except -1

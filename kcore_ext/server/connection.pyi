@@ -1,0 +1,83 @@
+"""The steps that a connection takes for every read of the socket."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from kcore_ext.server.request_queue import RequestQueue
+
+UNREAD_CHECK_BYTES: int
+"""Bytes of responses that are encoded before a write, and that are sent between two checks of the unread bytes."""
+
+READ_AHEAD_BYTES: int
+"""Bytes that are read ahead behind a waiting request: enough to notice a broken connection."""
+
+class Traffic:
+    """The bytes that a server has exchanged with its clients.
+
+    Attributes:
+        received_bytes: bytes received from clients.
+        sent_bytes: bytes sent to clients.
+    """
+
+    received_bytes: int
+    sent_bytes: int
+
+class ConnectionCore:
+    """The part of a connection that runs for every read.
+
+    At most 16 times in one turn of the event loop, responses of one connection are sent, and the rest of its requests
+    waits for a later turn. So do requests of more than 1 KiB while other connections wait for their turns, and the rest
+    of what a client sends after a read of 128 KiB, because uvloop reads 32 times in a turn.
+
+    Args:
+        server: the server that accepted the connection.
+        queue: its requests and responses.
+        row_bytes: response bytes that are encoded before a write.
+
+    Attributes:
+        server: the server that accepted the connection.
+        transport: the transport; None until the connection is made.
+    """
+
+    server: Any
+    transport: Any
+    _queue: RequestQueue
+    _turns: Any
+    _row_bytes: int
+    _write: Callable[[bytes], None]
+    _closing: bool
+    _refused: bool
+    _eof: bool
+    _unread: bool
+    _continues: bool
+    _reading: bool
+    _last_byte_s: float
+    _sent_bytes: int
+    _look_at_bytes: int
+
+    def __init__(self, server: Any, queue: RequestQueue, row_bytes: int) -> None: ...
+    def data_received(self, data: bytes) -> None:
+        """Feeds received bytes to the request queue and serves them."""
+    def go_on(self) -> None:
+        """Sends ready responses and serves waiting requests: at the end of a round, or when the buffer has room
+        again.
+        """
+    def _serve(self) -> None:
+        """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""
+    def _flush(self) -> None:
+        """Sends ready responses."""
+    def _pace(self) -> None:
+        """Resumes reading, or pauses it so that the peer's own socket buffers what it sends ahead."""
+    @abstractmethod
+    def look_at_unread(self) -> None:
+        """Reports the number of sent bytes that the peer has not read."""
+    @abstractmethod
+    def _continue_later(self) -> None:
+        """Leaves further requests to a later turn of the event loop."""
+    @abstractmethod
+    def _serve_failed(self, error: Exception) -> None:
+        """Refuses further requests, because serving one raised `error`."""
+    @abstractmethod
+    def _close_if_done(self) -> None:
+        """Closes the connection if the client sends no more and has all its responses."""

@@ -1,0 +1,130 @@
+"""The steps that a connection takes for every read of the socket: feed, serve, send, and decide whether to read on.
+
+They pass no Python code unless something rare happens: the peer does not read, requests wait for a later turn, or a
+request is malformed. `kcore.server.connection` handles these cases in the methods that the stub declares as abstract.
+"""
+
+from libc.stdint cimport int64_t
+
+from kcore_ext.runtime.clock cimport RoundClock
+from kcore_ext.server.request_queue cimport RequestQueue
+
+cdef enum:
+    UNREAD_CHECK_LIMIT = 16_384
+    READ_AHEAD_LIMIT = 16_384
+    SINGLE_BYTES = 1_024            # these three are explained in the stub
+    BULK_BYTES = 131_072
+    MAX_FLUSHES = 16
+
+UNREAD_CHECK_BYTES = UNREAD_CHECK_LIMIT
+READ_AHEAD_BYTES = READ_AHEAD_LIMIT
+
+
+cdef class Traffic:
+    """Documented in the stub."""
+
+
+cdef class ConnectionCore:
+    """Documented in the stub."""
+
+    def __init__(self, server, RequestQueue queue not None, Py_ssize_t row_bytes):
+        self.server = server
+        self._queue = queue
+        self._row_bytes = row_bytes
+        self._turns = server.turns
+        self._memory = server.memory
+        self._traffic = server.traffic
+        self._round_clock = server.driver.round_clock
+        self._loop_time = server.loop.time
+        self._reading = True
+        self._look_at_bytes = UNREAD_CHECK_LIMIT
+
+    def data_received(self, bytes data not None):
+        cdef Py_ssize_t size = len(data)
+        cdef RequestQueue queue = self._queue
+        if self._closing or self._refused:
+            return
+        self._traffic.received_bytes += size
+        self._last_byte_s = self._loop_time()
+        queue.feed(data)
+        self._round_clock.begin()
+        if queue.unserved() > SINGLE_BYTES and self._turns.waiting:
+            self._continue_later()
+        self.serve()
+        if size >= BULK_BYTES and queue.unserved() < size and not self._closing:
+            self._continue_later()  # some of it was served
+        self.pace()
+
+    def go_on(self):
+        if self._closing:
+            return
+        self.flush()
+        self.serve()
+        self.pace()
+        if self._eof:
+            self._close_if_done()
+
+    cdef int serve(self) except -1:
+        """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""
+        cdef RequestQueue queue = self._queue
+        cdef int flushes = 0
+        if self._unread or self._closing or self._refused or self._continues:
+            return 0
+        queue.turn_ns = self._turns.turn_ns
+        try:
+            while queue.serve():
+                self.flush()
+                if self._unread or queue.held_bytes > self._row_bytes:
+                    break
+                flushes += 1
+                if flushes == MAX_FLUSHES:
+                    self._continue_later()
+                    break
+            if queue.late:
+                self._continue_later()
+        except Exception as error:
+            self._serve_failed(error)
+        return self.flush()
+
+    def _serve(self):
+        self.serve()
+
+    cdef int flush(self) except -1:
+        cdef object data = self._queue.take()
+        if data is None:
+            return 0
+        self._last_byte_s = self._loop_time()
+        self._traffic.sent_bytes += len(<bytes>data)
+        self._sent_bytes += len(<bytes>data)
+        self._write(data)
+        if self._sent_bytes >= self._look_at_bytes:
+            self.look_at_unread()
+        return 0
+
+    def _flush(self):
+        self.flush()
+
+    cdef int pace(self) except -1:
+        """Resumes reading, or pauses it so that the peer's own socket buffers what it sends ahead."""
+        cdef RequestQueue queue = self._queue
+        cdef bint waits
+        cdef bint read
+        if self._closing:
+            return 0
+        if queue.held_bytes > self._row_bytes:
+            self.look_at_unread()
+        waits = queue.parked or self._unread or self._continues or queue.held_bytes > self._row_bytes
+        read = not (waits and queue.unserved() > READ_AHEAD_LIMIT)
+        if self._memory is not None:
+            self._memory.claim(self, queue.claim_bytes)
+            read = read and self._memory.may_read(self)
+        if read != self._reading:
+            self._reading = read
+            if read:
+                self.transport.resume_reading()
+            else:
+                self.transport.pause_reading()
+        return 0
+
+    def _pace(self):
+        self.pace()

@@ -1,0 +1,167 @@
+"""Settings that Apache Kafka has and kcore does not use: Kafka's own configuration files start kcore."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kcore.broker.metadata.image import ConfigType
+from kcore.cli.properties import make_config
+from kcore.config.kafka_settings import THREAD_POOLS, UNSUPPORTED, kafka_settings, unlisted_settings
+from kcore.config.node import Config
+from kcore.errors import ConfigError
+from kcore.server.listeners import Listener, own_address, parse_listeners
+from tests.broker.context import NODE_ID, BrokerContext
+
+STOCK = """\
+# The settings of config/server.properties in Kafka's archive, with other ports.
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:{port},CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+socket.request.max.bytes=104857600
+log.dirs={folder}
+num.partitions=1
+num.recovery.threads.per.data.dir=2
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+IGNORED = [
+    "controller.quorum.bootstrap.servers",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes",
+]
+
+
+def test_kafkas_own_file_starts_a_server(tmp_path: Path) -> None:
+    """Its folder is log.dirs, its controller listener is left out, and one warning names what has no effect."""
+    folder = tmp_path / "logs"
+    file = tmp_path / "server.properties"
+    file.write_text(STOCK.format(port=0, folder=folder))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kcore", "serve", "--config", str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    listening = process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 0, stderr
+    assert listening.startswith("kcore: PLAINTEXT listening on ")
+    assert folder.is_dir()
+    assert stderr.count("\n") == 1
+    assert stderr.rstrip().endswith(f"these settings of Apache Kafka have no effect in kcore: {', '.join(IGNORED)}")
+
+
+def test_names_of_kafka_that_mean_settings_of_kcore(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    stock = STOCK.replace("node.id=1", "broker.id=7")
+    file.write_text(stock.format(port=9092, folder="/var/lib/kafka"))
+    config = make_config(file, [], {})
+    assert (config.node_id, config.kcore_data_dir, config.get("log.dirs")) == (7, "/var/lib/kafka", ("/var/lib/kafka",))
+    assert config.without_effect() == IGNORED
+    assert parse_listeners(config) == [Listener("PLAINTEXT", "", 9092, "localhost", 9092)]
+    assert make_config(file, [], {"kcore.data.dir": "/elsewhere"}).kcore_data_dir == "/elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "text"),
+    [
+        ("num.io.thread", "8", "unknown setting 'num.io.thread'"),
+        ("num.io.threads", "0", "num.io.threads='0' is out of range"),
+        ("num.io.threads", "x", "num.io.threads='x' is no whole number"),
+        ("log.dirs", "/a,/b", "log.dirs=/a,/b: kcore keeps its data in one folder; name one"),
+        (
+            "process.roles",
+            "controller",
+            "process.roles=controller: kcore is a broker; valid: broker or broker,controller",
+        ),
+        ("max.connections.per.ip.overrides", "10.0.0.1", "'10.0.0.1' is not HOST:COUNT"),
+    ],
+)
+def test_mistakes_stay_fatal(setting: str, value: str, text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Config({setting: value})
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("name", sorted(UNSUPPORTED))
+def test_settings_that_would_break_a_promise_are_refused(name: str) -> None:
+    """They are refused in a file and at run time, with the remedy; their defaults are accepted."""
+    setting = kafka_settings()[name]
+    value = "true" if isinstance(setting.default, bool) else "x"
+    with pytest.raises(ConfigError, match="is not supported by kcore: "):
+        Config({name: value})
+    Config({name: setting.format(setting.default) or ""})
+    assert BrokerContext().alter(ConfigType.BROKER, str(NODE_ID), (name, 0, value)).error_code == 42
+
+
+def test_every_other_setting_of_kafka_is_accepted_with_its_default() -> None:
+    config = Config()
+    for name, setting in kafka_settings().items():
+        if name not in Config.SETTINGS and setting.default is not None:
+            shown = ",".join(setting.default) if isinstance(setting.default, tuple) else str(setting.default)
+            if name not in {"process.roles", "broker.id", "log.dirs", "log.dir"}:
+                config.set(name, shown.lower() if isinstance(setting.default, bool) else shown, "test")
+                assert config.get(name) == setting.default
+
+
+def test_a_number_of_threads_may_at_most_double_or_halve() -> None:
+    node = BrokerContext()
+    for name in THREAD_POOLS:
+        present = node.config.get(name)
+        for value, code in ((0, 42), (2 * present, 0), (4 * present + 1, 42), (present, 0), (-1, 42)):
+            assert node.alter(ConfigType.BROKER, str(NODE_ID), (name, 0, str(value))).error_code == code, (name, value)
+        assert node.alter(ConfigType.BROKER, str(NODE_ID), (name, 1, None)).error_code == 0
+        assert node.config.get(name) == present
+
+
+def test_replication_quotas_are_listed_once_they_are_set() -> None:
+    node = BrokerContext()
+    name = "leader.replication.throttled.rate"
+    assert name in unlisted_settings()
+    assert node.describe(ConfigType.BROKER, str(NODE_ID), name).configs == ()
+    assert node.alter(ConfigType.BROKER, str(NODE_ID), (name, 0, "1000")).error_code == 0
+    (shown,) = node.describe(ConfigType.BROKER, str(NODE_ID), name).configs
+    assert (shown.value, shown.config_source, shown.read_only, shown.config_type) == ("1000", 2, False, 5)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0"])
+def test_a_listener_on_every_address_advertises_one_that_can_be_reached(host: str) -> None:
+    (listener,) = parse_listeners(Config({"listeners": f"PLAINTEXT://{host}:9092"}))
+    assert listener.advertised_host == own_address(host)
+    assert listener.advertised_host not in {"", "0.0.0.0", "::"}
+
+
+def test_changes_at_run_time_have_an_effect() -> None:
+    """Intervals between assignments, the verification of transactions and the expiry of producers follow a change."""
+    node = BrokerContext()
+    for kind in ("consumer", "share", "streams"):
+        key = f"{kind}.assignment.interval.ms"
+        assert node.alter(ConfigType.BROKER, "", (f"group.{key}", 0, "1001")).error_code == 0
+        assert node.control.group_configs.get("g", key) == 1001
+    assert node.alter(ConfigType.BROKER, "", ("producer.id.expiration.ms", 0, "100")).error_code == 0
+    assert node.config.producer_id_expiration_ms == 100

@@ -1,0 +1,42 @@
+"""Each buggy program fails its test by its bug, and the fixed one passes the same test."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+
+import examples.bugs
+from kcore.testing import Broker
+
+NAMES = sorted(module.name for module in pkgutil.iter_modules(examples.bugs.__path__) if module.name != "common")
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"examples.bugs.{name}")
+
+
+def _broker(module: ModuleType) -> Broker:
+    return Broker(topics={"jobs": getattr(module, "PARTITIONS", 1)})
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_test_fails_because_of_the_bug(name: str) -> None:
+    module = _module(name)
+    with _broker(module) as broker, pytest.raises(BaseException, match=module.SYMPTOM):
+        module.check(broker, module.buggy)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_fixed_program_passes(name: str) -> None:
+    module = _module(name)
+    with _broker(module) as broker:
+        module.check(broker, module.fixed)
+
+
+def test_there_are_fifteen_bugs_or_more() -> None:
+    assert len(NAMES) >= 15

@@ -1,0 +1,365 @@
+"""Protocol faults, each as a real client sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from aiokafka.errors import KafkaError as AioKafkaError
+
+from kcore.testing import Broker, RandomFaults, faults
+from tests.testing.clients import confluent_consumer, confluent_producer, fill, poll, poll_until
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.structs import OffsetAndMetadata, TopicPartition
+
+pytestmark = pytest.mark.kcore(topics={"t": 2, "u": 1})
+
+
+def python_consumer(broker: Broker, **options: object) -> kafka.KafkaConsumer:
+    return kafka.KafkaConsumer(
+        bootstrap_servers=broker.bootstrap,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        **{"group_id": "g", "retry_backoff_ms": 10, "reconnect_backoff_ms": 10, **options},
+    )
+
+
+def values(broker: Broker, topic: str = "t", partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in broker.node.topics[topic].read(partition, 0)]
+
+
+# ---- fail
+
+
+def test_fail_refuses_the_next_requests_and_then_no_more(kcore_broker: Broker) -> None:
+    fault = kcore_broker.fail("OffsetCommit", "INVALID_COMMIT_OFFSET_SIZE", times=2)
+    consumer = python_consumer(kcore_broker)
+    consumer.assign([TopicPartition("t", 0)])
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(5, "", -1)}
+    for _ in range(2):
+        with pytest.raises(kafka.errors.KafkaError, match="InvalidCommitOffsetSize"):
+            consumer.commit(offsets)
+    assert kcore_broker.committed("g") == {}
+    consumer.commit(offsets)
+    consumer.close()
+    kcore_broker.assert_committed("g", {("t", 0): 5})
+    assert (fault.applied, kcore_broker.active_faults) == (2, [])
+
+
+def test_fail_skips_requests_before_it_applies(kcore_broker: Broker) -> None:
+    kcore_broker.fail("Produce", "RECORD_LIST_TOO_LARGE", skip=1)
+    errors = []
+    producer = confluent_producer(kcore_broker, enable_idempotence=False, message_send_max_retries=0)
+    for value in ("a", "b", "c"):
+        producer.produce("t", value, partition=0, on_delivery=lambda error, _: errors.append(error and error.name()))
+        producer.flush(10)
+    assert errors == [None, "RECORD_LIST_TOO_LARGE", None]
+    assert values(kcore_broker) == [b"a", b"c"]
+
+
+def test_the_error_may_depend_on_the_request(kcore_broker: Broker) -> None:
+    kcore_broker.fail(
+        "Produce", lambda request: "INVALID_RECORD" if request.topic_data[0].name == "u" else None, times=None
+    )
+    producer = confluent_producer(kcore_broker, enable_idempotence=False)
+    errors: dict[str, str | None] = {}
+    for topic in ("t", "u"):
+        producer.produce(topic, b"v", on_delivery=lambda e, m: errors.update({m.topic(): e and e.name()}))
+        producer.flush(10)
+    assert errors == {"t": None, "u": "INVALID_RECORD"}
+
+
+@pytest.mark.parametrize(
+    ("which", "refused"),
+    [
+        ({"group": "a"}, [("a", "one")]),
+        ({"client_id": "one"}, [("a", "one")]),
+        ({"topic": "u"}, [("b", "two")]),
+        ({"principal": "User:ANONYMOUS"}, [("a", "one"), ("b", "two")]),
+        ({"principal": "User:alice"}, []),
+        ({"where": lambda request: request.group_id > "a"}, [("b", "two")]),
+        ({"group": "a", "client_id": "two"}, []),
+    ],
+)
+def test_filters(kcore_broker: Broker, which: dict[str, object], refused: list[tuple[str, str]]) -> None:
+    kcore_broker.fail("OffsetCommit", "INVALID_COMMIT_OFFSET_SIZE", times=None, **which)
+    found = []
+    for group, client, topic in (("a", "one", "t"), ("b", "two", "u")):
+        consumer = confluent_consumer(kcore_broker, group, client_id=client)
+        try:
+            consumer.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 1)], asynchronous=False)
+        except confluent_kafka.KafkaException:
+            found.append((group, client))
+        consumer.close()
+    assert found == refused
+
+
+def test_aiokafka_repeats_a_retriable_error(kcore_broker: Broker) -> None:
+    fault = kcore_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
+
+    async def send() -> int:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=kcore_broker.bootstrap, retry_backoff_ms=1)
+        async with producer:
+            return (await producer.send_and_wait("t", b"v", partition=0)).offset
+
+    assert asyncio.run(send()) == 0
+    assert (fault.applied, values(kcore_broker)) == (2, [b"v"])
+
+
+def test_wrong_names_are_refused_at_once(kcore_broker: Broker) -> None:
+    with pytest.raises(ValueError, match="'Comit' is no API"):
+        kcore_broker.fail("Comit", "NOT_COORDINATOR")
+    with pytest.raises(ValueError, match="'NOT_COORDINATR' is no error"):
+        kcore_broker.fail("OffsetCommit", "NOT_COORDINATR")
+    with pytest.raises(TypeError, match="colour"):
+        kcore_broker.fail("OffsetCommit", "NOT_COORDINATOR", colour="red")
+
+
+# ---- delay, hold
+
+
+def test_delay_follows_the_brokers_clock(kcore_broker: Broker) -> None:
+    kcore_broker.clock.freeze()
+    kcore_broker.delay("Produce", 3600)
+    delivered = threading.Event()
+    producer = confluent_producer(kcore_broker)
+    producer.produce("t", b"v", partition=0, on_delivery=lambda *_: delivered.set())
+    fault = kcore_broker.active_faults[0] if kcore_broker.active_faults else None
+    kcore_broker.wait_for(lambda b: not b.active_faults)
+    assert fault is None or fault.applied == 1
+    kcore_broker.clock.advance(3599)
+    assert values(kcore_broker) == []
+    kcore_broker.clock.advance(1)
+    assert producer.flush(10) == 0
+    assert delivered.is_set()
+    assert values(kcore_broker) == [b"v"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_hold_and_release(kcore_broker: Broker, after: bool) -> None:
+    kcore_broker.hold("Produce", after=after)
+    producer = confluent_producer(kcore_broker)
+    producer.produce("t", b"v", partition=0)
+    (held,) = kcore_broker.wait_for(lambda b: b.held)
+    assert held.request.topic_data[0].name == "t"
+    assert values(kcore_broker) == ([b"v"] if after else [])
+    with pytest.raises(AssertionError, match="held: ProduceRequest of rdkafka"):
+        kcore_broker.assert_at_rest()
+    assert kcore_broker.release() == 1
+    assert producer.flush(10) == 0
+    assert values(kcore_broker) == [b"v"]
+    producer.produce("t", b"w", partition=0)  # the release also ended the fault
+    assert producer.flush(10) == 0
+    kcore_broker.assert_at_rest()
+
+
+def test_release_of_one_client(kcore_broker: Broker) -> None:
+    kcore_broker.hold("Produce")
+    producers = {name: confluent_producer(kcore_broker, client_id=name) for name in ("one", "two")}
+    for name, producer in producers.items():
+        producer.produce("t", name, partition=0)
+    kcore_broker.wait_for(lambda b: len(b.held) == 2)
+    assert kcore_broker.release(client_id="two", keep_holding=True) == 1
+    assert producers["two"].flush(10) == 0
+    assert values(kcore_broker) == [b"two"]
+    assert kcore_broker.release() == 1
+    assert producers["one"].flush(10) == 0
+    assert values(kcore_broker) == [b"two", b"one"]
+
+
+# ---- disconnect, refuse
+
+
+def test_disconnect_instead_of_a_request(kcore_broker: Broker) -> None:
+    kcore_broker.disconnect("Produce")
+    producer = confluent_producer(kcore_broker, enable_idempotence=False, retry_backoff_ms=1)
+    producer.produce("t", b"v", partition=0)
+    assert producer.flush(10) == 0
+    assert values(kcore_broker) == [b"v"]
+
+
+def test_a_lost_response_makes_a_plain_producer_store_twice(kcore_broker: Broker) -> None:
+    kcore_broker.disconnect("Produce", after=True)
+    producer = confluent_producer(kcore_broker, enable_idempotence=False, retry_backoff_ms=1)
+    producer.produce("t", b"v", partition=0)
+    assert producer.flush(10) == 0
+    assert values(kcore_broker) == [b"v", b"v"]
+
+
+def test_a_lost_response_does_not_harm_an_idempotent_producer(kcore_broker: Broker) -> None:
+    kcore_broker.disconnect("Produce", after=True)
+    producer = confluent_producer(kcore_broker, enable_idempotence=True, retry_backoff_ms=1)
+    producer.produce("t", b"v", partition=0)
+    assert producer.flush(10) == 0
+    assert values(kcore_broker) == [b"v"]
+
+
+def test_disconnect_of_one_client_now(kcore_broker: Broker) -> None:
+    kcore_broker.hold("Produce")
+    producers = {
+        name: confluent_producer(kcore_broker, client_id=name, enable_idempotence=False, retry_backoff_ms=1)
+        for name in ("one", "two")
+    }
+    for count, (name, producer) in enumerate(producers.items(), 1):
+        producer.produce("t", name, partition=0)
+        kcore_broker.wait_for(lambda b, count=count: len(b.held) == count)
+    kcore_broker.disconnect(client_id="one")
+    kcore_broker.wait_for(lambda b: len(b.held) == 3)  # the first client sends its request again
+    kcore_broker.release()
+    assert [producer.flush(10) for producer in producers.values()] == [0, 0]
+    assert values(kcore_broker) == [b"one", b"two", b"one"]
+
+
+def test_refused_connections(kcore_broker: Broker) -> None:
+    host, _, port = kcore_broker.bootstrap.rpartition(":")
+    kcore_broker.refuse_connections()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+    kcore_broker.accept_connections()
+    producer = confluent_producer(kcore_broker)
+    producer.produce("t", b"v", partition=0)
+    assert producer.flush(10) == 0
+
+
+# ---- corrupt, throttle
+
+
+def test_corrupt_records_fail_their_checksum(kcore_broker: Broker) -> None:
+    fill(kcore_broker, "t", 1)
+    kcore_broker.corrupt("Fetch", where=lambda request: True)
+
+    async def read() -> tuple[str, bytes | None]:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=kcore_broker.bootstrap, auto_offset_reset="earliest", check_crcs=True
+        )
+        async with consumer:
+            consumer.assign([aiokafka.TopicPartition("t", 0)])
+            try:
+                await consumer.getone()
+            except AioKafkaError as error:
+                return type(error).__name__, (await consumer.getone()).value
+            raise AssertionError("the damaged record was delivered")
+
+    assert asyncio.run(read()) == ("CorruptRecordException", b"0")
+
+
+def test_a_corrupt_response_is_truncated(kcore_broker: Broker) -> None:
+    fault = kcore_broker.corrupt("Produce")
+    producer = confluent_producer(kcore_broker, enable_idempotence=True, retry_backoff_ms=1)
+    producer.produce("t", b"v", partition=0)
+    assert producer.flush(10) == 0
+    assert (fault.applied, values(kcore_broker)) == (1, [b"v"])
+
+
+def test_throttle(kcore_broker: Broker) -> None:
+    throttled: list[int] = []
+    kcore_broker.throttle("Produce", 0.25)
+    producer = confluent_producer(
+        kcore_broker, throttle_cb=lambda event: throttled.append(round(event.throttle_time * 1000))
+    )
+    producer.produce("t", b"v", partition=0)
+    assert producer.flush(10) == 0
+    kcore_broker.wait_for(lambda _: producer.poll(0.01) is not None and throttled)
+    assert throttled[0] == 250
+
+
+# ---- scripts, random faults
+
+
+def test_a_script_applies_its_faults_in_order(kcore_broker: Broker) -> None:
+    kcore_broker.script(
+        faults.fail("Produce", "INVALID_RECORD"),
+        faults.fail("Produce", "RECORD_LIST_TOO_LARGE", times=2),
+        faults.fail("OffsetCommit", "INVALID_COMMIT_OFFSET_SIZE"),
+    )
+    producer = confluent_producer(kcore_broker, enable_idempotence=False)
+    consumer = confluent_consumer(kcore_broker)
+    consumer.commit(offsets=[confluent_kafka.TopicPartition("t", 0, 1)], asynchronous=False)  # not its turn yet
+    errors = []
+    for _ in range(4):
+        producer.produce("t", b"v", partition=0, on_delivery=lambda error, _: errors.append(error and error.name()))
+        producer.flush(10)
+    assert errors == ["INVALID_RECORD", "RECORD_LIST_TOO_LARGE", "RECORD_LIST_TOO_LARGE", None]
+    with pytest.raises(confluent_kafka.KafkaException, match="INVALID_COMMIT_OFFSET_SIZE"):
+        consumer.commit(offsets=[confluent_kafka.TopicPartition("t", 0, 2)], asynchronous=False)
+    consumer.close()
+    with pytest.raises(ValueError, match="only the last fault"):
+        kcore_broker.script(faults.hold("Fetch"), faults.fail("Produce", "INVALID_RECORD"))
+
+
+def test_random_faults_repeat_with_their_seed() -> None:
+    first, second, other = (RandomFaults(seed, probability=0.5) for seed in (7, 7, 8))
+    names = ["Produce", "Fetch", "OffsetCommit"] * 20
+    drawn = [[(fault := each.draw(name)) and fault.describe() for name in names] for each in (first, second, other)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert first.injected == [text for text in drawn[0] if text]
+
+
+def test_an_idempotent_producer_survives_random_faults(
+    kcore_broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chosen = kcore_broker.random_faults(11, probability=0.3)
+    assert "random faults with seed 11" in capsys.readouterr().out
+    producer = confluent_producer(kcore_broker, enable_idempotence=True, retry_backoff_ms=1)
+    for n in range(30):
+        producer.produce("t", str(n), partition=0)
+        assert producer.flush(20) == 0
+    kcore_broker.clear_faults()
+    assert values(kcore_broker) == [str(n).encode() for n in range(30)]
+    assert len(chosen.injected) > 3
+
+
+# ---- cost
+
+
+def test_apis_without_faults_keep_their_own_functions(kcore_broker: Broker) -> None:
+    producer = confluent_producer(kcore_broker)
+    producer.produce("t", b"v", partition=0)
+    assert producer.flush(10) == 0
+
+    def functions() -> dict[str, tuple[bool, bool]]:
+        return kcore_broker.call(
+            lambda _: {
+                type(entry.api).__name__: (entry.fast == entry.api.fast, entry.handle == entry.api.handle)
+                for entry in kcore_broker._interceptor._dispatch
+            }
+        )
+
+    assert functions()["ProduceApi"] == (True, True)
+    assert functions()["MetadataApi"] == (True, True)
+    fault = kcore_broker.fail("Produce", "INVALID_RECORD")
+    assert functions()["ProduceApi"][1] is False
+    assert functions()["MetadataApi"] == (True, True)
+    kcore_broker.clear_faults(fault)
+    assert functions()["ProduceApi"] == (True, True)
+
+
+def test_faults_may_be_set_from_many_threads(kcore_broker: Broker) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: kcore_broker.fail("Produce", "INVALID_RECORD", client_id=str(n)), range(50)))
+    assert len(kcore_broker.active_faults) == 50
+    kcore_broker.clear_faults()
+    assert kcore_broker.active_faults == []
+
+
+def test_held_rebalance(kcore_broker: Broker) -> None:
+    """Holds a SyncGroup: the group waits in its sync phase, until the release."""
+    kcore_broker.hold("SyncGroup", group="g")
+    consumer = confluent_consumer(kcore_broker)
+    consumer.subscribe(["t"])
+    poll_until(consumer, lambda: kcore_broker.held)
+    assert kcore_broker.groups["g"].state == "CompletingRebalance"
+    kcore_broker.release(group="g")
+    fill(kcore_broker, "t", 1)
+    poll(consumer, 1)
+    assert kcore_broker.groups["g"].state == "Stable"
+    consumer.close()
