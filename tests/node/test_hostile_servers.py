@@ -104,7 +104,7 @@ ANSWERS = [
 
 @contextlib.contextmanager
 def hostile(answer: Answer) -> Iterator[str]:
-    """Runs a server that answers the first request of each connection in its own manner."""
+    """Runs a server that treats the first request of each connection in its own manner."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:
