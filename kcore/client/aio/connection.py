@@ -232,8 +232,11 @@ class AsyncConnection(asyncio.BufferedProtocol):
 
     def _complete(self, frame: memoryview) -> None:
         number = int.from_bytes(frame[:4], "big", signed=True)
-        future, key, version = self._waiting.pop(number)
-        if future.done():  # cancelled
-            return
-        response = response_class(key).decode(frame, version, body_position(key, version, frame))
-        future.set_result(response)
+        waiting = self._waiting.get(number)
+        if waiting is None:
+            raise ValueError(f"it has the correlation id {number}, which no request has")
+        future, key, version = waiting
+        if not future.done():  # it is not cancelled
+            # If this fails, the request still waits, and fails with the connection.
+            future.set_result(response_class(key).decode(frame, version, body_position(key, version, frame)))
+        del self._waiting[number]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from kcore.client.aio.broker import Broker
@@ -15,6 +16,7 @@ from kcore.node._async.backend import Event, guard, monotonic, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.member import AsyncMember, now_ms
 from kcore.node._async.topics import EARLIEST, LATEST, offsets_of
+from kcore.node.interceptors import ConsumerInterceptor, chained, notified
 from kcore.node.requests import (
     committed_offsets,
     list_offsets_request,
@@ -70,9 +72,17 @@ class AsyncConsumer:
         member: the member, not started yet.
         positions: the positions that the member commits.
         reading: the settings of reading.
+        interceptors: see the records before the program gets them, and the offsets of successful commits.
     """
 
-    def __init__(self, calls: AsyncCalls, member: AsyncMember, positions: Positions, reading: Reading) -> None:
+    def __init__(
+        self,
+        calls: AsyncCalls,
+        member: AsyncMember,
+        positions: Positions,
+        reading: Reading,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+    ) -> None:
         self._calls = calls
         self.member = member
         self._positions = positions
@@ -92,6 +102,9 @@ class AsyncConsumer:
         member._polls = False
         member._internal = self._changed
         self._machine = member._machine
+        self._interceptors = interceptors
+        if interceptors:
+            self._machine.on_committed = self._committed
 
     async def __aenter__(self) -> AsyncConsumer:
         self._start()
@@ -122,7 +135,20 @@ class AsyncConsumer:
 
     async def _poll_for_loop(self) -> bool:
         """Waits for records of the loop; returns False once the consumer is closed."""
-        return bool(await self._poll(None, self._max_records, self._positions.take_for_loop))
+        arrived = await self._poll(None, self._max_records, self._positions.take_for_loop)
+        if arrived and self._interceptors:
+            with self._guard:
+                records = self._positions.cursor.rest(self._max_records)
+            records = self._intercept(records)
+            with self._guard:
+                self._positions.cursor.load(records)
+        return bool(arrived)
+
+    def _intercept(self, records: list[Record]) -> list[Record]:
+        return chained([each.on_consume for each in self._interceptors], records)
+
+    def _committed(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+        notified(partial(each.on_commit, offsets) for each in self._interceptors)
 
     def _start(self) -> None:
         if not self._started:
@@ -163,7 +189,8 @@ class AsyncConsumer:
             KafkaError: the coordinator or a broker refused the consumer.
         """
         limit = self._max_records if max_records is None else max_records
-        return list(await self._poll(timeout, limit, self._positions.take) or ())
+        records = list(await self._poll(timeout, limit, self._positions.take) or ())
+        return self._intercept(records) if records and self._interceptors else records
 
     def _processed(self) -> None:
         with self._guard:

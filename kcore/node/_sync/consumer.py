@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from kcore.client.aio.broker import Broker
@@ -16,6 +17,7 @@ from kcore.node._sync.backend import Event, guard, monotonic, spawn
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node._sync.member import Member, now_ms
 from kcore.node._sync.topics import EARLIEST, LATEST, offsets_of
+from kcore.node.interceptors import ConsumerInterceptor, chained, notified
 from kcore.node.requests import (
     committed_offsets,
     list_offsets_request,
@@ -71,9 +73,17 @@ class Consumer:
         member: the member, not started yet.
         positions: the positions that the member commits.
         reading: the settings of reading.
+        interceptors: see the records before the program gets them, and the offsets of successful commits.
     """
 
-    def __init__(self, calls: Calls, member: Member, positions: Positions, reading: Reading) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        member: Member,
+        positions: Positions,
+        reading: Reading,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+    ) -> None:
         self._calls = calls
         self.member = member
         self._positions = positions
@@ -93,6 +103,9 @@ class Consumer:
         member._polls = False
         member._internal = self._changed
         self._machine = member._machine
+        self._interceptors = interceptors
+        if interceptors:
+            self._machine.on_committed = self._committed
 
     def __enter__(self) -> Consumer:
         self._start()
@@ -123,7 +136,20 @@ class Consumer:
 
     def _poll_for_loop(self) -> bool:
         """Waits for records of the loop; returns False once the consumer is closed."""
-        return bool(self._poll(None, self._max_records, self._positions.take_for_loop))
+        arrived = self._poll(None, self._max_records, self._positions.take_for_loop)
+        if arrived and self._interceptors:
+            with self._guard:
+                records = self._positions.cursor.rest(self._max_records)
+            records = self._intercept(records)
+            with self._guard:
+                self._positions.cursor.load(records)
+        return bool(arrived)
+
+    def _intercept(self, records: list[Record]) -> list[Record]:
+        return chained([each.on_consume for each in self._interceptors], records)
+
+    def _committed(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+        notified(partial(each.on_commit, offsets) for each in self._interceptors)
 
     def _start(self) -> None:
         if not self._started:
@@ -164,7 +190,8 @@ class Consumer:
             KafkaError: the coordinator or a broker refused the consumer.
         """
         limit = self._max_records if max_records is None else max_records
-        return list(self._poll(timeout, limit, self._positions.take) or ())
+        records = list(self._poll(timeout, limit, self._positions.take) or ())
+        return self._intercept(records) if records and self._interceptors else records
 
     def _processed(self) -> None:
         with self._guard:

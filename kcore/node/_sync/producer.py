@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -11,6 +13,7 @@ from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node import versions
 from kcore.node._sync.backend import Event, guard, monotonic, no_wait, sleep, spawn
 from kcore.node._sync.calls import Calls, backoff_s
+from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
 from kcore.node.requests import produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
 from kcore.protocol.compression import CompressionType, compress
@@ -68,6 +71,7 @@ class Producer:
         timeout_s: the time limit of a record, from its batch's creation on.
         acks: -1 for all in-sync replicas; 1 for the leader alone, without protection against repeated records.
         create_topics: True to let the server create missing topics, if it is configured to.
+        interceptors: see each record before it is appended, and its result.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Producer:
         timeout_s: float,
         acks: int = ACKS_ALL,
         create_topics: bool = False,
+        interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
         self._calls = calls
         self._linger_s = linger_s
@@ -87,6 +92,8 @@ class Producer:
         self._timeout_s = timeout_s
         self._acks = acks
         self._create_topics = create_topics
+        self._interceptors = interceptors
+        self._intercepted: dict[ProducerBatch, list[Delivery]] = {}
         self._guard = guard()
         self._wakeup = Event()
         self._room = Event()
@@ -149,6 +156,55 @@ class Producer:
             UnknownTopicOrPartitionError: the topic does not exist.
             TimeoutError: the buffer was full for too long.
         """
+        if self._interceptors:
+            return self._append_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+        return self._append(topic, value, key, headers, partition, timestamp_ms)
+
+    def _append_intercepted(self, record: ProducerRecord) -> Delivery:
+        """Appends what the interceptors make of a record, and keeps its delivery for them."""
+        record = chained([each.on_send for each in self._interceptors], record)
+        try:
+            delivery = self._append(
+                record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
+            )
+        except Exception as error:
+            partition = UNKNOWN if record.partition is None else record.partition
+            time_ms = UNKNOWN if record.timestamp_ms is None else record.timestamp_ms
+            self._acknowledge(RecordMetadata(record.topic, partition, UNKNOWN, time_ms), error)
+            raise
+        with self._guard:
+            waits = not delivery.done
+            if waits:
+                self._intercepted.setdefault(delivery.batch, []).append(delivery)
+        if not waits:
+            self._acknowledge_delivery(delivery, delivery.batch.error)
+        return delivery
+
+    def _acknowledge_delivery(self, delivery: Delivery, error: Exception | None) -> None:
+        topic, partition = delivery.partition
+        offset = delivery.offset if error is None else UNKNOWN
+        self._acknowledge(RecordMetadata(topic, partition, offset, delivery.timestamp_ms), error)
+
+    def _acknowledge(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        notified(partial(each.on_acknowledgement, metadata, error) for each in self._interceptors)
+
+    def _finish(self, batch: ProducerBatch, error: Exception | None) -> None:
+        """Completes a batch, and tells the interceptors the result of each record."""
+        with self._guard:
+            batch.complete(error)
+            deliveries = self._intercepted.pop(batch, ())
+        for delivery in deliveries:
+            self._acknowledge_delivery(delivery, error)
+
+    def _append(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        headers: HeaderList,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Delivery:
         delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
         while delivery is None:
             self._prepare(topic, partition or 0)
@@ -232,7 +288,7 @@ class Producer:
         with self._guard:
             batches = self._accumulator.clear()
         for batch in batches:
-            batch.complete(KcoreError("the producer was closed before the record was stored"))
+            self._finish(batch, KcoreError("the producer was closed before the record was stored"))
         self._wakeup.set()
         self._room.set()
         self._idle.set()
@@ -411,7 +467,10 @@ class Producer:
                 self._accumulator.remove(queue, batch)
             if error is not None:
                 self._errors.append(error)
-        batch.complete(error)
+        if self._interceptors:
+            self._finish(batch, error)
+        else:
+            batch.complete(error)
         self._room.set()
         if not self._accumulator.size:
             self._idle.set()
