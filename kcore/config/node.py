@@ -354,7 +354,8 @@ class Config(SecuritySettings):
     kcore_max_request_bytes: int = setting(
         8_388_608,
         "Maximum size of a request other than Produce. A client that sends more is disconnected once so many bytes of "
-        "the request have arrived.",
+        "the request have arrived. The limit is at least twice message.max.bytes, so that the largest records of a "
+        "group fit.",
         low=65_536,
     )
     kcore_max_request_elements: int = setting(

@@ -22,7 +22,7 @@ from tests.reference.request_queue import ReferenceRequestQueue
 from tests.server.live import LiveServer
 from tests.server.test_request_queue import Owner
 
-SMALL = {"kcore.max.request.elements": "1000", "kcore.max.request.bytes": "65536"}
+SMALL = {"kcore.max.request.elements": "1000", "kcore.max.request.bytes": "65536", "message.max.bytes": "1024"}
 
 
 def topics(count: int) -> MetadataRequest:
