@@ -89,4 +89,4 @@ def topic_fault(server: Target, group: Any) -> str | None:
         if missing:
             return f"the {kind} topics {', '.join(missing)}"
     found = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))
-    return f"topics with fitting partition counts; there are {found}"
+    return f"its next heartbeat, or other partition counts; the topics have {found}"

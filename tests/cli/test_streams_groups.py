@@ -84,7 +84,7 @@ def test_topics_that_do_not_fit_are_named(run: Callable[..., Ran], tmp_path: Pat
         join(engine, "wrong", "a", topology(subtopology("0", ["lines"], [internal("log")])))
     assert rows(run, folder, "no-source") == [["a", 2, "Stable", None, None, "the source topics gone, none"]]
     assert rows(run, folder, "no-log") == [["a", 2, "Stable", None, None, "the internal topics bad-log"]]
-    fault = "topics with fitting partition counts; there are lines=2, log=3"
+    fault = "its next heartbeat, or other partition counts; the topics have lines=2, log=3"
     assert rows(run, folder, "wrong") == [["a", 2, "Stable", None, None, fault]]
     listed = run("groups", "list", folder, "--state", "notready", "--format", "json")
     assert [(row["group"], row["type"], row["state"]) for row in listed.rows] == [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kcore.errors import KafkaError
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.records import group_tombstone
+from kcore.group.group import GroupType, not_found
 from kcore.group.migration.upgrade import dismiss_waiting
 from kcore.group.streams.configure import InternalTopic, Status, TopicFault
 from kcore.group.streams.endpoints import endpoints
@@ -71,7 +72,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> D
     if epoch < JOIN:
         existing = shard.groups.get(request.group_id)
         if not isinstance(existing, StreamsGroup):
-            raise not_found(request.group_id)
+            raise not_found(request.group_id, existing, GroupType.STREAMS)
         return leave(existing, request)
     records: list[Record] = []
     group = find_group(shard, request.group_id, epoch == JOIN, records)
@@ -96,11 +97,6 @@ def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> D
     return _decision(change, request)
 
 
-def not_found(group_id: str) -> KafkaError:
-    """Returns the error for a group id without a streams group."""
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-
-
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> StreamsGroup:
     """Returns the group; for a joining member, also a tentative one that is new or replaces an empty classic group.
 
@@ -111,11 +107,11 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
     if isinstance(group, StreamsGroup):
         return group
     if not create:
-        raise not_found(group_id)
+        raise not_found(group_id, group, GroupType.STREAMS)
     if isinstance(group, ClassicGroup) and group.is_empty():
         records.append(group_tombstone(group_id))
     elif group is not None:
-        raise not_found(group_id)
+        raise not_found(group_id, group, GroupType.STREAMS)
     return StreamsGroup(shard, group_id, live=False, registered=False)
 
 

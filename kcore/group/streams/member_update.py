@@ -101,7 +101,10 @@ class MemberChange:
             return
         self.topology = present
         if requested is not None and requested.epoch >= present.epoch and not is_same(requested, present):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topology cannot be changed")
+            message = (
+                f"the topology differs from that of group {group.group_id}, which cannot change: delete the group first"
+            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         if self.metadata.topology_epoch < present.epoch:
             text = f"the member's topology epoch {self.metadata.topology_epoch} is behind the group's {present.epoch}"
             self.statuses.append(TopicFault(Status.STALE_TOPOLOGY, text))

@@ -36,10 +36,12 @@ PART_BYTES: Final = 16  # size of one subtopology in it besides its id and parti
 PARTITION_BYTES: Final = 4
 
 IN_INITIAL_DELAY = TopicFault(
-    Status.ASSIGNMENT_DELAYED, "the assignment waits for streams.initial.rebalance.delay.ms of the group's first join"
+    Status.ASSIGNMENT_DELAYED,
+    "the assignment waits until streams.initial.rebalance.delay.ms after the first join of the empty group",
 )
 IN_ASSIGNMENT_INTERVAL = TopicFault(
-    Status.ASSIGNMENT_DELAYED, "the assignment waits for streams.assignment.interval.ms since the last one"
+    Status.ASSIGNMENT_DELAYED,
+    "the assignment waits until streams.assignment.interval.ms after the previous one",
 )
 
 

@@ -331,7 +331,9 @@ def test_an_empty_classic_group_is_replaced() -> None:
     keys = [type(key).__name__ for key, value in world.records() if value is None]
     assert keys == ["StreamsGroupTargetAssignmentMetadataKey", "StreamsGroupMetadataKey", "StreamsGroupTopologyKey"]
     assert world.machine.on_topic_changed("in") is None
-    assert Member(world, "m2").send(**member.join_fields(PLAIN)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    refused = Member(world, "m2").send(**member.join_fields(PLAIN))
+    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert refused.error_message == f"Group {GROUP} is a classic group, not a streams group."
 
 
 def test_lists_filter_by_the_name_that_kafka_matches() -> None:
