@@ -167,6 +167,11 @@ class Cluster:
         assert done(values), values
         return values
 
+    def topics(self) -> set[str]:
+        """Returns the names of all topics."""
+        admin = AdminClient({"bootstrap.servers": self.server.bootstrap, "log_level": 0})
+        return set(admin.list_topics(timeout=30).topics)
+
     def set_group(self, group_id: str, name: str, value: str) -> None:
         """Sets a setting of one group."""
         config = AlterableConfig(name=name, config_operation=0, value=value)
@@ -289,8 +294,11 @@ def test_the_tool_lists_describes_resets_and_deletes(cluster: Cluster) -> None:
         ["t-app", "t-text", "0", "0"],
         ["t-app", "t-text", "1", "0"],
     ]
-    assert "successful" in cluster.tool("--delete", "--group", "t-app")
+    before = cluster.topics()
+    assert {"t-app-counts-repartition", "t-app-counts-changelog"} < before
+    assert "successful" in cluster.tool("--delete", "--group", "t-app", "--delete-all-internal-topics")
     assert cluster.tool("--list").split() == []
+    assert before - cluster.topics() == {"t-app-counts-repartition", "t-app-counts-changelog"}
 
 
 @pytest.mark.timeout(300)

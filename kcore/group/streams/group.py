@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 PROTOCOL_TYPE: Final = "streams"
 FIRST_EPOCH: Final = 1
 """Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
-NO_EPOCH: Final = -1
-"""The assignment epoch after its tombstone."""
 NOT_VALIDATED: Final = -1
 """The validated topology epoch while no topology has been ready."""
 MEMBER_EPOCHS_SINCE: Final = 9

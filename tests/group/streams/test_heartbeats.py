@@ -12,7 +12,7 @@ from kcore.errors import ConfigError
 from kcore.group.apis import JoinGroupApi, ListGroupsApi, OffsetCommitApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.streams.configure import Status
-from kcore.group.streams.services import check_settings
+from kcore.group.streams.services import check_broker_settings
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
@@ -148,7 +148,7 @@ def test_contradictory_settings_are_refused() -> None:
         ({"group.streams.num.standby.replicas": "3"}, "must be at most"),
     ):
         with pytest.raises(ConfigError, match=text):
-            check_settings(Config.of(settings))
+            check_broker_settings(Config.of(settings))
 
 
 def test_a_full_group_refuses_every_join() -> None:
