@@ -67,10 +67,27 @@ def test_tasks_are_shown_by_role_beside_their_target(run: Callable[..., Ran], tm
 def test_a_member_that_lacks_tasks_waits_for_their_release(run: Callable[..., Ran], tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with kcore.open(folder, config=AT_ONCE) as engine:
+        make_topic(engine, "lines", 2)
+        requested = topology(subtopology("0", ["lines"]))
+        join(engine, "app", "a", requested)
+        join(engine, "app", "b", requested)
+    behind, unreleased = rows(run, folder, "app")
+    assert behind == ["a", 2, "Behind", "0:0,1", behind[4], "its next heartbeat"]
+    assert unreleased == ["b", 3, "Unreleased", None, unreleased[4], f"the release of {unreleased[4]}"]
+    assert {behind[4], unreleased[4]} == {"0:0", "0:1"}
+
+
+def test_members_of_an_assigning_group_wait_for_its_target(run: Callable[..., Ran], tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with kcore.open(folder, config={**AT_ONCE, "group.streams.assignment.interval.ms": "15000"}) as engine:
         make_topic(engine, "lines", 1)
         requested = topology(subtopology("0", ["lines"]))
         join(engine, "app", "a", requested)
-    assert rows(run, folder, "app") == [["a", 2, "Stable", "0:0", "0:0", None]]
+        join(engine, "app", "b", requested)
+    assert rows(run, folder, "app") == [
+        ["a", 2, "Stable", "0:0", "0:0", "the target of epoch 3"],
+        ["b", 2, "Stable", None, None, "the target of epoch 3"],
+    ]
 
 
 def test_topics_that_do_not_fit_are_named(run: Callable[..., Ran], tmp_path: Path) -> None:

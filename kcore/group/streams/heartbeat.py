@@ -48,7 +48,7 @@ class Decision(NamedTuple):
 
     Attributes:
         records: the records to write.
-        response: the response; may be the member's shared one if `missing` is empty.
+        response: the response. It may be the member's cached response only if `missing` is empty.
         missing: internal topics that must be created, by name.
     """
 
@@ -116,7 +116,7 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
 
 
 def check_size(group: StreamsGroup) -> None:
-    """Refuses joins while the group is full, as Kafka 4.3 also those of its own members.
+    """Refuses joins while the group is full; as in Kafka 4.3, also those of existing members.
 
     Raises:
         KafkaError: GROUP_MAX_SIZE_REACHED.
@@ -138,8 +138,8 @@ def report_of(request: Request) -> Report | None:
 def identify(group: StreamsGroup, request: Request, report: Report | None) -> StreamsMember | None:
     """Returns the member of a heartbeat; None for a new one.
 
-    The previous epoch is accepted if the member reports its tasks and all of them are assigned to it: it missed a
-    response.
+    The previous epoch is accepted from a member that missed a response: it must report its tasks, and all of them must
+    be assigned to it.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
@@ -165,7 +165,7 @@ def identify(group: StreamsGroup, request: Request, report: Report | None) -> St
 
 
 def _metadata(context: RequestContext, request: Request, before: MemberMetadata) -> MemberMetadata:
-    """Returns the member's metadata after the request: fields that are not set keep their value."""
+    """Returns the member's metadata after the request; fields that the request does not set keep their value."""
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
     return MemberMetadata(
@@ -226,7 +226,7 @@ def _decision(change: MemberChange, request: Request) -> Decision:
         response.partitions_by_user_endpoint = endpoints(
             group, change.configured, change.member_id, change.metadata, after.assigned
         )
-    if group.live:  # a tentative group loses its endpoint epoch
+    if group.live:  # the endpoint epoch of a tentative group is not kept
         response.endpoint_information_epoch = group.endpoint_epoch
     return Decision(records, response, change.configured.missing)
 

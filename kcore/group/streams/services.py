@@ -50,10 +50,10 @@ class TaskAssignor(Protocol):
 
 
 class TopicCreator(Protocol):
-    """Creates internal topics of applications, and remembers failures."""
+    """Creates internal topics of applications, and remembers failures for a while."""
 
     def name_fault(self, name: str) -> str | None:
-        """Returns the fault of a topic's name in a topology; None if an application may use it."""
+        """Returns the reason for which a topology may not have a topic of this name; None if it may."""
         ...
 
     def create(self, topics: Iterable[InternalTopic], remember_ms: int) -> None:
