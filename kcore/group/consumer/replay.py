@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.group.consumer.assignment import CurrentAssignment, from_current_topics, from_target_topics
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
-from kcore.group.consumer.reference_records import PLAIN
+from kcore.group.consumer.plain_records import PLAIN
 from kcore.group.consumer.states import STATE_OF_BYTE, UNKNOWN
 from kcore.group.consumer.subscriptions import ResolvedRegex
 from kcore.group.replay import (

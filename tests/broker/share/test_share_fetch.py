@@ -313,6 +313,29 @@ def test_uninitialized_state_is_an_error_of_the_partition() -> None:
     assert len(world.engine.share_partitions) == 0
 
 
+def test_failed_loads_log_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    """A fetch of many partitions without state would otherwise log one line for each of them."""
+    world = World()
+    world.create_topic("u", 50)
+
+    def fetch() -> None:
+        request = world.fetch_request("m", 0, range(50))
+        request.topics[0].topic_id = world.topic_id("u")
+        partitions = world.call(request, 2).responses[0].partitions
+        assert [partition.error_code for partition in partitions] == [-1] * 50
+
+    fetch()
+    assert len(caplog.messages) == 1
+    assert caplog.messages[0].endswith("cannot be loaded: INVALID_REQUEST")
+    world.engine.advance(9_999)
+    fetch()
+    assert len(caplog.messages) == 1
+    world.engine.advance(1)
+    fetch()
+    assert len(caplog.messages) == 2
+    assert caplog.messages[1].endswith("cannot be loaded: INVALID_REQUEST (99 more since the last warning)")
+
+
 def test_a_deleted_log_start_moves_the_share_partition() -> None:
     """Available records below the log's start are gone; acknowledgements of others below it are ignored."""
     world = World()

@@ -35,6 +35,7 @@ from kcore.protocol.messages.describe_share_group_offsets import (
 from kcore.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kcore.runtime.api import RequestContext
+from kcore.runtime.pending import Pending
 from tests.group.share.test_heartbeats import kinds
 from tests.group.share.world import GROUP, Member, World
 from tests.kit import batch, produce
@@ -325,7 +326,97 @@ def test_permissions(operation: Operation, resource: ResourceType, expected: dic
     delete = DeleteShareGroupOffsetsRequest(
         group_id="empty", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name="t")]
     )
-    deleted = call(DeleteShareGroupOffsetsApi(shards, share, authorizer), delete)
+    deleted = call(DeleteShareGroupOffsetsApi(shards, share, topics, authorizer), delete)
     found["delete"] = deleted.error_code
     found["deleted topic"] = deleted.responses[0].error_code if deleted.responses else 0
     assert {name: code for name, code in found.items() if code} == expected
+
+
+# ---- long requests
+
+
+LONG = 600
+"""Partitions of the topic of long requests."""
+
+
+def long_requests() -> list[Any]:
+    """Returns requests that name hundreds of partitions, some of which repeat, do not exist, or have no topic."""
+    indexes = [*range(LONG), 3, 3, LONG, LONG + 1, -1]
+    partitions = {
+        "wide": indexes,
+        "unknown": indexes,
+        "t": [0, 5],
+        **{f"unknown-{number}": [0] for number in range(100)},
+    }
+
+    def describe(*group_ids: str) -> DescribeShareGroupOffsetsRequest:
+        topics = [
+            DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=rows) for name, rows in partitions.items()
+        ]
+        groups = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=topics) for name in group_ids]
+        groups.append(DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None))
+        return DescribeShareGroupOffsetsRequest(groups=groups)
+
+    alter = AlterShareGroupOffsetsRequest(
+        group_id="g",
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=name,
+                partitions=[
+                    AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=index % 7)
+                    for index in rows
+                ],
+            )
+            for name, rows in [*partitions.items(), ("t", [0])]
+        ],
+    )
+    delete = DeleteShareGroupOffsetsRequest(
+        group_id="g", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in (*partitions, "t")]
+    )
+    return [alter, describe("g", "other"), delete, describe("g")]
+
+
+def decided(world: World, request: Any) -> tuple[Any, int]:
+    """Decides a request with a commit after each slice; returns the response and the number of slices."""
+    engine = world.engine
+    engine.slices.requests.enabled = True
+    result = engine.submit(RequestContext(engine.newest_version(request)), request)
+    slices = 0
+    engine.commit()
+    while isinstance(result, Pending) and not result.done:
+        assert engine.slices.step() or result.done or slices < 10_000
+        engine.commit()
+        slices += 1
+    engine.slices.requests.enabled = False
+    return (result.response if isinstance(result, Pending) else result), slices
+
+
+def test_long_requests_are_decided_in_slices() -> None:
+    """Responses and records are those of requests that are decided in one piece."""
+    pieces, whole = World({"wide": LONG, "t": 1}), World({"wide": LONG, "t": 1})
+    for request in long_requests():
+        response, slices = decided(pieces, request)
+        assert slices >= 2, request
+        assert response == whole.node.send(request)
+        assert not getattr(response, "error_code", 0)
+    assert pieces.records() == whole.records()
+
+
+def test_other_requests_are_served_between_slices() -> None:
+    """A topic that is deleted between the slices of a request has an error, and another group is served meanwhile."""
+    world = World({"wide": LONG, "t": 1})
+    engine = world.engine
+    engine.slices.requests.enabled = True
+    request = long_requests()[0]
+    result = engine.submit(RequestContext(0), request)
+    assert isinstance(result, Pending)
+    assert not result.done
+    engine.slices.requests.enabled = False
+    other = engine.submit(RequestContext(0), DescribeShareGroupOffsetsRequest(groups=[]))
+    assert other.groups == []
+    world.drop_topic("wide")
+    world.advance(0)
+    assert result.done
+    wide = result.response.responses[0]
+    assert {partition.error_code for partition in wide.partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert world.group.state_partitions.lists(wide.topic_id) is False
