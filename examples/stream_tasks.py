@@ -1,9 +1,9 @@
-"""Tasks with state for Python workers, as Kafka Streams has them, without a JVM: members of a streams group.
+"""Stateful tasks, like those of Kafka Streams, for Python workers that are members of a streams group.
 
-Workers count the words of a topic with four partitions. A task counts one partition; its state is the count so far.
-Each task also has a standby task in another worker, which holds a copy of the state. The coordinator assigns the tasks,
-moves as few of them as possible, and gives the tasks of a lost worker to the workers with the copies. A task that comes
-to a worker without a copy is restored from the changelog, here a dictionary.
+Workers count the words of a topic with four partitions. A task counts one partition, and its state is the count. Each
+task also has a standby task in another worker, which holds a copy of the state. The coordinator assigns the tasks,
+moves as few of them as possible, and gives the tasks of a lost worker to the workers with the copies. A worker without
+a copy restores the state of a task from the changelog, which is a dictionary here.
 
 python examples/stream_tasks.py
 """
@@ -41,10 +41,10 @@ class Worker:
     """A member of the group. A process with several threads would have several members with one process id.
 
     Attributes:
-        state: its state directory: the state of tasks, which outlives a change of their role.
+        state: the state of its tasks, which it keeps when their role changes; Kafka Streams has a directory for it.
         active: the tasks that it runs.
         standby: the tasks of other workers whose state it copies.
-        restored: tasks whose state it had to restore.
+        restored: the tasks whose state it restored since the last output.
     """
 
     def __init__(self, engine: kcore.SyncEngine, changelog: dict[int, int], name: str) -> None:
@@ -58,14 +58,14 @@ class Worker:
         self.restored: list[int] = []
 
     def heartbeat(self, **fields: Any) -> None:
-        """Sends a heartbeat and takes over the tasks in the response."""
+        """Sends a heartbeat and starts the tasks in the response."""
         request = StreamsGroupHeartbeatRequest(group_id=GROUP, member_id=self.name, member_epoch=self.epoch, **fields)
         response: StreamsGroupHeartbeatResponse = self.engine.send(request)
         assert response.error_code == ErrorCode.NONE, response
         self.epoch = response.member_epoch
         if response.active_tasks is not None:
-            self.active = numbers(response.active_tasks)
-            self.standby = numbers(response.standby_tasks or ())
+            self.active = from_heartbeat(response.active_tasks)
+            self.standby = from_heartbeat(response.standby_tasks or ())
             for task in self.active:
                 if task not in self.state:
                     self.restored += [task] if task in self.changelog else []
@@ -83,8 +83,9 @@ class Worker:
         )
 
     def report(self) -> None:
-        """Sends a heartbeat with the tasks that it has: what it no longer reports, others may have."""
-        self.heartbeat(active_tasks=tasks(self.active), standby_tasks=tasks(self.standby), warmup_tasks=[])
+        """Sends a heartbeat with its tasks; the coordinator may give every other task to another worker."""
+        active, standby = to_heartbeat(self.active), to_heartbeat(self.standby)
+        self.heartbeat(active_tasks=active, standby_tasks=standby, warmup_tasks=[])
 
     def leave(self) -> None:
         """Leaves the group; its tasks are reassigned at once."""
@@ -98,27 +99,27 @@ class Worker:
             self.changelog[task] = self.state[task]
 
     def copy(self) -> None:
-        """Brings its copies up to date."""
+        """Copies the state of its standby tasks from the changelog."""
         for task in self.standby:
             self.state[task] = self.changelog.get(task, 0)
 
-    def shown(self, numbered: Iterable[int]) -> str:
-        """Returns tasks with their counts."""
-        return " ".join(f"{task}={self.state[task]}" for task in sorted(numbered)) or "none"
+    def counts_of(self, tasks: Iterable[int]) -> str:
+        """Formats tasks with their counts."""
+        return " ".join(f"{task}={self.state[task]}" for task in sorted(tasks)) or "none"
 
 
-def numbers(entries: Iterable[TaskIds]) -> list[int]:
+def from_heartbeat(entries: Iterable[TaskIds]) -> list[int]:
     """Returns the task numbers of a response."""
     return [task for entry in entries for task in entry.partitions]
 
 
-def tasks(numbered: list[int]) -> list[TaskIds]:
-    """Returns tasks as a heartbeat reports them."""
-    return [TaskIds(subtopology_id="count", partitions=numbered)] if numbered else []
+def to_heartbeat(tasks: list[int]) -> list[TaskIds]:
+    """Returns tasks in the form of a heartbeat."""
+    return [TaskIds(subtopology_id="count", partitions=tasks)] if tasks else []
 
 
 def settle(*workers: Worker) -> None:
-    """Exchanges heartbeats until all tasks are where the coordinator wants them."""
+    """Sends heartbeats until every task has moved to its target, which takes at most six rounds here."""
     for _ in range(6):
         for worker in workers:
             worker.report()
@@ -131,12 +132,13 @@ def show(title: str, *workers: Worker) -> None:
     print(title)
     for worker in workers:
         restored = f", restored {worker.restored}" if worker.restored else ""
-        print(f"  {worker.name} runs {worker.shown(worker.active)}; copies: {worker.shown(worker.standby)}{restored}")
+        active, standby = worker.counts_of(worker.active), worker.counts_of(worker.standby)
+        print(f"  {worker.name} runs {active}; copies: {standby}{restored}")
         worker.restored = []
 
 
 def main() -> None:
-    """Runs workers that come and go; every count survives."""
+    """Starts and stops workers; no count is lost."""
     clock = kcore.ManualClock()
     with kcore.open(clock=clock, config=SETTINGS) as engine:
         topic = CreatableTopic(name=SOURCE, num_partitions=TASKS, replication_factor=1)
@@ -162,7 +164,7 @@ def main() -> None:
         cat.report()
         engine.advance(1)
         settle(cat)
-        show("cat joins, and ann is silent for a session; cat has the counts of her tasks", cat)
+        show("cat joins, and ann fails for a whole session timeout; cat has the counts of ann's tasks", cat)
 
 
 if __name__ == "__main__":

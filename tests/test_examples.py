@@ -60,7 +60,7 @@ SAID = {
         "  ben runs 2=10 3=10; copies: 0=10 1=10, restored [2, 3]",
         "ben leaves; ann has the counts",
         "  ann runs 0=15 1=15 2=17 3=17; copies: none",
-        "cat joins, and ann is silent for a session; cat has the counts of her tasks",
+        "cat joins, and ann fails for a whole session timeout; cat has the counts of ann's tasks",
         "  cat runs 0=15 1=15 2=17 3=17; copies: none, restored [2, 3]",
     ],
 }

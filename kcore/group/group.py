@@ -7,9 +7,11 @@ from collections.abc import Container, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+
 if TYPE_CHECKING:
     from kcore.group.offsets.commit import PlannedTopic
-    from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime.machine import Record
 
 
@@ -138,3 +140,17 @@ class Group(ABC):
     @abstractmethod
     def on_unloaded(self) -> None:
         """Cancels the armed timers, which would keep this memory alive. The runtime completes pending responses."""
+
+
+def not_found(group_id: str, existing: Group | None, required: GroupType) -> KafkaError:
+    """Returns the error for a group id without a group of the required type.
+
+    Args:
+        group_id: the requested id.
+        existing: the group with this id, which has another type; None: there is no group.
+        required: the type that the request needs.
+    """
+    if existing is None:
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+    message = f"Group {group_id} is a {existing.group_type.value} group, not a {required.value} group."
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, message)

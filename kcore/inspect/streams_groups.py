@@ -72,7 +72,7 @@ def task_progress(group: Any, member: Any) -> MemberProgress:
 
 
 def topic_fault(server: Target, group: Any) -> str | None:
-    """Describes why the topics of a group that is not ready do not fit its topology; None for a ready group."""
+    """Describes the topics for which a group is not ready; None for a ready group."""
     if group.group_state != NOT_READY or group.topology is None:
         return None
     parts = group.topology.subtopologies or ()
@@ -89,4 +89,4 @@ def topic_fault(server: Target, group: Any) -> str | None:
         if missing:
             return f"the {kind} topics {', '.join(missing)}"
     found = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))
-    return f"topics with fitting partition counts; there are {found}"
+    return f"its next heartbeat, or other partition counts; the topics have {found}"

@@ -3,7 +3,7 @@ from typing import Any
 from kcore_ext.group.heartbeat import GroupFastPath
 
 class StreamsHeartbeatFastPath(GroupFastPath):
-    """The fast path of StreamsGroupHeartbeat: a member whose last heartbeat changed and reported nothing.
+    """The fast path of StreamsGroupHeartbeat, for members whose last heartbeat changed nothing and had no status.
 
     Args:
         api: the API, for responses that wait for a commit.
@@ -44,6 +44,6 @@ class StreamsHeartbeatFastPath(GroupFastPath):
         """Re-arms the member's session.
 
         Returns:
-            The response, a `Pending` if it waits for a commit, or None if the request is not the common case. Nothing
-            has changed then.
+            The response; a `Pending` if it waits for a commit; or None, without any change, if the generic path must
+            serve the request.
         """

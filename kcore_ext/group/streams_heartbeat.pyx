@@ -1,8 +1,9 @@
 """Fast path of StreamsGroupHeartbeat: requests that only re-arm a member's session.
 
-`kcore.group.apis.streams_group_heartbeat` serves every request. The generic path notes when a heartbeat has changed and
-reported nothing (`StreamsGroup.note_rest`); any change of the group or its topics revokes that note. The fast path
-declines (returns None) unless the note is valid and the request changes nothing. A test compares the two.
+`kcore.group.apis.streams_group_heartbeat` serves every request. Its generic path notes a heartbeat that changed nothing
+and had no status (`StreamsGroup.note_rest`). Any change of the group, its topics or its settings invalidates the note.
+The fast path declines (returns None) unless the note is valid and the request changes nothing. A test compares the
+responses and records of both paths.
 """
 
 from cpython.object cimport PyObject
@@ -104,14 +105,14 @@ cdef class StreamsHeartbeatFastPath(GroupFastPath):
         cdef PyObject* machine      # borrowed: no Python code runs before the response is made
         cdef PyObject* group
         cdef PyObject* member
-        cdef PyObject* found
+        cdef PyObject* value
         cdef object settings
         cdef Timer timer
         cdef int64_t now_ms, session_ms, interval_ms, endpoint_epoch
         if shard is None or type(context) is not self._context or not self._changes_nothing(fields):
             return None
-        found = slot(<PyObject*>self._services, self._of_services, SERVICES_ENABLED)
-        if found is NULL or <object>found is not True:
+        value = slot(<PyObject*>self._services, self._of_services, SERVICES_ENABLED)
+        if value is NULL or <object>value is not True:
             return None
         machine = <PyObject*>shard.machine
         group_id = get(fields, self._request, GROUP_ID)
@@ -121,20 +122,20 @@ cdef class StreamsHeartbeatFastPath(GroupFastPath):
         member = item(slot(group, self._of_group, GROUP_MEMBERS), get(fields, self._request, MEMBER_ID))
         if member is NULL:
             return None
-        found = slot(member, self._of_member, MEMBER_TIMER)
-        if found is NULL or type(<object>found) is not Timer:
+        value = slot(member, self._of_member, MEMBER_TIMER)
+        if value is NULL or type(<object>value) is not Timer:
             return None                     # the shard is loading: members have no timers yet
-        timer = <Timer>found
-        found = slot(machine, self._of_machine, MACHINE_NOW)
-        if found is NULL or type(<object>found) is not Now:
+        timer = <Timer>value
+        value = slot(machine, self._of_machine, MACHINE_NOW)
+        if value is NULL or type(<object>value) is not Now:
             return None
-        now_ms = (<Now>found).now_ms
+        now_ms = (<Now>value).now_ms
         if not self._rests(member, group, fields) or not self._has_same_identity(member, context):
             return None
-        found = item(slot(<PyObject*>self._services, self._of_services, SERVICES_SETTINGS_OF), group_id)
-        if found is NULL or found is not slot(group, self._of_group, GROUP_REST_SETTINGS):
+        value = item(slot(<PyObject*>self._services, self._of_services, SERVICES_SETTINGS_OF), group_id)
+        if value is NULL or value is not slot(group, self._of_group, GROUP_REST_SETTINGS):
             return None                     # settings changed: the generic path compares them with the group's
-        settings = <object>found
+        settings = <object>value
         if (
             type(settings) is not self._settings
             or not number(borrow_from_tuple(settings, self._session_timeout_ms), &session_ms)

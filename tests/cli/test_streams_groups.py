@@ -67,10 +67,27 @@ def test_tasks_are_shown_by_role_beside_their_target(run: Callable[..., Ran], tm
 def test_a_member_that_lacks_tasks_waits_for_their_release(run: Callable[..., Ran], tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with kcore.open(folder, config=AT_ONCE) as engine:
+        make_topic(engine, "lines", 2)
+        requested = topology(subtopology("0", ["lines"]))
+        join(engine, "app", "a", requested)
+        join(engine, "app", "b", requested)
+    behind, unreleased = rows(run, folder, "app")
+    assert behind == ["a", 2, "Behind", "0:0,1", behind[4], "its next heartbeat"]
+    assert unreleased == ["b", 3, "Unreleased", None, unreleased[4], f"the release of {unreleased[4]}"]
+    assert {behind[4], unreleased[4]} == {"0:0", "0:1"}
+
+
+def test_members_of_an_assigning_group_wait_for_its_target(run: Callable[..., Ran], tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with kcore.open(folder, config={**AT_ONCE, "group.streams.assignment.interval.ms": "15000"}) as engine:
         make_topic(engine, "lines", 1)
         requested = topology(subtopology("0", ["lines"]))
         join(engine, "app", "a", requested)
-    assert rows(run, folder, "app") == [["a", 2, "Stable", "0:0", "0:0", None]]
+        join(engine, "app", "b", requested)
+    assert rows(run, folder, "app") == [
+        ["a", 2, "Stable", "0:0", "0:0", "the target of epoch 3"],
+        ["b", 2, "Stable", None, None, "the target of epoch 3"],
+    ]
 
 
 def test_topics_that_do_not_fit_are_named(run: Callable[..., Ran], tmp_path: Path) -> None:
@@ -84,7 +101,7 @@ def test_topics_that_do_not_fit_are_named(run: Callable[..., Ran], tmp_path: Pat
         join(engine, "wrong", "a", topology(subtopology("0", ["lines"], [internal("log")])))
     assert rows(run, folder, "no-source") == [["a", 2, "Stable", None, None, "the source topics gone, none"]]
     assert rows(run, folder, "no-log") == [["a", 2, "Stable", None, None, "the internal topics bad-log"]]
-    fault = "topics with fitting partition counts; there are lines=2, log=3"
+    fault = "its next heartbeat, or other partition counts; the topics have lines=2, log=3"
     assert rows(run, folder, "wrong") == [["a", 2, "Stable", None, None, fault]]
     listed = run("groups", "list", folder, "--state", "notready", "--format", "json")
     assert [(row["group"], row["type"], row["state"]) for row in listed.rows] == [

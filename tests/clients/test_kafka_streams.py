@@ -86,14 +86,14 @@ class App:
         return self.wait_for(request).partition(" ")[2]
 
     def until(self, request: str, done: Callable[[str], bool]) -> str:
-        """Repeats a command until its output is right; returns the output."""
+        """Repeats a command until `done` accepts its output; returns the output."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
-            answer = self.ask(request)
-            if done(answer):
-                return answer
+            output = self.ask(request)
+            if done(output):
+                return output
             time.sleep(0.2)
-        raise AssertionError(f"the last answer to {request!r} was {answer}")
+        raise AssertionError(f"the last output of {request!r} was {output}")
 
     def stop(self) -> None:
         """Closes the application; it leaves its group."""
@@ -140,7 +140,7 @@ class Cluster:
         assert producer.flush(30) == 0
 
     def read_until(self, topic: str, done: Callable[[dict[str, str]], bool]) -> dict[str, str]:
-        """Reads committed records of a topic until the last values of all keys are right."""
+        """Reads committed records of a topic until `done` accepts the last values of all keys."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.server.bootstrap,
@@ -166,6 +166,11 @@ class Cluster:
             consumer.close()
         assert done(values), values
         return values
+
+    def topics(self) -> set[str]:
+        """Returns the names of all topics."""
+        admin = AdminClient({"bootstrap.servers": self.server.bootstrap, "log_level": 0})
+        return set(admin.list_topics(timeout=30).topics)
 
     def set_group(self, group_id: str, name: str, value: str) -> None:
         """Sets a setting of one group."""
@@ -238,7 +243,7 @@ def test_exactly_once_counts_survive_crashes(cluster: Cluster, protocol: str) ->
     cluster.server.start()
     cluster.produce("w-text", *lines(200, 300))
     cluster.read_until("w-counts", lambda values: values == counts(300))
-    stored = two.until("query", lambda answer: "every=300" in answer)
+    stored = two.until("query", lambda rows: "every=300" in rows)
     assert stored == "{every=300, word-0=60, word-1=60, word-2=60, word-3=60, word-4=60}"
     two.stop()
 
@@ -270,7 +275,8 @@ def test_a_join_repartitions_and_continues_after_a_restart(cluster: Cluster, pro
 @pytest.mark.long
 @pytest.mark.timeout(300)
 def test_the_tool_lists_describes_resets_and_deletes(cluster: Cluster) -> None:
-    """kafka-streams-groups shows state, members and offsets, and resets and deletes an empty group with its topics."""
+    """kafka-streams-groups shows state, members and offsets of a group. It resets and deletes the offsets of an empty
+    group, and deletes the group with its internal topics."""
     cluster.create(t_text=2, t_counts=1)
     app = cluster.start("t", "count", **{"group.protocol": "streams"})
     app.wait_for("state RUNNING")
@@ -289,8 +295,16 @@ def test_the_tool_lists_describes_resets_and_deletes(cluster: Cluster) -> None:
         ["t-app", "t-text", "0", "0"],
         ["t-app", "t-text", "1", "0"],
     ]
-    assert "successful" in cluster.tool("--delete", "--group", "t-app")
+    deleted = cluster.tool("--delete-offsets", "--group", "t-app", "--input-topic", "t-text")
+    assert sorted(line.split() for line in deleted.splitlines() if line.startswith("t-text")) == [
+        ["t-text", "0", "Successful"],
+        ["t-text", "1", "Successful"],
+    ]
+    before = cluster.topics()
+    assert {"t-app-counts-repartition", "t-app-counts-changelog"} < before
+    assert "successful" in cluster.tool("--delete", "--group", "t-app", "--delete-all-internal-topics")
     assert cluster.tool("--list").split() == []
+    assert before - cluster.topics() == {"t-app-counts-repartition", "t-app-counts-changelog"}
 
 
 @pytest.mark.timeout(300)

@@ -173,8 +173,10 @@ def read_group_settings(own: Mapping[str, str], config: Config) -> dict[str, Any
             raise InvalidValueError(f"a group has no setting {name!r}")
         value = values[name] = read_value(row.setting, text)
         low, high = _bounds(row, config)
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise InvalidValueError(f"{name}={text!r} is not within the broker's bounds {low} to {high}")
+        if low is not None and value < low:
+            raise InvalidValueError(f"{name}={text!r} is below {row.least}={low}")
+        if high is not None and value > high:
+            raise InvalidValueError(f"{name}={text!r} is above {row.most}={high}")
     for group_type in ("consumer", "share", "streams"):
         session, heartbeat = f"{group_type}.session.timeout.ms", f"{group_type}.heartbeat.interval.ms"
         if session in values or heartbeat in values:

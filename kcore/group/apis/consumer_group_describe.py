@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kcore.group.apis.group_describe import GroupDescribeApi
 from kcore.group.consumer.describe import describe, topics_of
 from kcore.group.consumer.group import ConsumerGroup
-from kcore.group.consumer.heartbeat import not_found
+from kcore.group.group import GroupType, not_found
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -41,7 +41,7 @@ class ConsumerGroupDescribeApi(GroupDescribeApi[ConsumerGroupDescribeRequest, Co
         """
         group = machine.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            raise not_found(group_id)
+            raise not_found(group_id, group, GroupType.CONSUMER)
         return describe(group)
 
     def topics_of(self, machine: GroupShard, described: DescribedGroup) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.group.apis.group_describe import GroupDescribeApi
-from kcore.group.consumer.heartbeat import not_found
+from kcore.group.group import GroupType, not_found
 from kcore.group.share.describe import describe, topics_of
 from kcore.group.share.group import ShareGroup
 from kcore.protocol.api_keys import ApiKey
@@ -38,7 +38,7 @@ class ShareGroupDescribeApi(GroupDescribeApi[ShareGroupDescribeRequest, ShareGro
         """
         group = machine.groups.get(group_id)
         if not isinstance(group, ShareGroup):
-            raise not_found(group_id)
+            raise not_found(group_id, group, GroupType.SHARE)
         return describe(group)
 
     def topics_of(self, machine: GroupShard, described: DescribedGroup) -> set[str]:

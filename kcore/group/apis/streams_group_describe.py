@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.errors import KafkaError
 from kcore.group.apis.group_describe import GroupDescribeApi
+from kcore.group.group import GroupType, not_found
 from kcore.group.streams.describe import describe
 from kcore.group.streams.group import StreamsGroup
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.streams_group_describe import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
@@ -39,7 +38,7 @@ class StreamsGroupDescribeApi(GroupDescribeApi[StreamsGroupDescribeRequest, Stre
         """
         group = machine.groups.get(group_id)
         if not isinstance(group, StreamsGroup):
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a streams group.")
+            raise not_found(group_id, group, GroupType.STREAMS)
         return describe(group)
 
     def topics_of(self, machine: GroupShard, described: DescribedGroup) -> list[str]:

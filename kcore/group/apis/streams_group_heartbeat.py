@@ -43,7 +43,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     """Serves StreamsGroupHeartbeat.
 
     The client needs READ on the group, DESCRIBE on all topics of its topology, and CREATE on internal topics that must
-    be created. The fast path serves members whose last heartbeat changed and reported nothing.
+    be created. The fast path serves members whose last heartbeat changed nothing and had no status.
 
     Args:
         shards: the group shards.
@@ -57,9 +57,9 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     versions = (0, 0)
     caches_requests = True
     differs: ClassVar[str] = (
-        f"A topology may name {MAX_TOPICS} topics; more are INVALID_REQUEST. One with more than "
-        f"{MAX_TASKS} tasks gets the status INCORRECTLY_PARTITIONED_TOPICS. While source topics are missing, members "
-        "with an endpoint get the endpoints without partitions; Kafka answers UNKNOWN_SERVER_ERROR."
+        f"A topology with more than {MAX_TOPICS} topic names is an INVALID_REQUEST. One with more than {MAX_TASKS} "
+        "tasks gets the status INCORRECTLY_PARTITIONED_TOPICS. While source topics are missing, members with an "
+        "endpoint get all endpoints without partitions; Kafka returns UNKNOWN_SERVER_ERROR."
     )
 
     __slots__ = ("_services", "fast", "fast_path")
@@ -106,7 +106,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         """Returns the error of the topic names of a topology; NONE if all are valid and may be DESCRIBEd."""
         names = dict.fromkeys(islice(named_topics(topology), MAX_TOPICS + 1))
         if len(names) > MAX_TOPICS:
-            return ErrorCode.INVALID_REQUEST, f"a topology may name {MAX_TOPICS} topics"
+            return ErrorCode.INVALID_REQUEST, f"the topology has more than {MAX_TOPICS} topic names"
         for name in names:
             fault = self._services.topic_creator.name_fault(name)
             if fault is not None:

@@ -32,8 +32,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_EPOCH: Final = 1
 """Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
-NO_EPOCH: Final = -1
-"""The assignment epoch after its tombstone."""
 REFRESH_INTERVAL_MS: Final = (1 << 31) - 1
 """Interval at which topics are checked again without a change: practically never, since changes set `refresh_at_ms`."""
 EMPTY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`

@@ -14,6 +14,7 @@ from kcore.group.consumer.leave import leave, member_of
 from kcore.group.consumer.member import STATIC_LEAVE_EPOCH, MemberMetadata
 from kcore.group.consumer.member_update import MemberChange
 from kcore.group.consumer.records import in_one
+from kcore.group.group import GroupType, not_found
 from kcore.group.migration.upgrade import dismiss_waiting, upgraded
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import (
@@ -58,7 +59,7 @@ def heartbeat(
     if epoch < JOIN:
         group = shard.groups.get(request.group_id)
         if not isinstance(group, ConsumerGroup):
-            raise not_found(request.group_id)
+            raise not_found(request.group_id, group, GroupType.CONSUMER)
         return leave(group, request)
     records: list[Record] = []
     group = find_group(shard, request.group_id, epoch == JOIN, records)
@@ -77,11 +78,6 @@ def heartbeat(
     return Outcome(in_one(records), response) if records else response
 
 
-def not_found(group_id: str) -> KafkaError:
-    """Returns the error for a group id without a consumer group."""
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-
-
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> ConsumerGroup:
     """Returns the group. For a joining member it may be a tentative group, which is new or replaces a classic one.
 
@@ -92,7 +88,7 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
     if isinstance(group, ConsumerGroup):
         return group
     if not create:
-        raise not_found(group_id)
+        raise not_found(group_id, group, GroupType.CONSUMER)
     if group is None:
         return ConsumerGroup(shard, group_id, live=False, registered=False)
     if isinstance(group, ClassicGroup):
@@ -100,7 +96,7 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
             records.append(group_tombstone(group_id))
             return ConsumerGroup(shard, group_id, live=False, registered=False)
         return upgraded(group, records)
-    raise not_found(group_id)
+    raise not_found(group_id, group, GroupType.CONSUMER)
 
 
 def check_size(group: ConsumerGroup, member_id: str) -> None:

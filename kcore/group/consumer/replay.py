@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.classic.group import ClassicGroup
 from kcore.group.consumer.assignment import CurrentAssignment, from_current_topics, from_target_topics
-from kcore.group.consumer.group import NO_EPOCH, ConsumerGroup
+from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
 from kcore.group.consumer.plain_records import PLAIN
 from kcore.group.consumer.states import STATE_OF_BYTE, UNKNOWN
 from kcore.group.consumer.subscriptions import ResolvedRegex
+from kcore.group.replay import (
+    check_deletable,
+    delete_current,
+    delete_member,
+    find,
+    find_or_create,
+    put_assignment_epoch,
+)
 from kcore.protocol.records.consumer_group_current_member_assignment import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -48,27 +56,8 @@ NO_MEMBER = CurrentAssignment(-1, -1)
 """The assignment of a member after the tombstone of its current assignment, until its own tombstone."""
 
 
-class ReplayError(ValueError):
-    """A record contradicts the ones before it."""
-
-
-def _group(shard: GroupShard, group_id: str) -> ConsumerGroup:
-    """Returns the consumer group of a record; creates it, also in place of a simple group (offsets only)."""
-    group = shard.groups.get(group_id)
-    if isinstance(group, ConsumerGroup):
-        return group
-    if group is not None and not (isinstance(group, ClassicGroup) and not group.protocol_type and group.is_empty()):
-        raise ReplayError(f"record of a consumer group, but {group!r} has the same id")
-    if group is not None:
-        group.on_unloaded()
-    created = shard.groups[group_id] = ConsumerGroup(shard, group_id, live=shard.live)
-    return created
-
-
-def _existing_group(shard: GroupShard, group_id: str) -> ConsumerGroup | None:
-    """Returns the consumer group of a tombstone; None if it is already deleted."""
-    group = shard.groups.get(group_id)
-    return group if isinstance(group, ConsumerGroup) else None
+_group: Callable[[GroupShard, str], ConsumerGroup] = partial(find_or_create, kind=ConsumerGroup)
+_existing_group: Callable[[GroupShard, str], ConsumerGroup | None] = partial(find, kind=ConsumerGroup)
 
 
 def apply_metadata(group: ConsumerGroup, member_id: str, value: ConsumerGroupMemberMetadataValue) -> None:
@@ -126,13 +115,7 @@ def replay_member_metadata(
     if value is not None:
         apply_metadata(_group(shard, key.group_id), key.member_id, value)
         return
-    group = _existing_group(shard, key.group_id)
-    member = None if group is None else group.members.get(key.member_id)
-    if group is None or member is None:
-        return
-    if member.current.member_epoch != NO_MEMBER.member_epoch or key.member_id in group.targets:
-        raise ReplayError(f"{member!r} is deleted before its assignments")
-    group.remove(member)
+    delete_member(shard, key, ConsumerGroup)
 
 
 def replay_group_epoch(
@@ -149,8 +132,7 @@ def replay_group_epoch(
     group = _existing_group(shard, key.group_id)
     if group is None:
         return
-    if group.members or group.targets or group.assignment_epoch != NO_EPOCH:
-        raise ReplayError(f"{group!r} is deleted before its members and targets")
+    check_deletable(group)
     group.on_unloaded()
     for regex in list(group.subscriptions.resolved):
         group.put_regex(regex, None)
@@ -180,15 +162,7 @@ def replay_assignment_epoch(
     value: ConsumerGroupTargetAssignmentMetadataValue | None,
 ) -> None:
     """Applies type 6: the epoch of a complete target assignment, or its deletion."""
-    if value is not None:
-        _group(shard, key.group_id).put_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
-        return
-    group = _existing_group(shard, key.group_id)
-    if group is None:
-        return
-    if group.targets:
-        raise ReplayError(f"the assignment epoch of {group!r} is deleted before its members' targets")
-    group.put_assignment_epoch(NO_EPOCH, 0)
+    put_assignment_epoch(shard, key, ConsumerGroup, value)
 
 
 def replay_target(
@@ -218,10 +192,7 @@ def replay_current(
     if value is not None:
         apply_current(_group(shard, key.group_id), key.member_id, value)
         return
-    group = _existing_group(shard, key.group_id)
-    member = None if group is None else group.members.get(key.member_id)
-    if group is not None and member is not None:
-        group.put_current(member, NO_MEMBER)
+    delete_current(shard, key, ConsumerGroup, NO_MEMBER)
 
 
 def replay_regex(

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.assignors import Topics, load_all
-from kcore.errors import ConfigError
 from kcore.group.consumer.events import GroupEvents
 from kcore.group.consumer.metadata import TopicMetadata
+from kcore.group.settings import BrokerSettings, SettingsCache, check_settings
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
+    from kcore.group.settings import GroupSettings
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.topics import TopicImage, TopicInfo
 
@@ -29,33 +30,19 @@ INLINE_MEMBERS: Final = 512
 """Maximum number of members for which a heartbeat computes a due target itself."""
 
 
-class GroupSettings(Protocol):
-    """The effective settings of groups: the group's own setting, else the broker's."""
-
-    def get(self, group_id: str, key: str) -> Any:
-        """Returns the value of a setting such as `consumer.session.timeout.ms`."""
-        ...
-
-
-class BrokerSettings:
-    """Settings without any group's own ones: always the broker's."""
-
-    __slots__ = ("_config",)
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-
-    def get(self, group_id: str, key: str) -> Any:
-        """Returns the broker's setting."""
-        return self._config.get(f"group.{key}")
-
-
 class Background(Protocol):
     """Runs a computation in the background, and passes its result to the engine's own thread."""
 
     def __call__(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Runs `compute` on any thread; then `done(result)` or `done(exception)` on the engine's thread."""
         ...
+
+
+SETTINGS: Final = ("consumer.session.timeout.ms", "consumer.heartbeat.interval.ms", "consumer.assignment.interval.ms")
+"""The settings of a group that every heartbeat needs, in the order of `ConsumerSettings`."""
+
+BOUNDED: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+"""The settings with bounds for groups' own values."""
 
 
 class ConsumerSettings(NamedTuple):
@@ -86,34 +73,14 @@ class KeptTopics(NamedTuple):
     topics: Topics
 
 
-def check_times(config: Config) -> None:
-    """Refuses contradictory broker settings of consumer groups, as Kafka does at startup.
-
-    Raises:
-        ConfigError: a time is outside the bounds for groups' own settings, or a session timeout is not longer than
-            the heartbeat interval.
-    """
-    for setting in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-        name, low, high = f"group.consumer.{setting}", f"group.consumer.min.{setting}", f"group.consumer.max.{setting}"
-        value, least, most = config.get(name), config.get(low), config.get(high)
-        if not least <= value <= most:
-            raise ConfigError(f"{name}={value} must be within {low}={least} and {high}={most}")
-    session_ms, interval_ms = config.group_consumer_session_timeout_ms, config.group_consumer_heartbeat_interval_ms
-    if interval_ms >= session_ms:
-        raise ConfigError(
-            f"group.consumer.heartbeat.interval.ms={interval_ms} must be below "
-            f"group.consumer.session.timeout.ms={session_ms}"
-        )
-
-
-class ConsumerServices:
+class ConsumerServices(SettingsCache[ConsumerSettings]):
     """Settings, topics, assignors and watchers.
 
     Args:
         config: the node's settings.
         topics: the cluster's topics.
         version: see `TopicMetadata`.
-        settings: groups' own settings; None: existing are none.
+        settings: groups' own settings; None: there are none.
         enabled: returns True if the new protocol is enabled (`group.version`).
         pipeline: reports when changes are durable, for watchers.
 
@@ -125,7 +92,6 @@ class ConsumerServices:
         metadata: the topics.
         events: the watchers of groups.
         enabled: whether members of the new protocol are served.
-        settings_of: cached settings of groups; callers use `settings`.
         assignors: by name, the default first.
         background: computes targets of large groups; None: they are computed in slices.
         inline_members: see `INLINE_MEMBERS`.
@@ -135,7 +101,6 @@ class ConsumerServices:
         "_enabled",
         "_kept_names",
         "_names",
-        "_settings",
         "_sorted",
         "_topics",
         "assignors",
@@ -145,7 +110,6 @@ class ConsumerServices:
         "events",
         "inline_members",
         "metadata",
-        "settings_of",
     )
 
     def __init__(
@@ -158,7 +122,8 @@ class ConsumerServices:
         enabled: Callable[[], bool] = lambda: True,
         pipeline: CommitPipeline | None = None,
     ) -> None:
-        check_times(config)
+        check_settings(config, "consumer", BOUNDED)
+        super().__init__(BrokerSettings(config) if settings is None else settings, SETTINGS, ConsumerSettings)
         self.config = config
         self.metadata = TopicMetadata(topics, version)
         self.events = GroupEvents(topics, pipeline)
@@ -167,8 +132,6 @@ class ConsumerServices:
         self.inline_members = INLINE_MEMBERS
         self._enabled = enabled
         self.feature_changed()
-        self._settings: GroupSettings = settings if settings is not None else BrokerSettings(config)
-        self.settings_of: dict[str, ConsumerSettings] = {}
         self._kept_names = 0
         self._names: dict[tuple[str, ...], frozenset[str]] = {}
         self._sorted: dict[frozenset[str], tuple[str, ...]] = {}
@@ -177,26 +140,6 @@ class ConsumerServices:
     def feature_changed(self) -> None:
         """Checks again whether the protocol is enabled, after a feature level changed."""
         self.enabled = "consumer" in self.config.group_coordinator_rebalance_protocols and self._enabled()
-
-    def settings(self, group_id: str) -> ConsumerSettings:
-        """Returns the effective settings of a group."""
-        cached = self.settings_of.get(group_id)
-        if cached is None:
-            get = self._settings.get
-            cached = self.settings_of[group_id] = ConsumerSettings(
-                get(group_id, "consumer.session.timeout.ms"),
-                get(group_id, "consumer.heartbeat.interval.ms"),
-                get(group_id, "consumer.assignment.interval.ms"),
-            )
-        return cached
-
-    def settings_changed(self) -> None:
-        """Discards the cached settings after one of a group or of the broker changed."""
-        self.settings_of = {}
-
-    def forget(self, group_id: str) -> None:
-        """Discards the cached settings of a deleted group."""
-        self.settings_of.pop(group_id, None)
 
     def names(self, names: Sequence[str]) -> frozenset[str]:
         """Returns the names as a set; equal lists give one object, since most members of a group have the same

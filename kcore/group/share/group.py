@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 FIRST_EPOCH: Final = 1
 """Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
-NO_EPOCH: Final = -1
-"""The assignment epoch after its tombstone."""
 NEVER_MS: Final = (1 << 63) - 1
 """A time that does not come."""
 NO_READERS: Final[dict[int, int]] = {}

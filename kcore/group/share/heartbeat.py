@@ -6,7 +6,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
-from kcore.group.consumer.heartbeat import not_found
+from kcore.group.group import GroupType, not_found
 from kcore.group.share import initialization, leave, target
 from kcore.group.share import records as share_records
 from kcore.group.share.group import ShareGroup
@@ -91,7 +91,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> R
 def _leave(shard: GroupShard, request: Request) -> Outcome:
     group = shard.groups.get(request.group_id)
     if not isinstance(group, ShareGroup):
-        raise not_found(request.group_id)
+        raise not_found(request.group_id, group, GroupType.SHARE)
     member = group.members.get(request.member_id)
     if member is None:
         raise _unknown(group, request.member_id)
@@ -113,7 +113,7 @@ def _find_group(shard: GroupShard, request: Request) -> ShareGroup:
     if group is None and request.member_epoch == JOIN:
         return ShareGroup(shard, request.group_id, live=False, registered=False)
     if not isinstance(group, ShareGroup):
-        raise not_found(request.group_id)
+        raise not_found(request.group_id, group, GroupType.SHARE)
     members = group.members
     if len(members) >= shard.config.group_share_max_size and request.member_id not in members:
         raise KafkaError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.errors import KafkaError
-from kcore.group.consumer.heartbeat import not_found
+from kcore.group.group import GroupType, not_found
 from kcore.group.share import records as share_records
 from kcore.group.share.group import FIRST_EPOCH, ShareGroup
 from kcore.group.share.partitions import NOTHING, StateTopic
@@ -157,7 +157,7 @@ def _empty_group(shard: GroupShard, group_id: str) -> ShareGroup | None:
     if group is None:
         return None
     if not isinstance(group, ShareGroup):
-        raise not_found(group_id)
+        raise not_found(group_id, group, GroupType.SHARE)
     if group.members:
         raise KafkaError(ErrorCode.NON_EMPTY_GROUP, f"group {group_id} has {len(group.members)} members")
     return group
@@ -293,7 +293,7 @@ def begin_delete(shard: GroupShard, deletion: Deletion) -> Outcome:
     """
     group = _empty_group(shard, deletion.group_id)
     if group is None:
-        raise not_found(deletion.group_id)
+        raise not_found(deletion.group_id, None, GroupType.SHARE)
     state = group.state_partitions
     partitions: dict[bytes, Collection[int]] = {}
     for _, topic in deletion.topics:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from kcore.runtime.topics import TopicImage
 
 UNDECIDED: Final = 0
-"""The partition count of an internal topic that the coordinator decides."""
+"""A partition count that the coordinator decides."""
 
 MAX_TASKS: Final = 50_000
 """Maximum number of tasks of a topology. Their assignment takes about 2 µs each, which delays all other requests."""
 
 LISTED_TOPICS: Final = 3
-"""Topics that a status names; it only counts the others."""
+"""Maximum number of topics that a status names; it shows only the number of the others."""
 
 MAX_TEXT: Final = 4_000
 """Maximum characters of a status or message. Names may have 32,767 bytes each, and so may a text on the wire."""
@@ -88,13 +88,13 @@ class ConfiguredSubtopology(NamedTuple):
 
 
 class ConfiguredTopology(NamedTuple):
-    """A topology as the existing topics allow it. In memory only.
+    """A topology with the counts that follow from the existing topics. In memory only.
 
     Attributes:
         epoch: the topology's epoch.
-        subtopologies: by id, in order; None if their partition counts cannot be decided.
+        subtopologies: by id, in order of the ids; None if their partition counts cannot be decided.
         missing: internal topics that must be created, by name.
-        fault: the reason why it is not ready, or None.
+        fault: the fault of the topics for which it is not ready, or None.
     """
 
     epoch: int
@@ -140,7 +140,7 @@ def _has(topics: Sequence[object], positions: Iterable[int]) -> bool:
 
 
 def summary(names: Iterable[str]) -> str:
-    """Returns the first names in order, and the number of the others."""
+    """Formats at most `LISTED_TOPICS` names in alphabetical order, and the number of the others."""
     ordered = sorted(names)
     text = ", ".join(ordered[:LISTED_TOPICS])
     more = len(ordered) - LISTED_TOPICS
@@ -152,7 +152,7 @@ def _invalid(message: str) -> KafkaError:
 
 
 class _Configuration:
-    """One configuration in progress: the decided partition counts."""
+    """A configuration in progress, with the partition counts that are decided so far."""
 
     __slots__ = ("_decided", "_fixed_count", "_parts", "_topics", "_topology")
 
@@ -204,8 +204,8 @@ class _Configuration:
         """Returns the count of each repartition topic: the fixed one, else the largest known count of its writer's
         inputs.
 
-        Kafka sweeps over the sinks until every count is known. The heap visits the sinks in that order, but each only
-        once, when an input of its subtopology is known.
+        Kafka visits all sinks repeatedly until every count is known. The heap visits the sinks in the same order, but
+        each sink only once, when the count of an input of its subtopology is known.
         """
         sinks = [(part, name) for part in self._parts for name in part.repartition_sink_topics]
         positions: dict[str, list[int]] = {}
@@ -218,7 +218,7 @@ class _Configuration:
         largest: dict[str, int] = {}  # known input counts, by subtopology
         due: list[tuple[int, int]] = []  # (sweep, position) of sinks
 
-        def know(part_id: str, count: int, sweep: int, position: int) -> None:
+        def add_input(part_id: str, count: int, sweep: int, position: int) -> None:
             if part_id not in largest:
                 for sink in positions.get(part_id, ()):
                     heappush(due, (sweep if sink > position else sweep + 1, sink))
@@ -226,21 +226,21 @@ class _Configuration:
 
         for part in self._parts:
             for source in part.source_topics:
-                know(part.subtopology_id, self._known_count(source), 0, -1)
+                add_input(part.subtopology_id, self._known_count(source), 0, -1)
         counts: dict[str, int] = {}
         for topic in self._repartition_sources():
             if topic.partitions:
                 counts[topic.name] = topic.partitions
         for name, count in counts.items():
             for part_id in readers[name]:
-                know(part_id, count, 0, -1)
+                add_input(part_id, count, 0, -1)
         while due:
             sweep, position = heappop(due)
             part, name = sinks[position]
             if name not in counts:
                 counts[name] = largest[part.subtopology_id]
                 for part_id in readers.get(name, ()):
-                    know(part_id, counts[name], sweep, position)
+                    add_input(part_id, counts[name], sweep, position)
         looping = {name for _, name in sinks if name not in counts}
         if looping:
             raise _invalid(f"repartition topics depend on each other in a loop: {summary(looping)}")
@@ -276,7 +276,7 @@ class _Configuration:
         if others:
             count = _same_count(others, others)
         elif fixed:
-            # Fixed counts never change, so one check of them serves every co-partition group.
+            # Fixed counts never change, so all co-partition groups share one check of them.
             if self._fixed_count is None:
                 self._fixed_count = _same_count({name: self._known_count(name) for name in fixed}, repartition)
             count = self._fixed_count
@@ -318,8 +318,8 @@ class _Configuration:
     def _missing(self, parts: Mapping[str, ConfiguredSubtopology]) -> dict[str, InternalTopic]:
         """Returns the internal topics that do not exist; an existing one must have the decided count."""
         missing: dict[str, InternalTopic] = {}
-        decided = {name: topic for _, part in sorted(parts.items()) for name, topic in part.internal.items()}
-        for name, topic in decided.items():
+        internal = {name: topic for _, part in sorted(parts.items()) for name, topic in part.internal.items()}
+        for name, topic in internal.items():
             existing = self._existing(name)
             if existing is None:
                 missing[name] = topic
@@ -332,7 +332,7 @@ class _Configuration:
 
 
 def _check_tasks(tasks: int) -> None:
-    """Refuses a topology with too many tasks: a few large topics, read by many subtopologies, make billions."""
+    """Refuses a topology with too many tasks: many subtopologies that read a few large topics could have billions."""
     if tasks > MAX_TASKS:
         raise _FaultError(
             Status.INCORRECTLY_PARTITIONED_TOPICS, f"the topology has {tasks} tasks, the maximum is {MAX_TASKS}"
@@ -340,7 +340,7 @@ def _check_tasks(tasks: int) -> None:
 
 
 def _same_count(counts: Mapping[str, int], shown: Mapping[str, int]) -> int:
-    """Returns the common count of co-partitioned topics; `shown` are the topics that the fault names."""
+    """Returns the common count of co-partitioned topics; a fault lists the topics in `shown` with their counts."""
     distinct = set(counts.values())
     if len(distinct) > 1:
         text = ", ".join(f"{name}={count}" for name, count in sorted(shown.items()))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def endpoints(
     group: StreamsGroup, configured: ConfiguredTopology, member_id: str, metadata: MemberMetadata, assigned: Tasks
 ) -> list[EndpointToPartitions]:
-    """Returns the endpoints of all members that have one; the member of the decision is last, with its new tasks."""
+    """Returns the endpoints of all members that have one. The member of the heartbeat is last, with its new tasks."""
     topics = group.shard.topics
     views = []
     for member in group.members.values():
@@ -46,14 +46,14 @@ def _view(
 def _partitions(tasks: Partitions, configured: ConfiguredTopology, topics: TopicImage) -> list[TopicPartition]:
     """Returns the input partitions of tasks.
 
-    A topic may have fewer partitions than its subtopology has tasks. Kafka then lists as many of the lowest tasks as
-    the topic has partitions, and only if there are more tasks than that; kcore does the same.
+    A topic may have fewer partitions than its subtopology has tasks. Its list then has the lowest task numbers of the
+    member, at most as many as the topic has partitions. Some of these partitions may not exist. Kafka does the same.
     """
-    found = []
+    partitions = []
     for part_id, numbers in sorted(tasks.items()):
         part = (configured.subtopologies or {}).get(part_id)
         for name in () if part is None else part.inputs:
             topic = topics.by_name(name)
             if topic is not None:
-                found.append(TopicPartition(topic=name, partitions=sorted(numbers)[: topic.partitions]))
-    return found
+                partitions.append(TopicPartition(topic=name, partitions=sorted(numbers)[: topic.partitions]))
+    return partitions

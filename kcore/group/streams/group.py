@@ -32,10 +32,8 @@ logger = logging.getLogger(__name__)
 PROTOCOL_TYPE: Final = "streams"
 FIRST_EPOCH: Final = 1
 """Group and assignment epoch of a group without any join yet, since Kafka 4.3."""
-NO_EPOCH: Final = -1
-"""The assignment epoch after its tombstone."""
 NOT_VALIDATED: Final = -1
-"""The validated topology epoch while no topology has been ready."""
+"""The validated topology epoch while the topology is not ready."""
 MEMBER_EPOCHS_SINCE: Final = 9
 """The first version of OffsetCommit that supports STALE_MEMBER_EPOCH."""
 EMPTY, NOT_READY, ASSIGNING, RECONCILING, REACHED = GroupState  # looked up once: see `states.STABLE`
@@ -55,7 +53,7 @@ class StreamsGroup(Group):
         shard: the state machine that holds the group.
         group_epoch: counts changes that affect the assignment.
         metadata_hash: hash of the topology's topics as of that epoch.
-        validated_epoch: the topology epoch for which all topics were ready, or `NOT_VALIDATED`.
+        validated_epoch: the topology epoch for which the topology was ready, or `NOT_VALIDATED`.
         assignment_configs: the settings of the assignment as of that epoch.
         assignment_epoch: the group epoch for which the target assignment was computed.
         assigned_at_ms: time of that computation, milliseconds since the epoch; 0 for never.
@@ -66,7 +64,7 @@ class StreamsGroup(Group):
         reconciled: number of members in state STABLE, by member epoch.
         counted_state: the state in which the shard's table counts the group.
         live: whether members have timers: False during replay and in a tentative group.
-        configured: the topology as the existing topics allow it; None: the next heartbeat configures it. Soft state.
+        configured: the topology with its decided counts; None: the next heartbeat configures it. Soft state.
         topics_changed: whether a topic of the topology changed since it was configured. Soft state.
         endpoint_epoch: counts changes of endpoints' partitions. Soft state.
         target_job: whether a target is being written in slices. Soft state.
@@ -154,7 +152,7 @@ class StreamsGroup(Group):
     # ---- changes by records; only replay calls these
 
     def put_epoch(self, epoch: int, metadata_hash: int, validated_epoch: int, configs: AssignmentConfigs) -> None:
-        """Sets a new group epoch and the values that it depends on."""
+        """Sets the group epoch, and the values that are compared to decide about the next one."""
         if self.live and self._registered and epoch > self.group_epoch:
             self.shard.streams_rebalances += 1
             if logger.isEnabledFor(logging.INFO):
@@ -261,18 +259,18 @@ class StreamsGroup(Group):
         self.rest_epoch = NEVER
 
     def set_configured(self, configured: ConfiguredTopology) -> None:
-        """Sets the topology as the existing topics allow it."""
+        """Sets the configured topology, which changes the partitions of all endpoints."""
         self.configured = configured
         for member in self.members.values():
             member.endpoint_view = None
 
     def note_rest(self, member: StreamsMember, settings: StreamsSettings) -> None:
-        """Remembers that a heartbeat of `member` had no work and no status; the fast path may serve the next ones."""
+        """Notes that a heartbeat of `member` had no work and no status: the fast path may serve the next ones."""
         self.rest_epoch = member.rest_epoch = self.group_epoch
         self.rest_settings = settings
 
     def keep_session(self, member: StreamsMember) -> None:
-        """Restarts a member's session, in full."""
+        """Restarts the session timeout of a member."""
         timeout_ms = self.shard.streams.settings(self.group_id).session_timeout_ms
         deadline_ms = self.shard.now.now_ms + timeout_ms
         if member.timer is None:
@@ -281,7 +279,7 @@ class StreamsGroup(Group):
             member.timer.extend(deadline_ms)
 
     def await_revocation(self, member: StreamsMember) -> None:
-        """Arms a member's revocation timer at each revocation, or cancels it."""
+        """Restarts a member's revocation timer if it must revoke tasks, else cancels the timer."""
         if member.revocation_timer is not None:
             member.revocation_timer.cancel()
             member.revocation_timer = None
@@ -292,7 +290,7 @@ class StreamsGroup(Group):
         """Removes a member whose timer fired, if it is still in the group."""
         if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
             return None
-        logger.debug("group %s: removed member %s: %s", self.group_id, member.member_id, reason)
+        logger.debug("streams group %s: removing member %s: %s", self.group_id, member.member_id, reason)
         return Outcome(leave.fence(self, member))
 
     # ---- Group
@@ -318,7 +316,7 @@ class StreamsGroup(Group):
         transactional: bool,
         topics: Iterable[PlannedTopic] = (),
     ) -> ErrorCode:
-        """Returns NONE if the commit is allowed; an older epoch is valid for tasks that the member had then."""
+        """Returns NONE if the commit is allowed. An older epoch is valid for tasks that the member had in it."""
         if generation_id < 0 and not self.members:
             return NO_ERROR
         if transactional and generation_id < 0 and not member_id and group_instance_id is None:
@@ -357,8 +355,7 @@ class StreamsGroup(Group):
         """Does nothing: in a streams group, a commit does not extend the session."""
 
     def validate_offset_fetch(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Checks member id and epoch. An epoch without a member id is a client error, which Kafka reports as its
-        own."""
+        """Checks member id and epoch. An epoch without a member id is UNKNOWN_SERVER_ERROR, as in Kafka."""
         if member_id is None:
             return NO_ERROR if member_epoch < 0 else ErrorCode.UNKNOWN_SERVER_ERROR
         member = self.members.get(member_id)
@@ -375,8 +372,8 @@ class StreamsGroup(Group):
         return topic in self._subscribed_topics()
 
     def offset_expiration_base(self) -> ExpirationBase | None:
-        """Returns the commit time of each offset as its start; offsets of the topology's inputs do not expire while
-        the group has members."""
+        """Returns the rules of expiration: the retention time of an offset starts at its commit; while the group has
+        members, offsets of the topology's inputs do not expire."""
         return ExpirationBase(None, self._subscribed_topics())
 
     def _subscribed_topics(self) -> Container[str]:

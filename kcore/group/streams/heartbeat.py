@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kcore.errors import KafkaError
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.records import group_tombstone
+from kcore.group.group import GroupType, not_found
 from kcore.group.migration.upgrade import dismiss_waiting
 from kcore.group.streams.configure import InternalTopic, Status, TopicFault, shortened
 from kcore.group.streams.endpoints import endpoints
@@ -47,7 +48,7 @@ class Decision(NamedTuple):
 
     Attributes:
         records: the records to write.
-        response: the response; may be the member's shared one if `missing` is empty.
+        response: the response. It may be the member's cached response only if `missing` is empty.
         missing: internal topics that must be created, by name.
     """
 
@@ -71,7 +72,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> D
     if epoch < JOIN:
         existing = shard.groups.get(request.group_id)
         if not isinstance(existing, StreamsGroup):
-            raise not_found(request.group_id)
+            raise not_found(request.group_id, existing, GroupType.STREAMS)
         return leave(existing, request)
     records: list[Record] = []
     group = find_group(shard, request.group_id, epoch == JOIN, records)
@@ -96,11 +97,6 @@ def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> D
     return _decision(change, request)
 
 
-def not_found(group_id: str) -> KafkaError:
-    """Returns the error for a group id without a streams group."""
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
-
-
 def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Record]) -> StreamsGroup:
     """Returns the group; for a joining member, also a tentative one that is new or replaces an empty classic group.
 
@@ -111,16 +107,16 @@ def find_group(shard: GroupShard, group_id: str, create: bool, records: list[Rec
     if isinstance(group, StreamsGroup):
         return group
     if not create:
-        raise not_found(group_id)
+        raise not_found(group_id, group, GroupType.STREAMS)
     if isinstance(group, ClassicGroup) and group.is_empty():
         records.append(group_tombstone(group_id))
     elif group is not None:
-        raise not_found(group_id)
+        raise not_found(group_id, group, GroupType.STREAMS)
     return StreamsGroup(shard, group_id, live=False, registered=False)
 
 
 def check_size(group: StreamsGroup) -> None:
-    """Refuses joins while the group is full, as Kafka 4.3 also those of its own members.
+    """Refuses joins while the group is full; as in Kafka 4.3, also those of existing members.
 
     Raises:
         KafkaError: GROUP_MAX_SIZE_REACHED.
@@ -142,8 +138,8 @@ def report_of(request: Request) -> Report | None:
 def identify(group: StreamsGroup, request: Request, report: Report | None) -> StreamsMember | None:
     """Returns the member of a heartbeat; None for a new one.
 
-    The previous epoch is accepted if the member reports its tasks and all of them are assigned to it: it missed a
-    response.
+    The previous epoch is accepted from a member that missed a response: it must report its tasks, and all of them must
+    be assigned to it.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH.
@@ -169,7 +165,7 @@ def identify(group: StreamsGroup, request: Request, report: Report | None) -> St
 
 
 def _metadata(context: RequestContext, request: Request, before: MemberMetadata) -> MemberMetadata:
-    """Returns the member's metadata after the request: fields that are not set keep their value."""
+    """Returns the member's metadata after the request; fields that the request does not set keep their value."""
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
     return MemberMetadata(
@@ -233,7 +229,7 @@ def _decision(change: MemberChange, request: Request) -> Decision:
         response.partitions_by_user_endpoint = endpoints(
             group, change.configured, change.member_id, change.metadata, after.assigned
         )
-    if group.live:  # a tentative group loses its endpoint epoch
+    if group.live:  # the endpoint epoch of a tentative group is not kept
         response.endpoint_information_epoch = group.endpoint_epoch
     return Decision(records, response, change.configured.missing)
 

@@ -1,4 +1,4 @@
-"""Removal of members: by their own request or by a timer."""
+"""Removes members that leave or whose timer fired."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def leave(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> Outcome:
-    """Decides a heartbeat with epoch -1. A leaving member may request the shutdown of the application, too.
+    """Decides a heartbeat with epoch -1, which may also request the shutdown of the application.
 
     Raises:
         KafkaError: UNKNOWN_MEMBER_ID.

@@ -26,13 +26,13 @@ class MemberMetadata(NamedTuple):
     """The metadata that a member sends about itself.
 
     Attributes:
-        instance_id: its instance id; Kafka 4.3 refuses it, but later versions store it.
+        instance_id: its instance id. Requests with one are refused, but a log of a later version of Kafka may have it.
         rack_id: its rack, or None.
         client_id: the client id of its requests.
         client_host: its address.
-        rebalance_timeout_ms: maximum time to revoke tasks.
+        rebalance_timeout_ms: maximum time in which it must revoke tasks.
         topology_epoch: the epoch of the topology that it runs.
-        process_id: the process that it is a part of.
+        process_id: the process that it belongs to.
         endpoint: host and port of its interactive queries, or None.
         client_tags: (key, value), ordered by key.
     """
@@ -62,10 +62,10 @@ class StreamsMember(ShardTimer):
         current: its current assignment and epochs.
         timer: its session timer; None in a tentative group and during replay.
         revocation_timer: armed while it must revoke tasks.
-        rest_epoch: its epoch if its last heartbeat changed and reported nothing, else `NEVER`. Soft state, valid while
-            it equals the group's `rest_epoch`.
+        rest_epoch: its epoch if its last heartbeat changed nothing and had no status, else `NEVER`. Soft state, valid
+            while it equals the group's `rest_epoch`.
         reply: the response to a heartbeat that changes nothing, as of `rest_epoch`.
-        endpoint_view: its endpoint and partitions as other members see them; None: must be built.
+        endpoint_view: the cached entry of its endpoint in the responses to other members, or None.
     """
 
     __slots__ = (

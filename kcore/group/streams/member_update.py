@@ -1,6 +1,6 @@
-"""The update of one member in a heartbeat: metadata, topology, group epoch, target, and its resulting tasks.
+"""The steps of a heartbeat: metadata, topology, group epoch, target, and the resulting tasks of the member.
 
-It does not change the group's durable state; it creates records.
+They do not change the durable state of the group, but create records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MemberChange:
-    """The change of one member in one decision.
+    """A heartbeat in progress: the change of one member, and of the group through it.
 
     Attributes:
         group: its group, before the decision.
@@ -36,8 +36,8 @@ class MemberChange:
         metadata: its new metadata.
         current: its assignment before the decision.
         after: its assignment after the decision.
-        records: the records of the decision.
-        statuses: the statuses of the response.
+        records: the records so far.
+        statuses: the statuses of the response so far.
         settings: the group's settings.
         topology: the group's topology after the decision.
         configured: that topology, configured.
@@ -90,7 +90,7 @@ class MemberChange:
         """Sets the group's topology if it has none, or compares the requested one with it.
 
         Raises:
-            KafkaError: INVALID_REQUEST for a changed topology; UNKNOWN_SERVER_ERROR if there is none at all.
+            KafkaError: INVALID_REQUEST for a changed topology; UNKNOWN_SERVER_ERROR if there is no topology.
         """
         group, present = self.group, self.group.topology
         if present is None:
@@ -101,13 +101,16 @@ class MemberChange:
             return
         self.topology = present
         if requested is not None and requested.epoch >= present.epoch and not is_same(requested, present):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "a topology cannot be changed")
+            message = (
+                f"the topology differs from that of group {group.group_id}, which cannot change: delete the group first"
+            )
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         if self.metadata.topology_epoch < present.epoch:
             text = f"the member's topology epoch {self.metadata.topology_epoch} is behind the group's {present.epoch}"
             self.statuses.append(TopicFault(Status.STALE_TOPOLOGY, text))
 
     def move_epoch(self, report: Report | None) -> None:
-        """Configures the topology if it is due, and raises the group epoch if anything that it depends on changed.
+        """Configures the topology if its topics may have changed, and raises the group epoch if it must rise.
 
         Args:
             report: the tasks that the member reports, or None.

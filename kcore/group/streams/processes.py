@@ -11,13 +11,13 @@ NO_PROCESSES: dict[str, int] = {}
 
 
 class TaskProcesses:
-    """The processes that have a task in each role: assigned, or to be revoked and not confirmed."""
+    """The processes in which each task is assigned, or must be revoked and is not confirmed, by role."""
 
     __slots__ = ("_active", "_copies")
 
     def __init__(self) -> None:
         self._active: Holders = {}
-        self._copies: Holders = {}  # standby and warm-up: no rule distinguishes them
+        self._copies: Holders = {}  # standby and warm-up tasks, for which the rules are equal
 
     def blocks_active(self, task: tuple[str, int], process_id: str) -> bool:
         """Returns True while `process_id` cannot get the task as active: it is active anywhere, or the process has a

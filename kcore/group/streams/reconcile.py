@@ -30,7 +30,7 @@ from kcore.group.streams.tasks import (
     Partitions,
     Report,
     Tasks,
-    overlaps,
+    may_still_run,
 )
 from kcore.protocol.error_codes import ErrorCode
 
@@ -65,7 +65,7 @@ def reconcile(
     """
     state, epoch = current.state, current.member_epoch
     if state is UNREVOKED:
-        holds = overlaps(report, current.revoking)
+        holds = may_still_run(report, current.revoking)
     else:
         holds = state is UNKNOWN and (report is None or not report.is_empty)
     step = RECONCILIATION[EpochState(state, epoch == target_epoch, holds)]
@@ -99,7 +99,7 @@ def _next(
         kept.append(stay)
         revoking.append(drop)
     to_revoke = Tasks(*revoking)
-    if not to_revoke.is_empty and overlaps(report, to_revoke):
+    if not to_revoke.is_empty and may_still_run(report, to_revoke):
         return CurrentAssignment(base_epoch, current.member_epoch, UNREVOKED, Tasks(*kept), to_revoke)
     waits = False
     assigned = []
@@ -131,7 +131,8 @@ def _split(has: Partitions, wants: Partitions) -> tuple[Partitions, Partitions]:
 def _granted(
     kept: Partitions, wants: Partitions, epoch: int, process_id: str, blocked: Callable[[tuple[str, int], str], bool]
 ) -> tuple[Partitions, bool]:
-    """Returns the tasks of one role with those that are free now, and whether others are not released yet."""
+    """Returns the tasks of one role: those that the member keeps and the free ones of its target. The second result is
+    True if other tasks of its target are not released yet."""
     merged = dict(kept)
     waits = False
     for part, numbers in wants.items():

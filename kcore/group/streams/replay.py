@@ -6,8 +6,16 @@ from collections.abc import Callable
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
-from kcore.group.classic.group import ClassicGroup
-from kcore.group.streams.group import NO_EPOCH, StreamsGroup
+from kcore.group.replay import (
+    check_deletable,
+    delete_current,
+    delete_member,
+    find,
+    find_or_create,
+    put_assignment_epoch,
+    put_target,
+)
+from kcore.group.streams.group import StreamsGroup
 from kcore.group.streams.member import NEW_METADATA, MemberMetadata
 from kcore.group.streams.states import STATE_OF_BYTE, UNKNOWN
 from kcore.group.streams.tasks import CurrentAssignment, Tasks, from_current, from_target
@@ -36,29 +44,6 @@ if TYPE_CHECKING:
 
 NO_MEMBER = CurrentAssignment(-1, -1)
 """The assignment of a member after the tombstone of its current assignment, until its own tombstone."""
-
-
-class ReplayError(ValueError):
-    """A record contradicts the ones before it."""
-
-
-def _group(shard: GroupShard, group_id: str) -> StreamsGroup:
-    """Returns the streams group of a record; creates it, also in place of a simple group (offsets only)."""
-    group = shard.groups.get(group_id)
-    if isinstance(group, StreamsGroup):
-        return group
-    if group is not None and not (isinstance(group, ClassicGroup) and not group.protocol_type and group.is_empty()):
-        raise ReplayError(f"record of a streams group, but {group!r} has the same id")
-    if group is not None:
-        group.on_unloaded()
-    created = shard.groups[group_id] = StreamsGroup(shard, group_id, live=shard.live)
-    return created
-
-
-def _existing_group(shard: GroupShard, group_id: str) -> StreamsGroup | None:
-    """Returns the streams group of a tombstone; None if it is already deleted."""
-    group = shard.groups.get(group_id)
-    return group if isinstance(group, StreamsGroup) else None
 
 
 def metadata_of(value: StreamsGroupMemberMetadataValue) -> MemberMetadata:
@@ -107,15 +92,14 @@ def replay_group_epoch(
     """Applies type 17: a group epoch, or the deletion of the group."""
     if value is not None:
         configs = tuple((config.key, config.value) for config in value.last_assignment_configs or ())
-        _group(shard, key.group_id).put_epoch(
+        find_or_create(shard, key.group_id, StreamsGroup).put_epoch(
             value.epoch, value.metadata_hash, value.validated_topology_epoch, tuple(sorted(configs))
         )
         return
-    group = _existing_group(shard, key.group_id)
+    group = find(shard, key.group_id, StreamsGroup)
     if group is None:
         return
-    if group.members or group.targets or group.assignment_epoch != NO_EPOCH:
-        raise ReplayError(f"{group!r} is deleted before its members and targets")
+    check_deletable(group)
     group.on_unloaded()
     group.put_topology(None)  # its own tombstone follows, and finds no group
     delay = shard.initial_delays.get(key.group_id)
@@ -134,15 +118,9 @@ def replay_member_metadata(
 ) -> None:
     """Applies type 19: a member's metadata, or its deletion."""
     if value is not None:
-        _group(shard, key.group_id).put_metadata(key.member_id, metadata_of(value))
+        find_or_create(shard, key.group_id, StreamsGroup).put_metadata(key.member_id, metadata_of(value))
         return
-    group = _existing_group(shard, key.group_id)
-    member = None if group is None else group.members.get(key.member_id)
-    if group is None or member is None:
-        return
-    if member.current.member_epoch != NO_MEMBER.member_epoch or key.member_id in group.targets:
-        raise ReplayError(f"{member!r} is deleted before its tasks")
-    group.remove(member)
+    delete_member(shard, key, StreamsGroup)
 
 
 def replay_assignment_epoch(
@@ -153,15 +131,7 @@ def replay_assignment_epoch(
     value: StreamsGroupTargetAssignmentMetadataValue | None,
 ) -> None:
     """Applies type 20: the epoch of a complete target assignment, or its deletion."""
-    if value is not None:
-        _group(shard, key.group_id).put_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
-        return
-    group = _existing_group(shard, key.group_id)
-    if group is None:
-        return
-    if group.targets:
-        raise ReplayError(f"the assignment epoch of {group!r} is deleted before its members' targets")
-    group.put_assignment_epoch(NO_EPOCH, 0)
+    put_assignment_epoch(shard, key, StreamsGroup, value)
 
 
 def replay_target(
@@ -172,15 +142,12 @@ def replay_target(
     value: StreamsGroupTargetAssignmentMemberValue | None,
 ) -> None:
     """Applies type 21: a member's target, or its deletion."""
+    target = None
     if value is not None:
         target = Tasks(
             from_target(value.active_tasks), from_target(value.standby_tasks), from_target(value.warmup_tasks)
         )
-        _group(shard, key.group_id).put_target(key.member_id, target)
-        return
-    group = _existing_group(shard, key.group_id)
-    if group is not None:
-        group.put_target(key.member_id, None)
+    put_target(shard, key, StreamsGroup, target)
 
 
 def replay_current(
@@ -192,15 +159,12 @@ def replay_current(
 ) -> None:
     """Applies type 22: a member's current assignment, or its deletion. Metadata of a new member may follow it."""
     if value is not None:
-        group = _group(shard, key.group_id)
+        group = find_or_create(shard, key.group_id, StreamsGroup)
         if key.member_id not in group.members:
             group.put_metadata(key.member_id, NEW_METADATA)
         group.put_current(group.members[key.member_id], current_of(value))
         return
-    existing = _existing_group(shard, key.group_id)
-    member = None if existing is None else existing.members.get(key.member_id)
-    if existing is not None and member is not None:
-        existing.put_current(member, NO_MEMBER)
+    delete_current(shard, key, StreamsGroup, NO_MEMBER)
 
 
 def replay_topology(
@@ -212,9 +176,9 @@ def replay_topology(
 ) -> None:
     """Applies type 23: the group's topology, or its deletion."""
     if value is not None:
-        _group(shard, key.group_id).put_topology(Topology(value))
+        find_or_create(shard, key.group_id, StreamsGroup).put_topology(Topology(value))
         return
-    group = _existing_group(shard, key.group_id)
+    group = find(shard, key.group_id, StreamsGroup)
     if group is not None:
         group.put_topology(None)
 

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kcore.assignors import get
 from kcore.errors import ConfigError
 from kcore.group.consumer.metadata import TopicMetadata
-from kcore.group.consumer.services import BrokerSettings, GroupSettings
+from kcore.group.settings import BrokerSettings, SettingsCache, check_settings
 
 if TYPE_CHECKING:
     from kcore.assignors.streams_sticky import StreamsAssignment, StreamsMember, Subtopology
     from kcore.config.node import Config
+    from kcore.group.settings import GroupSettings
     from kcore.group.streams.configure import InternalTopic
 
 STANDBY_REPLICAS: Final = "num.standby.replicas"
 """The name of the only assignment setting in a group's record."""
+
+
+SETTINGS: Final = (
+    "streams.session.timeout.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.assignment.interval.ms",
+    "streams.initial.rebalance.delay.ms",
+    "streams.num.standby.replicas",
+)
+"""The settings of a group that every heartbeat needs, in the order of `StreamsSettings`."""
+
+BOUNDED: Final = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+"""The settings with lower and upper bounds for groups' own values."""
 
 
 class TaskAssignor(Protocol):
@@ -36,10 +50,10 @@ class TaskAssignor(Protocol):
 
 
 class TopicCreator(Protocol):
-    """Creates internal topics of applications, and remembers failures."""
+    """Creates internal topics of applications, and remembers failures for a while."""
 
     def name_fault(self, name: str) -> str | None:
-        """Returns the fault of a topic's name in a topology; None if an application may use it."""
+        """Returns the reason for which a topology may not have a topic of this name; None if it may."""
         ...
 
     def create(self, topics: Iterable[InternalTopic], remember_ms: int) -> None:
@@ -96,24 +110,13 @@ class StreamsSettings(NamedTuple):
         return ((STANDBY_REPLICAS, str(self.num_standby_replicas)),)
 
 
-def check_settings(config: Config) -> None:
+def check_broker_settings(config: Config) -> None:
     """Refuses contradictory broker settings of streams groups, as Kafka does at startup.
 
     Raises:
-        ConfigError: a value is outside the bounds for groups' own settings, or a session timeout is not longer than
-            the heartbeat interval.
+        ConfigError: see `kcore.group.settings.check_settings`; or there are too many standby replicas.
     """
-    for setting in ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"):
-        name, low, high = f"group.streams.{setting}", f"group.streams.min.{setting}", f"group.streams.max.{setting}"
-        value, least, most = config.get(name), config.get(low), config.get(high)
-        if not least <= value <= most:
-            raise ConfigError(f"{name}={value} must be within {low}={least} and {high}={most}")
-    session_ms, interval_ms = config.group_streams_session_timeout_ms, config.group_streams_heartbeat_interval_ms
-    if interval_ms >= session_ms:
-        raise ConfigError(
-            f"group.streams.heartbeat.interval.ms={interval_ms} must be below "
-            f"group.streams.session.timeout.ms={session_ms}"
-        )
+    check_settings(config, "streams", BOUNDED)
     replicas, most = config.group_streams_num_standby_replicas, config.group_streams_max_standby_replicas
     if replicas > most:
         raise ConfigError(
@@ -121,7 +124,7 @@ def check_settings(config: Config) -> None:
         )
 
 
-class StreamsServices:
+class StreamsServices(SettingsCache[StreamsSettings]):
     """Settings, topics, the assignor and the creator of internal topics.
 
     Args:
@@ -138,19 +141,16 @@ class StreamsServices:
         config: the node's settings.
         metadata: the cluster's topics and their hashes.
         enabled: whether streams groups are served.
-        settings_of: cached settings of groups; callers use `settings`.
         assignor: the assignor of tasks.
         topic_creator: creates internal topics.
     """
 
     __slots__ = (
         "_enabled",
-        "_settings",
         "assignor",
         "config",
         "enabled",
         "metadata",
-        "settings_of",
         "topic_creator",
     )
 
@@ -163,41 +163,15 @@ class StreamsServices:
         enabled: Callable[[], bool] = lambda: True,
         topic_creator: TopicCreator | None = None,
     ) -> None:
-        check_settings(config)
+        check_broker_settings(config)
+        super().__init__(BrokerSettings(config) if settings is None else settings, SETTINGS, StreamsSettings)
         self.config = config
         self.metadata = metadata
         self.assignor: TaskAssignor = get(config.kcore_streams_assignor, "streams")
         self.topic_creator: TopicCreator = NoTopicCreator() if topic_creator is None else topic_creator
-        self._settings: GroupSettings = BrokerSettings(config) if settings is None else settings
         self._enabled = enabled
-        self.settings_of: dict[str, StreamsSettings] = {}
         self.feature_changed()
 
     def feature_changed(self) -> None:
         """Checks again whether streams groups are enabled, after a feature level changed."""
         self.enabled = "streams" in self.config.group_coordinator_rebalance_protocols and self._enabled()
-
-    def settings(self, group_id: str) -> StreamsSettings:
-        """Returns the effective settings of a group."""
-        cached = self.settings_of.get(group_id)
-        if cached is None:
-            values: list[Any] = [
-                self._settings.get(group_id, f"streams.{name}")
-                for name in (
-                    "session.timeout.ms",
-                    "heartbeat.interval.ms",
-                    "assignment.interval.ms",
-                    "initial.rebalance.delay.ms",
-                    STANDBY_REPLICAS,
-                )
-            ]
-            cached = self.settings_of[group_id] = StreamsSettings(*values)
-        return cached
-
-    def settings_changed(self) -> None:
-        """Discards the cached settings after one of a group or of the broker changed."""
-        self.settings_of = {}
-
-    def forget(self, group_id: str) -> None:
-        """Discards the cached settings of a deleted group."""
-        self.settings_of.pop(group_id, None)

@@ -27,7 +27,7 @@ class MemberState(IntEnum):
     UNRELEASED = 3
     """Tasks of its target are not released yet."""
     UNKNOWN = 127
-    """A record of a version with more states than this one."""
+    """A state that only a later version writes."""
 
 
 STABLE: Final = MemberState.STABLE
@@ -46,12 +46,12 @@ class Step(Enum):
     """No change: the member has its target, or has not confirmed the revocation."""
     NEXT = "next"
     """Towards the target; the member keeps its epoch while it must revoke tasks."""
-    NEXT_AFTER_REVOCATION = "next, one epoch on"
+    NEXT_AFTER_REVOCATION = "next, in the following epoch"
     """Towards the target; the member's epoch grows by one even if it must revoke more tasks."""
     NEXT_IN_TARGET_EPOCH = "next in the target's epoch"
     """Towards the target; the member takes the target's epoch even if it must revoke tasks."""
     FENCE = "fence"
-    """No valid step: the member must drop its tasks and rejoin."""
+    """No step is possible: the member must drop its tasks and rejoin."""
 
 
 KEEP, NEXT, NEXT_AFTER_REVOCATION, NEXT_IN_TARGET_EPOCH, FENCE = Step
@@ -120,7 +120,7 @@ class GroupState(Enum):
     EMPTY = ("Empty", "empty")
     """No members; epochs, topology and offsets are kept."""
     NOT_READY = ("NotReady", "not_ready")
-    """The topics of the topology do not fit it, so no task is assigned."""
+    """Topics of the topology are missing or have wrong partition counts, so no task is assigned."""
     ASSIGNING = ("Assigning", "assigning")
     """A new target is due."""
     RECONCILING = ("Reconciling", "reconciling")

@@ -36,10 +36,12 @@ PART_BYTES: Final = 16  # size of one subtopology in it besides its id and parti
 PARTITION_BYTES: Final = 4
 
 IN_INITIAL_DELAY = TopicFault(
-    Status.ASSIGNMENT_DELAYED, "the assignment waits for streams.initial.rebalance.delay.ms of the group's first join"
+    Status.ASSIGNMENT_DELAYED,
+    "the assignment waits until streams.initial.rebalance.delay.ms after the first join of the empty group",
 )
 IN_ASSIGNMENT_INTERVAL = TopicFault(
-    Status.ASSIGNMENT_DELAYED, "the assignment waits for streams.assignment.interval.ms since the last one"
+    Status.ASSIGNMENT_DELAYED,
+    "the assignment waits until streams.assignment.interval.ms after the previous one",
 )
 
 
@@ -136,7 +138,7 @@ def _compute(
         return targets
     except Exception as error:
         logger.exception(
-            "group %s: assignor %s failed; the old target stays, the next heartbeat retries",
+            "streams group %s: assignor %s failed; the group keeps its target, and the next heartbeat retries",
             group.group_id,
             assignor.name,
         )
@@ -190,14 +192,14 @@ def _records(group: StreamsGroup, changed: Mapping[str, Tasks], epoch: int) -> l
 
 
 def _bytes(targets: Mapping[str, Tasks]) -> int:
-    """Returns an upper bound of the size of targets in the log."""
+    """Returns an upper bound of the size of targets in the log, in bytes."""
     parts = [(part, numbers) for tasks in targets.values() for role in tasks for part, numbers in role.items()]
     names = sum(4 * len(part) + PART_BYTES for part, _ in parts)
     return TARGET_BYTES * len(targets) + names + PARTITION_BYTES * sum(len(numbers) for _, numbers in parts)
 
 
 def _write_in_slices(group: StreamsGroup, changed: dict[str, Tasks], epoch: int) -> None:
-    """Starts writing a target that does not fit into one decision; no other one starts until it is done."""
+    """Starts writing a target that does not fit into one decision. Until it is written, no other target is computed."""
     group.target_job = True
     group.shard.context.in_slices(_slices(group, changed, epoch))
 

@@ -27,8 +27,8 @@ class Tasks(NamedTuple):
 
     Attributes:
         active: tasks that process records.
-        standby: tasks that only restore state.
-        warmup: tasks that restore state before they become active; Kafka 4.3 assigns none.
+        standby: tasks that only copy the state of a task of another process.
+        warmup: tasks that restore state before they become active; the assignor of Kafka 4.3 assigns none.
     """
 
     active: Partitions = NO_TASKS
@@ -125,8 +125,8 @@ def is_part_of(report: Report, tasks: Tasks) -> bool:
     return True
 
 
-def overlaps(report: Report | None, tasks: Tasks) -> bool:
-    """Returns True if the member may still run a task of `tasks`: it reported one, or sent no report."""
+def may_still_run(report: Report | None, tasks: Tasks) -> bool:
+    """Returns True if the member may still run one of `tasks`: it reported one of them, or sent no report."""
     if report is None:
         return True
     for reported, of_role in zip(report, tasks, strict=True):

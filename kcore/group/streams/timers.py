@@ -54,8 +54,8 @@ class RevocationTimer(ShardTimer):
 class InitialDelay(ShardTimer):
     """The initial rebalance delay of a group: members that join meanwhile get their tasks together.
 
-    It belongs to the shard, not to the group: the group may not exist yet when the delay begins. It is not restored
-    after a load; the next heartbeat then computes the target at once, as in Kafka.
+    It belongs to the shard, because the group may not exist when the delay begins. After a load there is no delay: the
+    next heartbeat computes the target, as in Kafka.
 
     Attributes:
         group_id: the group.

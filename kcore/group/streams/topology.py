@@ -27,7 +27,7 @@ class Topology:
 
     Attributes:
         value: the record.
-        epoch: the version that the application gave the topology.
+        epoch: the version of the topology, which the application sets.
         subtopologies: by id.
         required_topics: every topic that must exist before tasks are assigned.
         subtopology_of: subtopology id by input topic (source or repartition source).
@@ -97,7 +97,7 @@ def from_request(topology: RequestedTopology) -> Topology:
 
 
 def is_same(requested: RequestedTopology, topology: Topology) -> bool:
-    """Returns True if a request's topology equals the group's. Every join compares them, so no object is built."""
+    """Returns True if a request's topology equals the group's. Every join needs this, so it creates no `Topology`."""
     parts = requested.subtopologies
     if requested.epoch != topology.epoch or len(parts) != len(topology.subtopologies):
         return False

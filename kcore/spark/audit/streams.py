@@ -65,7 +65,8 @@ class StreamsTasks(Check):
     def end(self) -> None:
         """Reports the topologies of removed groups.
 
-        A group without any epoch is none: compaction keeps its topology, and its newest epoch may be behind the end.
+        A topology of a group without any epoch record is not reported: compaction removes old epochs, and the newest
+        one may be after the end of the log.
         """
         for group_id in sorted(self._removed & self._topologies.keys()):
             sentence = f"The topology of group {group_id} remains, but the group was removed."
@@ -120,8 +121,8 @@ class StreamsTasks(Check):
         for part, partition in tasks:
             by_part.setdefault(part, []).append(partition)
         for part, partitions in by_part.items():
-            holder = "it has it already" if other == member_id else f"{other} of the same process has it"
-            sentence = f"In group {group_id} {member_id} has task {named(part, partitions)}, and {holder}."
+            holder = "it has already" if other == member_id else f"{other} of the same process has, too"
+            sentence = f"In group {group_id}, {member_id} has task {named(part, partitions)}, which {holder}."
             self.log.found(
                 "task-twice-in-process",
                 evidence,

@@ -1,7 +1,7 @@
 """Streams groups (KIP-1071) in the form of their records: the newest value of each key, by group.
 
-The tables of streams groups have the fields of these records. Derived properties, such as Kafka's group state, are
-computed on demand.
+The tables of streams groups contain the fields of these records. Derived properties, such as the state of the group,
+are computed when a table is written.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class KeyedGroup:
         return "Stable"
 
     @property
-    def is_nothing(self) -> bool:
+    def is_deleted(self) -> bool:
         """True if all of its records were deleted."""
         return not self.values and not self.members
 
@@ -99,5 +99,5 @@ class KeyedGroups:
             of_members.pop(member_id, None)
             if not of_members:
                 group.members.pop(part, None)
-        if group.is_nothing:
+        if group.is_deleted:
             del self.groups[key.group_id]

@@ -13,6 +13,7 @@ JOINED: Final = "member joined"
 SUBSCRIPTION: Final = "subscription changed"
 ASSIGNOR: Final = "assignor changed"
 TOPOLOGY: Final = "topology changed"
+ASSIGNMENT_SETTINGS: Final = "assignment settings changed"
 SHARE_READY: Final = "share partitions initialized"
 TOPICS: Final = "topic metadata changed"
 FOLLOW_UP: Final = "cooperative follow-up"
@@ -31,6 +32,7 @@ CAUSES: Final[dict[str, str]] = {
     SUBSCRIPTION: "a member changed its subscription, or its pattern matches other topics",
     ASSIGNOR: "the assignor changed",
     TOPOLOGY: "streams: the topology changed",
+    ASSIGNMENT_SETTINGS: "streams: a setting of the assignment changed, such as the number of standby tasks",
     SHARE_READY: "share: the state of share partitions was initialized",
     TOPICS: "subscribed topics were created, deleted or changed",
     FOLLOW_UP: "classic, cooperative: assigns the partitions that were revoked in the previous generation",

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from kcore.group.consumer.member import STATIC_LEAVE_EPOCH
 from kcore.group.consumer.states import MemberState
+from kcore.group.streams.states import MemberState as StreamsMemberState
 from kcore.spark.state.group_records import CONSUMER, SHARE, STREAMS
 from kcore.spark.state.keyed_groups import STREAMS_STABLE
 from kcore.spark.timeline import causes
@@ -27,6 +28,9 @@ from kcore.spark.timeline.rebalance import (
     moves_between,
 )
 from kcore.spark.timeline.signs import Signs
+
+UNREVOKED: Final = {CONSUMER: int(MemberState.UNREVOKED), STREAMS: int(StreamsMemberState.UNREVOKED)}
+"""Kind of group -> the state of a member that must revoke partitions or tasks."""
 
 TASKS: Final = {"active": "active_tasks", "standby": "standby_tasks", "warmup": "warmup_tasks"}
 
@@ -95,6 +99,7 @@ class EpochGroup:
         "_named",
         "_partition",
         "_session_timeout_ms",
+        "assignment_configs",
         "assignment_epoch",
         "epoch",
         "group_id",
@@ -130,6 +135,7 @@ class EpochGroup:
         self.epoch: int | None = None
         self.assignment_epoch = -1
         self.hash = 0
+        self.assignment_configs: dict[str, str] = {}
         self.topology_epoch = -1
         self.share_ready = False
         self.rested: set[str] = set()
@@ -221,6 +227,7 @@ class EpochGroup:
         self.open = change
         self.epoch = value.epoch
         self.hash = value.metadata_hash
+        self.assignment_configs = _assignment_configs(self.kind, value)
         self.share_ready = False
         self.rested.clear()
         if not self.members:
@@ -243,6 +250,12 @@ class EpochGroup:
             change.detail.append(_processes(replaced))
         if change.joined:
             change.causes.add(causes.JOINED)
+        configs = _assignment_configs(self.kind, value)
+        if self.epoch is not None and configs != self.assignment_configs:
+            change.causes.add(causes.ASSIGNMENT_SETTINGS)
+            changed = configs.items() ^ self.assignment_configs.items()
+            for name in sorted({name for name, _ in changed}):
+                change.detail.append(f"{name}: {self.assignment_configs.get(name)} -> {configs.get(name)}")
         for identity in sorted(change.left):
             cause, why = step.left[identity]
             change.causes.add(cause)
@@ -307,8 +320,9 @@ class EpochGroup:
         for_ms = place.timestamp_ms - standing.since_ms
         if standing.epoch == STATIC_LEAVE_EPOCH:
             return causes.TIMED_OUT, f"{name} was away for {for_ms} ms and did not return"
-        if self.kind == CONSUMER and standing.state == MemberState.UNREVOKED and 0 < was.rebalance_timeout_ms <= for_ms:
-            return causes.TIMED_OUT, f"{name} did not revoke partitions within {was.rebalance_timeout_ms} ms"
+        if standing.state == UNREVOKED.get(self.kind) and 0 < was.rebalance_timeout_ms <= for_ms:
+            revoked = "tasks" if self.kind == STREAMS else "partitions"
+            return causes.TIMED_OUT, f"{name} did not revoke {revoked} within {was.rebalance_timeout_ms} ms"
         if self.kind == CONSUMER and self._session_timeout_ms is not None:
             session_ms = min(self._session_timeout_ms, was.session_timeout_ms or self._session_timeout_ms)
             silent_ms = place.timestamp_ms - standing.beat_ms
@@ -386,6 +400,11 @@ class EpochGroup:
         "Topology": _topology,
         "StatePartitionMetadata": _share_state,
     }
+
+
+def _assignment_configs(kind: str, value: Any) -> dict[str, str]:
+    """Returns the settings of the assignment in the epoch's record; only streams groups have them."""
+    return {entry.key: entry.value for entry in value.last_assignment_configs or ()} if kind == STREAMS else {}
 
 
 def _processes(identities: list[str]) -> str:

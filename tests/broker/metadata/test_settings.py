@@ -471,6 +471,17 @@ def test_changes_of_a_group(name: str, changes: list[tuple[str, int, str | None]
     assert BrokerContext().alter(GROUP, name, *changes).error_code == code
 
 
+def test_a_value_outside_of_the_bounds_names_the_brokers_setting() -> None:
+    """The message has the one bound that the value violates, also if the setting has no other one."""
+    node = BrokerContext()
+    for name, value, bound in (
+        ("streams.num.standby.replicas", "3", "above group.streams.max.standby.replicas=2"),
+        ("streams.session.timeout.ms", "1", "below group.streams.min.session.timeout.ms=45000"),
+    ):
+        response = node.alter(GROUP, "g", (name, SET, value))
+        assert (response.error_code, response.error_message) == (40, f"{name}='{value}' is {bound}")
+
+
 def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
     """If the group sets only one of them, it is compared with the effective value of the other."""
     bounds = {

@@ -14,8 +14,9 @@ from kcore.errors import ConfigError
 from kcore.group.apis.consumer_group_heartbeat import invalid
 from kcore.group.consumer.events import GroupChanged
 from kcore.group.consumer.metadata import TopicMetadata, group_hash, topic_hash
-from kcore.group.consumer.services import KEPT_NAMES, MAX_KEPT_CHARACTERS, MAX_KEPT_NAMES, check_times
+from kcore.group.consumer.services import BOUNDED, KEPT_NAMES, MAX_KEPT_CHARACTERS, MAX_KEPT_NAMES
 from kcore.group.consumer.states import MemberState
+from kcore.group.settings import check_settings
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.records.consumer_group_regular_expression import ConsumerGroupRegularExpressionKey as RegexKey
@@ -187,8 +188,9 @@ def test_the_protocol_can_be_disabled() -> None:
 )
 def test_contradictory_settings_are_refused_at_startup(settings: dict[str, int], why: str) -> None:
     """Kafka refuses them, too; otherwise a broker setting could be a session timeout that no group may set."""
+    named = {f"group.consumer.{name.replace('_', '.')}": value for name, value in settings.items()}
     with pytest.raises(ConfigError, match=f"^{re.escape(why)}$"):
-        check_times(Config.of({f"group.consumer.{name.replace('_', '.')}": value for name, value in settings.items()}))
+        check_settings(Config.of(named), "consumer", BOUNDED)
 
 
 @pytest.mark.parametrize("version", [0, 1])

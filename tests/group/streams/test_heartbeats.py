@@ -12,7 +12,7 @@ from kcore.errors import ConfigError
 from kcore.group.apis import JoinGroupApi, ListGroupsApi, OffsetCommitApi
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.streams.configure import Status
-from kcore.group.streams.services import check_settings
+from kcore.group.streams.services import check_broker_settings
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
@@ -28,11 +28,12 @@ from kcore.protocol.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatResponse,
     TopicPartition,
 )
+from kcore.protocol.messages.streams_group_heartbeat import Status as ResponseStatus
 from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKey
 from kcore.protocol.records.streams_group_topology import StreamsGroupTopologyKey
 from tests.group.streams.members import GROUP, Member, World, internal, subtopology, task_list, topology
 
-PLAIN = topology(subtopology("0", ["in"]))
+STATELESS = topology(subtopology("0", ["in"]))
 STATEFUL = topology(subtopology("0", ["in"], [internal("log")]))
 
 
@@ -40,7 +41,7 @@ def statuses(response: StreamsGroupHeartbeatResponse) -> list[Status]:
     return [Status(status.status_code) for status in response.status or ()]
 
 
-def joined(world: World, *names: str, requested: Any = PLAIN) -> list[Member]:
+def joined(world: World, *names: str, requested: Any = STATELESS) -> list[Member]:
     members = [Member(world, name) for name in names]
     for member in members:
         member.join(requested)
@@ -77,6 +78,49 @@ def test_failures_of_the_creation_are_reported() -> None:
         "the internal topics log0, log1, log2 and 2 more are missing; "
         "their creation failed: log0 (no space), log1 (no space), log2 (no space)"
     )
+
+
+def test_wrong_partition_counts_are_reported_until_they_are_right() -> None:
+    """The status names the existing topic and both counts."""
+    world = World({"in": 2, "log": 3})
+    member = Member(world, "m1")
+    (status,) = member.join(STATEFUL).status or ()
+    assert status == ResponseStatus(
+        status_code=Status.INCORRECTLY_PARTITIONED_TOPICS.value,
+        status_detail="the existing topic log has 3 partitions, but 2 are needed",
+    )
+    assert (member.active, world.group.state_name()) == ({}, "NotReady")
+    world.make_topic("in", 3)
+    assert statuses(member.beat()) == []
+    assert (member.active, world.group.state_name()) == ({"0": [0, 1, 2]}, "Stable")
+
+
+def test_a_stale_topology_is_reported_to_its_member_alone() -> None:
+    """A member with an older topology epoch gets tasks, and the status until it joins with the group's topology."""
+    world = World({"in": 2})
+    new, old = Member(world, "m1"), Member(world, "m2")
+    new.join(topology(subtopology("0", ["in"]), epoch=1))
+    (status,) = old.join(STATELESS).status or ()
+    assert status == ResponseStatus(
+        status_code=Status.STALE_TOPOLOGY.value, status_detail="the member's topology epoch 0 is behind the group's 1"
+    )
+    world.settle(new, old)
+    assert (new.active, old.active) == ({"0": [0]}, {"0": [1]})
+    assert (statuses(new.beat()), statuses(old.beat())) == ([], [Status.STALE_TOPOLOGY])
+    assert statuses(old.join(topology(subtopology("0", ["in"]), epoch=1))) == []
+
+
+def test_another_topology_is_refused() -> None:
+    """The message says what the operator must do."""
+    world = World({"in": 1, "other": 1})
+    joined(world, "m1")
+    for epoch in (0, 1):
+        requested = topology(subtopology("0", ["other"]), epoch=epoch)
+        refused = world.beat(member_id="m2", **Member(world, "m2").join_fields(requested))
+        assert (refused.error_code, refused.error_message) == (
+            ErrorCode.INVALID_REQUEST,
+            f"the topology differs from that of group {GROUP}, which cannot change: delete the group first",
+        )
 
 
 def test_long_names_do_not_make_a_status_too_long_to_encode() -> None:
@@ -130,7 +174,7 @@ def test_a_refused_heartbeat_does_not_hide_a_changed_topic() -> None:
 
 
 def test_a_change_of_the_standby_setting_raises_the_epoch() -> None:
-    """The next heartbeat of any member, also of one that the fast path served, assigns standby tasks."""
+    """The next heartbeat of any member assigns standby tasks, also if the fast path served the previous one."""
     world = World({"in": 2, "log": 2})
     one, two = joined(world, "m1", "m2", requested=STATEFUL)
     world.settle(one, two)
@@ -143,12 +187,12 @@ def test_a_change_of_the_standby_setting_raises_the_epoch() -> None:
     assert world.group.assignment_configs == (("num.standby.replicas", "1"),)
 
 
-def test_the_client_host_counts_but_repeated_metadata_does_not() -> None:
-    """A changed client id is a new epoch; equal metadata, tags in any order, is none."""
+def test_changed_metadata_raises_the_epoch_and_equal_metadata_does_not() -> None:
+    """A changed client id raises the epoch. Equal metadata, with the tags in any order, does not."""
     world = World({"in": 1})
     tags = [KeyValue(key="b", value="2"), KeyValue(key="a", value="1")]
     member = Member(world, "m1")
-    member.join(PLAIN, client_tags=tags)
+    member.join(STATELESS, client_tags=tags)
     member.beat(client_tags=tags[::-1], process_id=member.process)
     assert world.group.group_epoch == 2
     member.beat(client_id="other")
@@ -163,7 +207,7 @@ def test_contradictory_settings_are_refused() -> None:
         ({"group.streams.num.standby.replicas": "3"}, "must be at most"),
     ):
         with pytest.raises(ConfigError, match=text):
-            check_settings(Config.of(settings))
+            check_broker_settings(Config.of(settings))
 
 
 def test_a_full_group_refuses_every_join() -> None:
@@ -171,7 +215,7 @@ def test_a_full_group_refuses_every_join() -> None:
     world = World({"in": 1}, group_streams_max_size=1)
     (member,) = joined(world, "m1")
     for name in ("m1", "m2"):
-        refused = Member(world, name).send(**member.join_fields(PLAIN))
+        refused = Member(world, name).send(**member.join_fields(STATELESS))
         assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert member.beat().error_code == ErrorCode.NONE
 
@@ -186,7 +230,7 @@ def test_reported_tasks_must_exist() -> None:
 
 
 class AllToTheFirst:
-    """An assignor of a user: every task to the member with the lowest id."""
+    """A custom assignor: assigns every task to the member with the lowest id, unless it has a fault."""
 
     name = "all-to-the-first"
 
@@ -207,8 +251,8 @@ class AllToTheFirst:
         return StreamsAssignment(active, standby, {})  # type: ignore[arg-type]  # mappings are enough
 
 
-def test_a_users_assignor_is_checked() -> None:
-    """A valid result counts; after an invalid one the group keeps its target, and the next heartbeat retries."""
+def test_an_invalid_result_of_a_custom_assignor_is_refused() -> None:
+    """After an invalid result the group keeps its target, and the next heartbeat retries."""
     world = World({"in": 2}, kcore_streams_assignor="tests.group.streams.test_heartbeats:AllToTheFirst")
     one, two = joined(world, "m1", "m2")
     world.settle(one, two)
@@ -227,15 +271,15 @@ def test_a_users_assignor_is_checked() -> None:
 # ---- timers
 
 
-def test_the_initial_delay_gathers_members() -> None:
-    """Members that join during the delay get their tasks together; the delay is not extended."""
+def test_members_that_join_in_the_initial_delay_get_tasks_together() -> None:
+    """A join during the delay does not extend it."""
     world = World({"in": 2}, group_streams_initial_rebalance_delay_ms=3_000)
     one = Member(world, "m1")
-    assert statuses(one.join(PLAIN)) == [Status.ASSIGNMENT_DELAYED]
+    assert statuses(one.join(STATELESS)) == [Status.ASSIGNMENT_DELAYED]
     assert one.epoch == 1
     world.advance(2_000)
     two = Member(world, "m2")
-    two.join(PLAIN)
+    two.join(STATELESS)
     assert statuses(one.beat()) == [Status.ASSIGNMENT_DELAYED]
     world.records()
     world.advance(1_000)
@@ -248,7 +292,7 @@ def test_the_initial_delay_gathers_members() -> None:
     assert (one.active, two.active, one.epoch, two.epoch) == ({"0": [0]}, {"0": [1]}, 3, 3)
 
 
-def test_the_delay_of_a_deleted_group_does_nothing() -> None:
+def test_a_deleted_group_has_no_initial_delay() -> None:
     world = World({"in": 1}, group_streams_initial_rebalance_delay_ms=3_000)
     (member,) = joined(world, "m1")
     member.leave()
@@ -267,8 +311,8 @@ def _outcome(world: World) -> Any:
     return Outcome(world.group.tombstones())
 
 
-def test_sessions_and_revocations_run_out() -> None:
-    """A silent member leaves after its session, one that does not revoke after its rebalance timeout."""
+def test_silent_members_and_members_that_do_not_revoke_are_removed() -> None:
+    """The first one after its session timeout, the second one after its rebalance timeout."""
     world = World({"in": 2})
     one, two = joined(world, "m1", "m2")
     for _ in range(10):
@@ -346,10 +390,12 @@ def test_an_empty_classic_group_is_replaced() -> None:
     keys = [type(key).__name__ for key, value in world.records() if value is None]
     assert keys == ["StreamsGroupTargetAssignmentMetadataKey", "StreamsGroupMetadataKey", "StreamsGroupTopologyKey"]
     assert world.machine.on_topic_changed("in") is None
-    assert Member(world, "m2").send(**member.join_fields(PLAIN)).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    refused = Member(world, "m2").send(**member.join_fields(STATELESS))
+    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert refused.error_message == f"Group {GROUP} is a classic group, not a streams group."
 
 
-def test_lists_filter_by_the_name_that_kafka_matches() -> None:
+def test_list_groups_filters_by_not_ready_with_an_underscore() -> None:
     world = World({})
     joined(world, "m1")
 
@@ -414,13 +460,13 @@ def test_an_endpoint_without_source_topics_has_no_partitions() -> None:
     world = World({})
     member = Member(world, "m1")
     endpoint = Endpoint(host="h", port=7)
-    response = member.join(PLAIN, user_endpoint=endpoint)
+    response = member.join(STATELESS, user_endpoint=endpoint)
     assert response.partitions_by_user_endpoint == (EndpointToPartitions(user_endpoint=endpoint),)
     assert statuses(response) == [Status.MISSING_SOURCE_TOPICS]
 
 
-def test_a_shutdown_ends_with_the_last_member() -> None:
-    """The request is soft state: a restart forgets it, too."""
+def test_a_shutdown_request_lasts_until_the_last_member_leaves() -> None:
+    """A restart also ends it, because it is soft state."""
     world = World({"in": 1})
     one, two = joined(world, "m1", "m2")
     assert statuses(one.beat(shutdown_application=True)) == [Status.SHUTDOWN_APPLICATION]
@@ -430,14 +476,14 @@ def test_a_shutdown_ends_with_the_last_member() -> None:
     one.leave(shutdown_application=True)
     assert statuses(two.beat()) == [Status.SHUTDOWN_APPLICATION]
     two.leave()
-    assert statuses(two.join(PLAIN)) == []
+    assert statuses(two.join(STATELESS)) == []
 
 
 # ---- recovery
 
 
-def test_a_restart_gives_the_same_group_and_the_next_heartbeat_changes_nothing() -> None:
-    """A new epoch after a restart would move every member's session of work."""
+def test_a_restart_does_not_change_the_group() -> None:
+    """A new epoch after a restart would start a rebalance without a reason."""
     world = World({"in": 2, "log": 2}, group_streams_num_standby_replicas=1)
     one, two = joined(world, "m1", "m2", requested=STATEFUL)
     world.settle(one, two)
@@ -500,8 +546,8 @@ def run(use_fast_path: bool) -> tuple[list[Any], list[tuple[str, str]], int]:
     return responses, [(str(key), str(value)) for key, value in world.records()], api.fast_path.served
 
 
-def test_the_fast_path_answers_as_the_generic_one() -> None:
-    """Responses and records are equal; the fast path serves members at rest and nothing else."""
+def test_both_paths_give_the_same_responses_and_records() -> None:
+    """The fast path serves heartbeats of members at rest, and no others."""
     fast, generic = run(True), run(False)
     assert fast[0] == generic[0]
     assert fast[1] == generic[1]

@@ -1,6 +1,6 @@
-"""Streams groups under any interleaving of members, processes, faults, topics and restarts, in virtual time.
+"""Streams groups with random members, processes, faults, topics and restarts, in virtual time.
 
-A seed decides everything: heartbeats, lost responses, duplicate requests, crashes of members and of whole processes,
+A seed determines all events: heartbeats, lost responses, duplicate requests, crashes of members and of whole processes,
 changes of topics and settings, restarts and failed commits of the server. After every step the invariants of the group
 are checked. Once the faults stop, the group must come to rest within a bounded number of heartbeats, with every task
 active in exactly one member and with all possible standby tasks.
@@ -29,7 +29,11 @@ REBALANCE_MS = 4_000
 BEAT_MS = 1_000
 PROCESSES = ("p1", "p2", "p3", "p4")
 FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND)
-AWAY = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+NO_COORDINATOR = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+)
 APPLICATION = topology(
     subtopology("0", ["ta"], [internal("app-a-changelog")], sinks=["app-r-repartition"]),
     subtopology("1", ["tb"], repartitions=[internal("app-r-repartition")]),
@@ -43,7 +47,7 @@ def in_roles(tasks: Tasks) -> list[set[Task]]:
 
 
 class Client(Member):
-    """A member that rejoins when it is fenced or unsure, as a heartbeat does not repeat tasks."""
+    """A member that joins again after an error or a lost response, because a heartbeat does not repeat tasks."""
 
     def __init__(self, world: World, member_id: str, process: str, rng: random.Random) -> None:
         super().__init__(world, member_id, process)
@@ -65,8 +69,8 @@ class Client(Member):
         )
 
     def take_or_lose(self, response: StreamsGroupHeartbeatResponse | None) -> None:
-        """Takes a response; None for a lost one."""
-        if response is None or response.error_code in (*FENCED, *AWAY):
+        """Takes a response; None means that it was lost."""
+        if response is None or response.error_code in (*FENCED, *NO_COORDINATOR):
             self.epoch, self.active, self.standby = 0, {}, {}
         else:
             assert response.error_code == ErrorCode.NONE, response
@@ -104,43 +108,43 @@ class Model:
 
     def beat(self, client: Client, faults: bool = True) -> None:
         """Sends one heartbeat, which may be lost, duplicated, fail to commit, or lose its response."""
-        fate = self.rng.random() if faults else 1.0
+        draw = self.rng.random() if faults else 1.0
         request = client.request()
-        if fate < 0.05:
+        if draw < 0.05:
             client.take_or_lose(None)
             return
-        if 0.05 <= fate < 0.10:
+        if 0.05 <= draw < 0.10:
             self.world.fail_next_commit()
         response = self.world.call(self.world.heartbeats, request)
         self.world.engine.failures_left = 0
-        if 0.10 <= fate < 0.18 and client.epoch:
+        if 0.10 <= draw < 0.18 and client.epoch:
             again = self.world.call(self.world.heartbeats, request)
             if response.active_tasks is None and again.active_tasks is not None:
                 response = again  # the client reads both responses
-        client.take_or_lose(None if 0.18 <= fate < 0.26 else response)
+        client.take_or_lose(None if 0.18 <= draw < 0.26 else response)
 
     def step(self) -> None:
         """Runs one event."""
         rng = self.rng
-        what = rng.random()
-        if what < 0.70 and self.clients:
+        draw = rng.random()
+        if draw < 0.70 and self.clients:
             self.beat(rng.choice(self.clients))
-        elif what < 0.80:
+        elif draw < 0.80:
             self.world.advance(rng.randint(100, BEAT_MS))
-        elif what < 0.82 and len(self.clients) > 1:
+        elif draw < 0.82 and len(self.clients) > 1:
             self.clients.pop(rng.randrange(len(self.clients)))
-        elif what < 0.83:
+        elif draw < 0.83:
             crashed = rng.choice(PROCESSES)
             self.clients = [client for client in self.clients if client.process != crashed]
-        elif what < 0.85 and len(self.clients) > 1:
+        elif draw < 0.85 and len(self.clients) > 1:
             leaving = self.clients.pop(rng.randrange(len(self.clients)))
             if leaving.epoch:
                 leaving.leave()
-        elif what < 0.90 and len(self.clients) < 8:
+        elif draw < 0.90 and len(self.clients) < 8:
             self.clients.append(self.new_client())
-        elif what < 0.94:
+        elif draw < 0.94:
             self.world.set_group(GROUP, streams_num_standby_replicas=rng.randint(0, 2))
-        elif what < 0.98:
+        elif draw < 0.98:
             self.world.create_internal()
         else:
             self.world.restart()

@@ -260,7 +260,7 @@ def test_a_process_has_a_task_twice(log: Written) -> None:
     )
     log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="c"), copies)
     here = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="b"), copies)
-    sentence = "In group s b has task 0-4, and a of the same process has it."
+    sentence = "In group s, b has task 0-4, which a of the same process has, too."
     kind = "task-twice-in-process"
     assert found(log) == [finding(kind, [before, here], sentence, group_id="s", member_id="b", about=("0", 4))]
 
@@ -270,7 +270,7 @@ def test_a_member_has_a_task_in_two_roles(log: Written) -> None:
     tasks = [TaskIds(subtopology_id="0", partitions=[1])]
     value = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, active_tasks=tasks, standby_tasks=tasks)
     here = log.put(StreamsGroupCurrentMemberAssignmentKey(group_id="s", member_id="a"), value)
-    sentence = "In group s a has task 0-1, and it has it already."
+    sentence = "In group s, a has task 0-1, which it has already."
     kind = "task-twice-in-process"
     assert found(log) == [finding(kind, [here], sentence, group_id="s", member_id="a", about=("0", 1))]
 

@@ -38,7 +38,11 @@ from kcore.protocol.records.streams_group_member_metadata import (
     StreamsGroupMemberMetadataKey,
     StreamsGroupMemberMetadataValue,
 )
-from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKey, StreamsGroupMetadataValue
+from kcore.protocol.records.streams_group_metadata import (
+    LastAssignmentConfig,
+    StreamsGroupMetadataKey,
+    StreamsGroupMetadataValue,
+)
 from kcore.protocol.records.streams_group_target_assignment_member import (
     StreamsGroupTargetAssignmentMemberKey,
     StreamsGroupTargetAssignmentMemberValue,
@@ -280,3 +284,33 @@ def test_streams_groups_move_tasks() -> None:
         {"topic": "active:0", "partition": 1},
         {"topic": "standby:0", "partition": 2},
     ]
+
+
+def test_a_changed_number_of_standby_tasks_is_a_cause() -> None:
+    key = StreamsGroupMetadataKey(group_id="s")
+    log = Log()
+    for epoch, replicas in ((1, None), (2, "1"), (3, "1"), (4, "2")):
+        configs = [] if replicas is None else [LastAssignmentConfig(key="num.standby.replicas", value=replicas)]
+        log.put(key, StreamsGroupMetadataValue(epoch=epoch, last_assignment_configs=configs)).passes(10)
+    assert brief(history(log), "epoch", "cause", "detail") == [
+        (1, causes.UNKNOWN, ""),
+        (2, causes.ASSIGNMENT_SETTINGS, "num.standby.replicas: None -> 1"),
+        (3, causes.UNKNOWN, ""),
+        (4, causes.ASSIGNMENT_SETTINGS, "num.standby.replicas: 1 -> 2"),
+    ]
+
+
+@pytest.mark.parametrize(("state", "cause"), [(1, causes.GONE), (2, causes.TIMED_OUT), (3, causes.GONE)])
+def test_a_streams_member_that_does_not_revoke_tasks_times_out(state: int, cause: str) -> None:
+    """Only a member that must revoke (state 2) is removed for its rebalance timeout."""
+    member, group = {"group_id": "s", "member_id": "m"}, {"group_id": "s"}
+    described = StreamsGroupMemberMetadataValue(client_id="c", client_host="/h", rebalance_timeout_ms=500)
+    log = Log().put(StreamsGroupMemberMetadataKey(**member), described)
+    log.put(StreamsGroupMetadataKey(**group), StreamsGroupMetadataValue(epoch=1))
+    current = StreamsGroupCurrentMemberAssignmentValue(member_epoch=1, previous_member_epoch=0, state=state)
+    log.put(StreamsGroupCurrentMemberAssignmentKey(**member), current).passes(500)
+    log.put(StreamsGroupCurrentMemberAssignmentKey(**member), None)
+    log.put(StreamsGroupMemberMetadataKey(**member), None)
+    log.put(StreamsGroupMetadataKey(**group), StreamsGroupMetadataValue(epoch=2))
+    found = [row for row in brief(history(log), "epoch", "cause", "left") if row[0] == 2]
+    assert found == [(2, cause, ["m"])]

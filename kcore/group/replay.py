@@ -1,0 +1,110 @@
+"""Steps of replay that consumer, share and streams groups (KIP-848, KIP-932, KIP-1071) have in common.
+
+The records of these groups have the same order: a group is created by any of its records, and a tombstone of a group or
+of a member is valid only after the tombstones of the parts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.group.classic.group import ClassicGroup
+
+if TYPE_CHECKING:
+    from typing import TypeAlias, TypeVar
+
+    from kcore.group.consumer.group import ConsumerGroup
+    from kcore.group.shard import GroupShard
+    from kcore.group.share.group import ShareGroup
+    from kcore.group.streams.group import StreamsGroup
+
+    EpochGroup: TypeAlias = ConsumerGroup | ShareGroup | StreamsGroup
+    G = TypeVar("G", ConsumerGroup, ShareGroup, StreamsGroup)
+
+NO_EPOCH: Final = -1
+"""The epoch of a deleted target assignment or current assignment, until the tombstone of its group or member."""
+
+
+class ReplayError(ValueError):
+    """A record contradicts the ones before it."""
+
+
+def find_or_create(shard: GroupShard, group_id: str, kind: type[G]) -> G:
+    """Returns the group of a record; creates it, also in place of a simple group (offsets only).
+
+    Raises:
+        ReplayError: a group of another type has the id.
+    """
+    group = shard.groups.get(group_id)
+    if isinstance(group, kind):
+        return group
+    if group is not None and not (isinstance(group, ClassicGroup) and not group.protocol_type and group.is_empty()):
+        raise ReplayError(f"record of a {kind.group_type.value} group, but {group!r} has the same id")
+    if group is not None:
+        group.on_unloaded()
+    created = shard.groups[group_id] = kind(shard, group_id, live=shard.live)
+    return created
+
+
+def find(shard: GroupShard, group_id: str, kind: type[G]) -> G | None:
+    """Returns the group of a tombstone; None if it is already deleted."""
+    group = shard.groups.get(group_id)
+    return group if isinstance(group, kind) else None
+
+
+def put_target(shard: GroupShard, key: Any, kind: type[G], target: Any) -> None:
+    """Sets a member's target; None deletes it."""
+    group = find(shard, key.group_id, kind) if target is None else find_or_create(shard, key.group_id, kind)
+    if group is not None:
+        group.put_target(key.member_id, target)
+
+
+def put_assignment_epoch(shard: GroupShard, key: Any, kind: type[G], value: Any) -> None:
+    """Sets the epoch of a complete target assignment; None deletes it.
+
+    Raises:
+        ReplayError: it is deleted before the members' targets.
+    """
+    if value is not None:
+        group = find_or_create(shard, key.group_id, kind)
+        group.put_assignment_epoch(value.assignment_epoch, value.assignment_timestamp)
+        return
+    existing = find(shard, key.group_id, kind)
+    if existing is None:
+        return
+    if existing.targets:
+        raise ReplayError(f"the assignment epoch of {existing!r} is deleted before its members' targets")
+    existing.put_assignment_epoch(NO_EPOCH, 0)
+
+
+def delete_current(shard: GroupShard, key: Any, kind: type[G], no_member: Any) -> None:
+    """Deletes a member's current assignment: the member gets `no_member` until its own tombstone."""
+    group = find(shard, key.group_id, kind)
+    member = None if group is None else group.members.get(key.member_id)
+    if group is not None and member is not None:
+        group.put_current(member, no_member)
+
+
+def delete_member(shard: GroupShard, key: Any, kind: type[G]) -> None:
+    """Deletes a member.
+
+    Raises:
+        ReplayError: its current assignment or its target still exists.
+    """
+    group = find(shard, key.group_id, kind)
+    member = None if group is None else group.members.get(key.member_id)
+    if group is None or member is None:
+        return
+    if member.current.member_epoch != NO_EPOCH or key.member_id in group.targets:
+        raise ReplayError(f"{member!r} is deleted before its current assignment and target")
+    group.remove(member)
+
+
+def check_deletable(group: EpochGroup) -> None:
+    """Checks that the parts of a group are deleted before the group.
+
+    Raises:
+        ReplayError: a member, a target or the assignment epoch still exists.
+    """
+    if group.members or group.targets or group.assignment_epoch != NO_EPOCH:
+        raise ReplayError(f"{group!r} is deleted before its members, targets and assignment epoch")
