@@ -112,8 +112,8 @@ def begin_alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Ou
     """
     group_id = request.group_id
     group = _empty_group(shard, group_id)
-    topics: dict[bytes, StateTopic] = {}
-    offsets: dict[tuple[bytes, int], int] = {}
+    names: dict[bytes, str] = {}
+    offsets: dict[bytes, dict[int, int]] = {}
     responses = []
     for requested in request.topics:
         topic = shard.topics.by_name(requested.topic_name)
@@ -125,10 +125,8 @@ def begin_alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Ou
             if 0 <= partition.partition_index < count
         }
         if topic is not None:
-            known = topics.get(topic_id)
-            earlier = frozenset() if known is None else known.partitions
-            topics[topic_id] = StateTopic(topic.name, earlier.union(valid))
-            offsets.update(((topic_id, index), offset) for index, offset in valid.items())
+            names[topic_id] = topic.name
+            offsets.setdefault(topic_id, {}).update(valid)  # a request may name a topic many times
         partitions = [_altered(partition, valid) for partition in requested.partitions]
         responses.append(
             AlterShareGroupOffsetsResponseTopic(
@@ -137,6 +135,7 @@ def begin_alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Ou
         )
     state_epoch = FIRST_EPOCH if group is None else group.group_epoch
     state = NOTHING if group is None else group.state_partitions
+    topics = {topic_id: StateTopic(names[topic_id], frozenset(starts)) for topic_id, starts in offsets.items()}
     named = {topic_id: topic for topic_id, topic in topics.items() if topic.partitions}
     altered = Altered(group_id, named, initialize_request(group_id, named, state_epoch, offsets), responses)
     return Outcome([share_records.state_partitions(group_id, state.begin(topics))], altered)
@@ -197,7 +196,9 @@ def begin_delete(shard: GroupShard, request: DeleteShareGroupOffsetsRequest) -> 
         if topic is None:
             responses.append(_refused(requested.topic_name, "there is no such topic"))
             continue
-        if topic.topic_id in state.initialized:
+        if topic.topic_id in partitions:
+            pass  # named twice: sorting its partitions each time would take seconds
+        elif topic.topic_id in state.initialized:
             partitions[topic.topic_id] = sorted(state.initialized_of(topic.topic_id))
         elif topic.topic_id in state.deleting:
             partitions[topic.topic_id] = range(topic.partitions)
