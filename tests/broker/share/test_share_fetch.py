@@ -313,6 +313,37 @@ def test_uninitialized_state_is_an_error_of_the_partition() -> None:
     assert len(world.engine.share_partitions) == 0
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param((0, 2**63 - 1, 0, 1), id="no offset behind the last one"),
+        pytest.param((0, 3, 77, 1), id="unknown state"),
+    ],
+)
+def test_invalid_stored_state_is_an_error_of_every_fetch(stored: tuple[int, int, int, int]) -> None:
+    """A failed load leaves nothing behind: a share partition that loads for ever would also outlive the repair."""
+    world = World()
+    world.produce(1)
+    world.store(stored)
+    for epoch in (0, 1):
+        response = world.fetch("m", epoch, [0] if not epoch else ())
+        assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(world.engine.share_partitions) == 0
+    world.initialize([0], state_epoch=2)
+    assert world.acquire("m", 2) == [(0, 0, 1)]
+
+
+@pytest.mark.parametrize(("stored", "shown"), [(32767, 32767), (32766, 32767), (-32768, 1)])
+def test_a_stored_delivery_count_of_any_size_can_be_delivered(stored: int, shown: int) -> None:
+    """The next count must fit into the response, or the member would lose its connection at each delivery."""
+    world = World()
+    world.produce(1)
+    world.store((0, 0, 0, stored))
+    response = world.fetch("m", 0, [0])
+    assert acquired(response) == [(0, 0, shown)]
+    response.encode(2)
+
+
 def test_a_deleted_log_start_moves_the_share_partition() -> None:
     """Available records below the log's start are gone; acknowledgements of others below it are ignored."""
     world = World()
