@@ -120,6 +120,10 @@ class ShareServices(Protocol):
         """Returns the present settings of a group."""
         ...
 
+    def may_log(self) -> bool:
+        """Returns True if a failed load may be logged."""
+        ...
+
     def progressed(self, share_partition: SharePartition) -> None:
         """Retries the fetches that wait for a share partition."""
         ...
@@ -191,10 +195,11 @@ class SharePartition(ShareRuns):
                 code = self._restore(result)
             except Exception as error:
                 # Without a final state, later fetches would wait for this load for ever.
-                log_failure(logger, error, "share partition %r: its stored state cannot be used", self)
+                if self._services.may_log():
+                    log_failure(logger, error, "share partition %r: its stored state cannot be used", self)
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
         if code is not ErrorCode.NONE:
-            if result.error_code:
+            if result.error_code and self._services.may_log():
                 logger.warning("share partition %r cannot be loaded: %s", self, ErrorCode(result.error_code).name)
             self.error = code
             self._transition(SharePartitionState.FAILED)
@@ -210,11 +215,12 @@ class SharePartition(ShareRuns):
         Raises:
             ValueError: the stored state is invalid.
         """
-        start_offset: int | None = result.start_offset
+        start_offset: int = result.start_offset
         if start_offset == -1:
-            start_offset = initial_offset(self.partition, self.settings.reset, self._services.now.wall_ms)
-            if start_offset is None:
+            initial = initial_offset(self.partition, self.settings.reset, self._services.now.wall_ms)
+            if initial is None:
                 return ErrorCode.OFFSET_NOT_AVAILABLE
+            start_offset = initial
         self.reset(start_offset, batches_of(result.state_batches))
         return ErrorCode.NONE
 

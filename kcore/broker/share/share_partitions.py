@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 SHARE_VERSION = "share.version"
 
+LOG_INTERVAL_MS = 1_000
+"""The time between two log lines about failed loads. Every fetch of a client can cause thousands of failures."""
+
 
 class SharePartitions(MetadataListener):
     """The share partitions that this node leads, by group.
@@ -53,6 +56,7 @@ class SharePartitions(MetadataListener):
 
     __slots__ = (
         "_by_group",
+        "_logged_ms",
         "_settings",
         "_settings_cache",
         "counters",
@@ -80,6 +84,7 @@ class SharePartitions(MetadataListener):
             config.group_share_max_share_sessions, config.kcore_max_fetch_session_partitions, self._release
         )
         self.counters = ShareCounters()
+        self._logged_ms = -LOG_INTERVAL_MS
         self._settings = settings
         self._settings_cache: dict[str, ShareSettings] = {}
         self._by_group: dict[str, dict[TopicIdPartition, SharePartition]] = {}
@@ -127,6 +132,14 @@ class SharePartitions(MetadataListener):
                 self._settings_cache.pop(share_partition.group_id, None)
         if share_partition.state is not SharePartitionState.FAILED:
             share_partition.fence()
+
+    def may_log(self) -> bool:
+        """Returns True once in `LOG_INTERVAL_MS`."""
+        now_ms = self.now.now_ms
+        if now_ms - self._logged_ms < LOG_INTERVAL_MS:
+            return False
+        self._logged_ms = now_ms
+        return True
 
     def progressed(self, share_partition: SharePartition) -> None:
         """Retries the fetches that wait for a share partition."""

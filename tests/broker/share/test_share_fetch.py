@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.apis import share_fetch
 from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_fetch import ShareFetchResponse
@@ -555,3 +556,34 @@ def test_a_session_has_at_most_10000_partitions() -> None:
     world.fetch("m", 0, range(10_000))
     assert world.fetch("m", 1, [10_000]).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert world.acquire("m", 1, []) == []
+
+
+def test_a_request_begins_few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further requests load the other partitions, and do not wait before all of them are loaded."""
+    monkeypatch.setattr(share_fetch, "MAX_LOADS", 2)
+    world = World(partitions=5)
+    world.produce(1, partition=4)
+    shown = []
+    for epoch in range(2):
+        response = world.fetch("m", epoch, range(5) if not epoch else (), max_wait_ms=5000)
+        shown.append([data.partition_index for topic in response.responses for data in topic.partitions])
+        assert acquired(response) == []
+    assert shown == [[0, 1], [2, 3]]
+    assert world.acquire("m", 2, max_wait_ms=5000) == [(0, 0, 1)]
+    assert len(world.engine.share_partitions) == 5
+
+
+def test_failed_loads_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """Each fetch of a group without state fails to load all partitions; the log must not grow with them."""
+    world = World()
+    world.create_topic("u", 3)
+    request = world.fetch_request("m", 0, [0, 1, 2])
+    request.topics[0].topic_id = world.topic_id("u")
+    lines = []
+    for elapsed_ms in (0, 0, 1000):
+        world.advance(elapsed_ms)
+        caplog.clear()
+        response = world.call(request, 2)
+        assert [data.error_code for data in response.responses[0].partitions] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
+        lines.append(len(caplog.records))
+    assert lines == [1, 0, 1]
