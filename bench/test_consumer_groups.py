@@ -18,7 +18,7 @@ from kcore.group.consumer import records as group_records
 from kcore.group.consumer.assignment import CurrentAssignment
 from kcore.group.consumer.group import ConsumerGroup
 from kcore.group.consumer.member import MemberMetadata
-from kcore.group.consumer.reference_records import PLAIN
+from kcore.group.consumer.plain_records import PLAIN
 from kcore.group.consumer.states import UNRELEASED
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 from kcore.runtime import Pending, RequestContext

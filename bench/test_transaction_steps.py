@@ -13,7 +13,7 @@ from kcore.transaction.states import EMPTY
 from kcore.transaction.transaction import Transaction, of_value, record_of
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.transaction.transaction import TransactionBlock
-from tests.transaction import reference
+from tests.reference import transaction as reference
 
 NOW = 1_700_000_000_000
 FIRST = (7, 7, -1, 5, -1, 60_000, EMPTY, {}, -1, NOW, 2)

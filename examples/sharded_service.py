@@ -19,7 +19,7 @@ from collections import Counter
 from typing import Any
 
 import kcore
-from kcore.client.consumer_coordinator.interface import Assigned
+from kcore import Assigned
 
 SHARDS, WORKERS, TOPIC, GROUP = 64, 10, "accounts", "account-workers"
 SESSION_S = 6.0

@@ -20,18 +20,28 @@ from kcore.version import VERSION
 __version__ = VERSION
 
 if TYPE_CHECKING:
+    from kcore.client.consumer_coordinator.interface import Assigned as Assigned
+    from kcore.client.consumer_coordinator.interface import Lost as Lost
+    from kcore.client.consumer_coordinator.interface import Revoked as Revoked
     from kcore.clock import ManualClock as ManualClock
     from kcore.config.node import Config as Config
     from kcore.embed import AsyncEngine as AsyncEngine
     from kcore.embed import SyncEngine as SyncEngine
+    from kcore.node._async.consumer import AsyncConsumer as AsyncConsumer
+    from kcore.node._async.member import AsyncMember as AsyncMember
     from kcore.node._async.node import AsyncNode as AsyncNode
     from kcore.node._async.queue import AsyncJob as AsyncJob
     from kcore.node._async.queue import AsyncQueue as AsyncQueue
+    from kcore.node._sync.consumer import Consumer as Consumer
+    from kcore.node._sync.member import Member as Member
     from kcore.node._sync.node import Node as Node
     from kcore.node._sync.queue import Job as Job
     from kcore.node._sync.queue import Queue as Queue
     from kcore.node.embedded import AsyncEmbeddedNode as AsyncEmbeddedNode
     from kcore.node.embedded import EmbeddedNode as EmbeddedNode
+    from kcore.node.interceptors import ConsumerInterceptor as ConsumerInterceptor
+    from kcore.node.interceptors import ProducerInterceptor as ProducerInterceptor
+    from kcore.node.interceptors import ProducerRecord as ProducerRecord
     from kcore.node.opening import connect as connect
     from kcore.node.opening import connect_async as connect_async
     from kcore.node.opening import open as open
@@ -41,19 +51,29 @@ if TYPE_CHECKING:
     from kcore.protocol.topic_partition import TopicPartition as TopicPartition
 
 _MODULES = {
+    "Assigned": "kcore.client.consumer_coordinator.interface",
+    "AsyncConsumer": "kcore.node._async.consumer",
     "AsyncEmbeddedNode": "kcore.node.embedded",
     "AsyncEngine": "kcore.embed",
     "AsyncJob": "kcore.node._async.queue",
+    "AsyncMember": "kcore.node._async.member",
     "AsyncNode": "kcore.node._async.node",
     "AsyncQueue": "kcore.node._async.queue",
     "Config": "kcore.config.node",
+    "Consumer": "kcore.node._sync.consumer",
+    "ConsumerInterceptor": "kcore.node.interceptors",
     "EmbeddedNode": "kcore.node.embedded",
     "Job": "kcore.node._sync.queue",
+    "Lost": "kcore.client.consumer_coordinator.interface",
     "ManualClock": "kcore.clock",
+    "Member": "kcore.node._sync.member",
     "Node": "kcore.node._sync.node",
     "OffsetAndMetadata": "kcore.node.types",
+    "ProducerInterceptor": "kcore.node.interceptors",
+    "ProducerRecord": "kcore.node.interceptors",
     "Queue": "kcore.node._sync.queue",
     "Record": "kcore.node.types",
+    "Revoked": "kcore.client.consumer_coordinator.interface",
     "SyncEngine": "kcore.embed",
     "TopicPartition": "kcore.protocol.topic_partition",
     "connect": "kcore.node.opening",
@@ -63,19 +83,29 @@ _MODULES = {
 }
 
 __all__ = [
+    "Assigned",
+    "AsyncConsumer",
     "AsyncEmbeddedNode",
     "AsyncEngine",
     "AsyncJob",
+    "AsyncMember",
     "AsyncNode",
     "AsyncQueue",
     "Config",
+    "Consumer",
+    "ConsumerInterceptor",
     "EmbeddedNode",
     "Job",
+    "Lost",
     "ManualClock",
+    "Member",
     "Node",
     "OffsetAndMetadata",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "Queue",
     "Record",
+    "Revoked",
     "SyncEngine",
     "TopicPartition",
     "__version__",

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from kcore.broker.acl.authorizer import make_authorizer
+from kcore.broker.data.client_quotas import ClientQuotas
 from kcore.broker.data.data_plane import data_apis
 from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.data.fetch_session import FetchSessions
@@ -28,6 +29,7 @@ from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config.node import Config
 from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
 from kcore.group.consumer.services import ConsumerServices
+from kcore.group.record_limits import GroupRecordLimits
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
 from kcore.group.share.services import ShareGroupServices
@@ -82,6 +84,7 @@ class Engine:
 
     Attributes:
         apis: the served APIs by key; each is created at its first use.
+        client_quotas: the quotas of clients, and their measured rates.
         fetch_memory_budget: the limit on the memory of Fetch responses.
         fetch_sessions: the fetch sessions; `connection_closed` ends those of a connection.
         pipeline: commits the decided records.
@@ -162,6 +165,7 @@ class Engine:
             lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
             config.kcore_max_fetch_session_partitions,
         )
+        self.client_quotas = ClientQuotas(self.topics, self.now, config)
         self.apis = ServedApis(self._deferred_apis())
         Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -193,6 +197,7 @@ class Engine:
     def _load_groups(self) -> None:
         """Starts to load the group shards, and forwards changes of topics and settings to them."""
         self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.streams_groups, self.share_groups))
+        self.topics.listen(GroupRecordLimits(self.groups, self._group_record_limit))
         self.consumer_groups.metadata.loaded()
         for index in range(self.groups.partitions):
             self.groups.load(index, self.log.node_epoch)
@@ -310,6 +315,7 @@ class Engine:
                     self.config,
                     self.topics,
                     self._new_member_id,
+                    self._group_record_limit(),
                     consumer=self.consumer_groups,
                     streams=self.streams_groups,
                     share=self.share_groups,
@@ -318,9 +324,15 @@ class Engine:
                 wheel=self.wheel,
                 slices=self.slices,
                 now=self.now,
+                max_batch_bytes=self._group_record_limit(),
+                codec=self.config.offsets_topic_compression_codec,
             )
 
         return Shards(CONSUMER_OFFSETS, topic.partitions, make, self.pipeline)
+
+    def _group_record_limit(self) -> int:
+        limit: int = self.control.topic_configs.effective(CONSUMER_OFFSETS)["max.message.bytes"]
+        return limit
 
     def _transaction_shard(self, index: int) -> Shard[TransactionShard]:
         partition = self.partitions.get(TRANSACTION_STATE, index)
@@ -385,6 +397,7 @@ class Engine:
                 verifier=PartitionVerifier(self.transactions),
                 room=self.fetch_memory_budget,
                 authorizer=self.authorizer,
+                quotas=self.client_quotas,
             ),
             *transaction_apis(
                 self.transactions,

@@ -33,6 +33,11 @@ SAID = {
         "after  66 s alice hears REBALANCE_IN_PROGRESS",
         "bob hears UNKNOWN_MEMBER_ID",
     ],
+    "etl_to_sqlite": [
+        "the first step failed before the commit: the transaction aborts",
+        "the second step failed before the commit: SQLite rolls back",
+        "200 squares are stored, each once: True",
+    ],
     "work_queue": [
         "11 jobs are done",
         "the killed worker's job: done in delivery 2",

@@ -38,6 +38,9 @@ AREAS = {  # area -> its server settings: server-NAME.properties
 }
 
 
+INFO = ("--log-level", "info")
+"""The level of Kafka's loggers by default, which scripts read; kcore's default is warning."""
+
 SCRIPTED_PRODUCER_IDS = range(10)
 """Ids that scripts use without having got them. Several scripts run concurrently, so any of these could be allocated
 in any of them. They are allocated first, so that a response never seems to repeat an invented id.
@@ -73,7 +76,9 @@ def test_responses_of_an_area_equal_kafkas(area: str, tmp_path: Path) -> None:
     """
     settings = AREAS[area]
     properties = GOLDEN / f"server{'-' if settings else ''}{settings}.properties"
-    with ServerProcess(tmp_path / "data", config_file=properties, stderr=tmp_path / "server.log") as server:
+    with ServerProcess(
+        tmp_path / "data", config_file=properties, arguments=INFO, stderr=tmp_path / "server.log"
+    ) as server:
         use_up_scripted_ids(server.bootstrap)
         run, passed, failed = check(server.bootstrap, settings, 6, area)
         for _ in range(RETRIES):

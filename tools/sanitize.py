@@ -5,8 +5,8 @@
 The sources are copied to `build/sanitize/tree` and built there, so that the build in place stays unchanged; a second
 run builds only changed modules. Every report fails the run, including those of child processes of tests. The default
 is the tests of compiled code, of the log, the runtime, transactions, share groups and streams groups: about 20 minutes
-of CPU after the build. The rest of the suite would take hours, and servers, real clients and Spark add no compiled
-code. Needs gcc with libasan and libubsan.
+of CPU after the build. The rest of the suite (servers, real clients, Spark) would take hours.
+Needs gcc with libasan and libubsan.
 """
 
 from __future__ import annotations

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+import time
 from typing import Any, TypeVar
 
+from kcore.client.aio.receive_buffer import MAX_FRAME_BYTES
 from kcore.client.sasl import MECHANISMS
 from kcore.client.security import ClientSecurity
 from kcore.errors import ConnectionClosedError
@@ -56,6 +58,7 @@ class Connection:
         self._responded = False
         self._secure = security is not None
         self._versions: dict[int, tuple[int, int]] | None = None
+        self._timeout_s = timeout_s
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
         except OSError as error:
@@ -135,19 +138,26 @@ class Connection:
         self._correlation_id += 1
         data = encode_request(request, version, self._correlation_id, self.client_id)
         try:
+            self._socket.settimeout(self._timeout_s)
             self._socket.sendall(data)
-            frame = self._frame()
+            frame = self._frame(time.monotonic() + self._timeout_s)
+            response: R = self._decode(frame, key, version)
         except BaseException as error:  # including interrupts
             self.close()  # the response may still arrive and would be read as that of the next request
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise ConnectionClosedError(f"the connection broke: {error}") from error
             raise
         self._responded = True
+        return response
+
+    def _decode(self, frame: bytes, key: int, version: int) -> Any:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         if correlation_id != self._correlation_id:
             raise ConnectionClosedError(f"response {correlation_id} arrived for request {self._correlation_id}")
-        response: R = response_class(key).decode(frame, version, body_position(key, version, frame))  # type: ignore[assignment]
-        return response
+        try:
+            return response_class(key).decode(frame, version, body_position(key, version, frame))
+        except (ValueError, IndexError) as error:
+            raise ConnectionClosedError(f"malformed response: {error}") from error
 
     def _newest(self, request: Any) -> int:
         """Returns the newest version that both sides know."""
@@ -166,9 +176,11 @@ class Connection:
             raise ConnectionClosedError(f"the server does not serve {type(request).__name__}")
         return int(version)
 
-    def _frame(self) -> bytes:
-        size = int.from_bytes(self._exactly(4), "big")
-        return self._exactly(size)
+    def _frame(self, deadline_s: float) -> bytes:
+        size = int.from_bytes(self._exactly(4, deadline_s), "big")
+        if size > MAX_FRAME_BYTES:
+            raise ConnectionClosedError(f"a response of {size} bytes: the server does not speak Kafka's protocol")
+        return self._exactly(size, deadline_s)
 
     def _why_closed(self) -> str:
         closed = "the server closed the connection"
@@ -179,9 +191,12 @@ class Connection:
             "--command-config, or pass security=ClientSecurity.of(...)"
         )
 
-    def _exactly(self, size: int) -> bytes:
+    def _exactly(self, size: int, deadline_s: float) -> bytes:
+        """Receives bytes until the deadline, which also holds for a server that sends single bytes."""
         parts: list[bytes] = []
         while size:
+            if parts:
+                self._socket.settimeout(max(deadline_s - time.monotonic(), 0.001))
             part = self._socket.recv(min(size, RECEIVE_BYTES))
             if not part:
                 raise ConnectionClosedError(self._why_closed())
@@ -190,12 +205,12 @@ class Connection:
         return b"".join(parts)
 
 
-def body_position(key: int, version: int, frame: bytes) -> int:
+def body_position(key: int, version: int, frame: bytes | memoryview) -> int:
     """Returns the position of a response's body, after the correlation id and the header's tags."""
     return 4 if response_header_version(key, version) == 0 else _behind_tags(frame, 4)
 
 
-def _behind_tags(frame: bytes, position: int) -> int:
+def _behind_tags(frame: bytes | memoryview, position: int) -> int:
     """Returns the end of a tag section that begins at `position` (KIP-482). Servers may send tags in headers."""
     count, position = _uvarint(frame, position)
     for _ in range(count):
@@ -205,7 +220,7 @@ def _behind_tags(frame: bytes, position: int) -> int:
     return position
 
 
-def _uvarint(frame: bytes, position: int) -> tuple[int, int]:
+def _uvarint(frame: bytes | memoryview, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = frame[position]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +11,7 @@ from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.errors import ConfigError
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kcore.protocol.topic_partition import TopicPartition
+from kcore_ext.client.fetched import FetchedRecords, RecordCursor
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
@@ -56,8 +56,7 @@ class Position:
         validating: True while the leader checks that its log has the position.
         paused: True if the user paused the partition.
         not_before_ms: the end of a pause after an error.
-        buffer: fetched records that the user's code has not got yet.
-        buffered_end: the offset after the buffered batches.
+        buffer: fetched records that the user's code has not got yet, or None.
         version: a number that changes with each assignment and each seek, so that late responses are recognized.
         initial: True until the position was set once: the committed offset applies then.
     """
@@ -69,8 +68,7 @@ class Position:
     validating: bool = False
     paused: bool = False
     not_before_ms: int = 0
-    buffer: deque[Any] = field(default_factory=deque)
-    buffered_end: int = 0
+    buffer: FetchedRecords[Any] | None = None
     version: int = 0
     initial: bool = True
 
@@ -92,10 +90,17 @@ class Unvalidated(NamedTuple):
 
 
 class Positions:
-    """The positions of the assigned partitions."""
+    """The positions of the assigned partitions.
+
+    Attributes:
+        by_partition: the positions, in the order in which polls visit the partitions.
+        cursor: the records of a loop over single records; those that it finished are consumed.
+    """
 
     def __init__(self) -> None:
         self.by_partition: dict[TopicPartition, Position] = {}
+        self.cursor = RecordCursor()
+        self._polled: dict[TopicPartition, int] = {}  # the ends of the records that the last poll returned
         self._versions = count(1)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -126,10 +131,19 @@ class Positions:
         state.validating = False
         state.version = next(self._versions)
         state.initial = False
-        state.buffer.clear()
+        state.buffer = None
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drops records that were taken and are no longer current, because the partition moved or the position did."""
+        self._mark(self.cursor.finished(current=False))
+        dropped = set(partitions)
+        self.cursor.drop(dropped)
+        for partition in dropped:
+            self._polled.pop(partition, None)
 
     def consumed(self) -> dict[TopicPartition, int | OffsetAndMetadata]:
         """Returns the offsets to commit: none of a position that is being validated."""
+        self._mark(self.cursor.finished(current=False))
         return {
             partition: OffsetAndMetadata(state.consumed, "", state.epoch)
             for partition, state in self.by_partition.items()
@@ -206,6 +220,7 @@ class Positions:
             return True
         if reset:
             known = epoch >= 0 and end_offset >= 0
+            self.drop([partition])
             self.seek(partition, end_offset if known else None, epoch if known else None)
         return reset
 
@@ -216,44 +231,68 @@ class Positions:
             if state is not None and state.version == sent.version:
                 state.validating = False
 
-    def store(self, partition: TopicPartition, version: int, records: list[Any], following: int, epoch: int) -> None:
-        """Buffers fetched records, unless the position has changed since the request."""
+    def store(self, partition: TopicPartition, version: int, offset: int, records: FetchedRecords[Any]) -> None:
+        """Buffers the records of a response, unless the position has changed since the request.
+
+        Args:
+            partition: the partition.
+            version: the position's version at the time of the request.
+            offset: the requested offset.
+            records: the records.
+        """
         state = self.by_partition.get(partition)
-        if state is None or state.version != version:
+        if state is None or state.version != version or state.fetch != offset or records.following <= offset:
             return
-        state.fetch = following
-        state.epoch = epoch if epoch >= 0 else state.epoch
+        state.fetch = records.following
+        state.epoch = records.leader_epoch if records.leader_epoch >= 0 else state.epoch
         if records:
-            state.buffer.extend(records)
-        elif not state.buffer and state.consumed is not None:
-            state.consumed = following  # markers and aborted records alone: the position moves past them
+            state.buffer = records
+        elif state.consumed is not None:
+            state.consumed = records.following  # markers and aborted records alone: the position moves past them
 
     def take(self, limit: int) -> list[Any]:
-        """Takes buffered records, partition by partition."""
-        taken: list[Any] = []
+        """Takes buffered records, partition by partition; those of a loop that was left come first.
+
+        The records count as polled: `processed` marks them as consumed.
+        """
+        taken = self.cursor.rest(limit)
+        for record in taken:
+            self._polled[TopicPartition(record[0], record[1])] = record[2] + 1
         for partition, state in list(self.by_partition.items()):
-            buffer = state.buffer
-            if not buffer or state.paused:
-                continue
-            if not taken and len(buffer) <= limit:
-                taken = list(buffer)
-                buffer.clear()
-            else:
-                while buffer and len(taken) < limit:
-                    taken.append(buffer.popleft())
-            if not buffer:  # drained partitions go to the end of the order
-                self.by_partition[partition] = self.by_partition.pop(partition)
             if len(taken) >= limit:
                 break
+            buffer = state.buffer
+            if buffer is None or state.paused:
+                continue
+            records = buffer.take(limit - len(taken))
+            self._polled[partition] = records[-1][2] + 1
+            if taken:
+                taken += records
+            else:
+                taken = records
+            if not buffer:  # drained partitions go to the end of the order
+                state.buffer = None
+                self.by_partition[partition] = self.by_partition.pop(partition)
         return taken
 
-    def mark_consumed(self, records: Iterable[Any]) -> None:
-        """Records that the user's code has processed records."""
-        last = {record[:2]: record[2] for record in records}
-        for place, offset in last.items():
-            state = self.by_partition.get(TopicPartition(*place))
-            if state is not None and (state.consumed is None or offset + 1 > state.consumed):
-                state.consumed = offset + 1
+    def take_for_loop(self, limit: int) -> bool:
+        """Moves buffered records to the cursor; returns False if there are none."""
+        records = self.take(limit)
+        self._polled.clear()  # the cursor knows which of them are finished
+        self.cursor.load(records)
+        return bool(records)
+
+    def processed(self) -> None:
+        """Marks the records of the last poll, and the loop's records up to the current one, as consumed."""
+        polled, self._polled = self._polled, {}
+        self._mark(polled)
+        self._mark(self.cursor.finished(current=True))
+
+    def _mark(self, ends: Mapping[Any, int]) -> None:
+        for partition, following in ends.items():
+            state = self.by_partition.get(partition)
+            if state is not None and (state.consumed is None or following > state.consumed):
+                state.consumed = following
 
 
 class FetchSession:

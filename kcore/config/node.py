@@ -354,7 +354,8 @@ class Config(SecuritySettings):
     kcore_max_request_bytes: int = setting(
         8_388_608,
         "Maximum size of a request other than Produce. A client that sends more is disconnected once so many bytes of "
-        "the request have arrived.",
+        "the request have arrived. The limit is at least twice message.max.bytes, so that the largest records of a "
+        "group fit.",
         low=65_536,
     )
     kcore_max_request_elements: int = setting(
@@ -511,8 +512,16 @@ class Config(SecuritySettings):
 SAME_AS = {"broker.id": "node.id", "log.dirs": "kcore.data.dir", "log.dir": "kcore.data.dir"}
 """Kafka's names of settings that have another name in kcore."""
 
-UNDERSTOOD = frozenset({"controller.listener.names", "inter.broker.listener.name", "process.roles"})
-"""Settings that kcore does not use but that the meaning of others depends on; they need no warning."""
+UNDERSTOOD = frozenset(
+    {
+        "controller.listener.names",
+        "inter.broker.listener.name",
+        "process.roles",
+        "quota.window.num",
+        "quota.window.size.seconds",
+    }
+)
+"""Settings of Kafka's list that have an effect here, or that only the meaning of others depends on."""
 
 
 def _single(name: str, value: Any) -> Any:

@@ -81,7 +81,9 @@ def group_apis(
         ApiKey.ALTER_SHARE_GROUP_OFFSETS: lambda: apis.AlterShareGroupOffsetsApi(
             shards, share_services, topics, authorizer
         ),
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda: apis.DeleteShareGroupOffsetsApi(shards, share_services, authorizer),
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS: lambda: apis.DeleteShareGroupOffsetsApi(
+            shards, share_services, topics, authorizer
+        ),
     }
     if verifier is not None:
         makers[ApiKey.TXN_OFFSET_COMMIT] = lambda: apis.TxnOffsetCommitApi(shards, topics, verifier, authorizer)

@@ -40,6 +40,7 @@ from kcore.protocol.messages.offset_for_leader_epoch import (
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore.protocol.topic_partition import TopicPartition
 from kcore_ext.batch import BatchBuilder, CorruptBatchError, iter_records, parse_header, split_batches, validate_crc
+from kcore_ext.client.fetched import FetchedRecords
 
 RECORD_OVERHEAD_BYTES = 64
 """An upper bound of a record's size besides key, value and headers."""
@@ -319,8 +320,8 @@ def fetch_request(
     )
 
 
-def read_batches(partition: TopicPartition, row: Any, position: int, committed: bool) -> tuple[list[Record], int, int]:
-    """Reads the records of a fetched partition from a position on.
+def read_fetched(partition: TopicPartition, row: Any, position: int, committed: bool) -> FetchedRecords[Record]:
+    """Reads the batches of a fetched partition from a position on.
 
     Args:
         partition: the partition.
@@ -328,43 +329,32 @@ def read_batches(partition: TopicPartition, row: Any, position: int, committed: 
         position: the first offset to return.
         committed: True to leave out the records of aborted transactions (KIP-98).
 
+    Raises:
+        CorruptMessageError: a batch is invalid, or does not match its checksum.
+    """
+    fetched = FetchedRecords(Record, *partition)
+    aborted = None
+    if committed and row.aborted_transactions:
+        aborted = sorted(((entry.first_offset, entry.producer_id) for entry in row.aborted_transactions), reverse=True)
+    try:
+        fetched.add(row.records or b"", position, aborted, decompress)
+    except CorruptBatchError as error:
+        after = max(position, fetched.following)
+        raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"after offset {after}: {error}", [partition]) from error
+    return fetched
+
+
+def read_batches(partition: TopicPartition, row: Any, position: int, committed: bool) -> tuple[list[Record], int, int]:
+    """Reads a fetched partition like `read_fetched`, and makes its records.
+
     Returns:
         The records, the offset after the last batch, and the leader epoch of the last batch.
 
     Raises:
-        CorruptMessageError: a batch does not match its checksum.
+        CorruptMessageError: a batch is invalid, or does not match its checksum.
     """
-    data = row.records or b""
-    topic, number = partition
-    aborted = sorted(
-        ((entry.first_offset, entry.producer_id) for entry in row.aborted_transactions or ()), reverse=True
-    )
-    open_aborted: set[int] = set()
-    new = tuple.__new__
-    records: list[Record] = []
-    following, epoch = position, -1
-    for start, size in split_batches(data).batches:
-        batch = data[start : start + size]
-        try:
-            validate_crc(batch)
-        except CorruptBatchError as error:
-            raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"after offset {following}: {error}", [partition]) from error
-        header = parse_header(batch)
-        while aborted and aborted[-1][0] <= header.base_offset:
-            open_aborted.add(aborted.pop()[1])
-        following = max(following, header.next_offset)
-        epoch = header.partition_leader_epoch
-        if header.is_control:
-            open_aborted.discard(header.producer_id)
-        elif not (committed and header.is_transactional and header.producer_id in open_aborted):
-            found = [  # without Record's own __new__, which takes half of the time
-                new(Record, (topic, number, one.offset, one.timestamp_ms, one.key, one.value, one.headers))
-                for one in iter_records(batch, decompress=decompress)
-            ]
-            if found and found[0].offset < position:
-                found = [record for record in found if record.offset >= position]
-            records += found
-    return records, following, epoch
+    fetched = read_fetched(partition, row, position, committed)
+    return fetched.take(len(fetched)), max(position, fetched.following), fetched.leader_epoch
 
 
 def read_acquired(partition: TopicPartition, row: Any, acquired: Mapping[int, int]) -> list[Record]:

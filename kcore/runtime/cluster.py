@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -40,6 +41,11 @@ class ClusterView(Protocol):
     @property
     def cluster_id(self) -> str:
         """The cluster's id: 22 characters, never changed."""
+        ...
+
+    @property
+    def directory_id(self) -> bytes:
+        """The id of this node's data folder, sixteen bytes."""
         ...
 
     @property
@@ -98,6 +104,11 @@ class SingleNodeCluster:
     def cluster_id(self) -> str:
         """The cluster's id."""
         return self._cluster_id
+
+    @property
+    def directory_id(self) -> bytes:
+        """The id of this node's data folder: it follows from the ids of the cluster and the node."""
+        return hashlib.sha256(f"{self._cluster_id}/{self._node_id}".encode()).digest()[:16]
 
     @property
     def controller_id(self) -> int:

@@ -30,6 +30,11 @@ class ShardLog(Protocol):
         ...
 
     @property
+    def high_watermark(self) -> int:
+        """The offset behind the last durable record."""
+        ...
+
+    @property
     def leader_epoch(self) -> int:
         """The epoch in which this node owns the partition; an append with an older epoch is refused."""
         ...

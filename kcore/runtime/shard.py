@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kcore.errors import KafkaError
 from kcore.log.errors import CorruptLogError, LogError
 from kcore.process_logging import log_failure
+from kcore.protocol.compression import compress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.loader import LoadReport, ShardLog, replay_log
 from kcore.runtime.machine import Outcome, ShardContext, StateMachine
@@ -88,6 +89,7 @@ class Shard(ShardCore, Generic[M]):
         slices: runs long work.
         now: the time of the round.
         max_batch_bytes: the topic's max.message.bytes; the records of one decision must fit in one batch.
+        codec: the codec of the batches, 0 for none. The limit above is that of the batch before compression.
         allows_background_commit: see `Participant`; True if the machine is read only by decisions of this shard.
 
     Attributes:
@@ -126,6 +128,7 @@ class Shard(ShardCore, Generic[M]):
         slices: Slices,
         now: Now,
         max_batch_bytes: int = 1_048_588,
+        codec: int = 0,
         allows_background_commit: bool = True,
     ) -> None:
         self.topic = topic
@@ -143,6 +146,8 @@ class Shard(ShardCore, Generic[M]):
         self._slices = slices
         self._now = now
         self._max_batch_bytes = max_batch_bytes
+        self._codec = codec
+        self._compress = compress
         self._batch = None
         self._reload = False
         self._on_state: Callable[[Shard[M]], None] | None = None
@@ -156,6 +161,23 @@ class Shard(ShardCore, Generic[M]):
         if self.state is ShardState.LOADING:
             return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         return ErrorCode.NOT_COORDINATOR
+
+    @property
+    def log(self) -> ShardLog:
+        """The log of the shard's partition."""
+        log: ShardLog = self._log
+        return log
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The largest batch, and so the largest decision, in bytes before compression."""
+        return self._max_batch_bytes
+
+    @max_batch_bytes.setter
+    def max_batch_bytes(self, limit: int) -> None:
+        # The open batch has room for the earlier limit only.
+        if limit != self._max_batch_bytes and (self._batch is None or self._close_batch()):
+            self._max_batch_bytes = limit
 
     @property
     def slices(self) -> Slices:

@@ -66,3 +66,6 @@ class MetadataListener:
 
     def on_feature_changed(self, name: str, level: int) -> None:
         """Handles a new finalized level of a feature; 0 is off."""
+
+    def on_quotas_changed(self) -> None:
+        """Handles changed quotas of clients."""

@@ -38,7 +38,7 @@ def _nowhere(data: bytes) -> None:
 class Connection(ConnectionCore, asyncio.Protocol):
     """A client's connection on a listener without SASL.
 
-    Serves requests and sends responses in order (see `kcore.server.reference_queue` for the exact rules). The memory
+    Serves requests and sends responses in order (see `tests.reference.request_queue` for the exact rules). The memory
     that a peer can occupy is bounded: one incomplete frame, a little read-ahead, `kcore.connection.buffer.bytes` of
     responses, and one more response. While the peer leaves more than that unread, its requests wait. `ResponseMemory`
     bounds the unread bytes of all peers together.
@@ -62,6 +62,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         "_dispatch",
         "_held",
         "_idle",
+        "_muted",
         "_paused",
         "_taken_bytes",
         "_unsent_bytes",
@@ -95,6 +96,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self.claimed_bytes = 0
         self._dispatch: Dispatch = server.dispatch
         self._paused = False  # the transport's buffer is over its limit ...
+        self._muted: asyncio.TimerHandle | None = None  # the client is above a quota until this fires, ...
         self._held = False  # ... or it holds any bytes while the unread bytes of all connections exceed their limit
         self._admitted = False
         self._unsent_bytes = 0
@@ -132,6 +134,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._closing = True
         if self._idle is not None:
             self._idle.cancel()
+        if self._muted is not None:
+            self._muted.cancel()
         self._queue.close()
         self._turns.remove(self)
         self._write = _nowhere
@@ -146,7 +150,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         """Resumes the peer's requests, because it reads again."""
         self._paused = False
         self.look_at_unread()
-        self._unread = self._held
+        self._unread = self._held or self._muted is not None
         self.server.driver.begin_round()
         self.go_on()
 
@@ -284,10 +288,24 @@ class Connection(ConnectionCore, asyncio.Protocol):
         if held is self._held:
             return
         self._held = held
-        unread, self._unread = self._unread, self._paused or held
+        unread, self._unread = self._unread, self._paused or held or self._muted is not None
         if unread and not self._unread and not self._closing:
             self.server.driver.begin_round()
             self.server.wants_flush(self)
+
+    def mute(self, duration_ms: int) -> None:
+        """Serves no further request for some time; responses are sent."""
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted = self.server.loop.call_later(duration_ms / 1_000, self._unmute)
+        self._unread = True
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._unread = self._paused or self._held
+        if not self._unread and not self._closing:
+            self.server.driver.begin_round()
+            self.go_on()
 
     def stalled(self) -> None:
         """Closes the connection, because memory is short and its peer has read nothing for too long."""

@@ -15,6 +15,7 @@ from kcore.server.long_response import SLICE_BYTES
 from kcore_ext.server.request_queue import ApiEntry
 
 if TYPE_CHECKING:
+    from kcore.config.node import Config
     from kcore.engine import Engine
     from kcore.runtime import Api
 
@@ -117,7 +118,7 @@ class Dispatch:
                 self._limit_bytes(fetches),
                 note=None if fetches else self._note,
                 # Only Produce carries data; `socket.request.max.bytes` limits it.
-                max_request_bytes=LONGEST_FRAME if api_key == ApiKey.PRODUCE else config.kcore_max_request_bytes,
+                max_request_bytes=LONGEST_FRAME if api_key == ApiKey.PRODUCE else _max_request_bytes(config),
                 max_request_elements=config.kcore_max_request_elements,
                 slice_bytes=0 if fetches else SLICE_BYTES,  # a fetch copies records, which is fast
             )
@@ -204,3 +205,8 @@ def _carries_error(response: Any, version: int) -> bool:
     if walk is not None:
         walk(response, counts)
     return sum(counts.values()) > bool(code)
+
+
+def _max_request_bytes(config: Config) -> int:
+    """Returns the limit of requests: also a request with the largest records of a group must fit."""
+    return max(config.kcore_max_request_bytes, 2 * config.message_max_bytes)

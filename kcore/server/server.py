@@ -91,6 +91,7 @@ class Server:
         self.refused_requests = 0
         self.traffic = Traffic()
         driver.at_end_of_round(self._flush)
+        self.engine.client_quotas.mute = self._mute
 
     def _response_memory(self) -> ResponseMemory | None:
         limit_bytes = self.config.kcore_max_response_memory_bytes
@@ -167,6 +168,13 @@ class Server:
 
             queue = self._logins[mechanism] = LoginQueue(self.loop, mechanism, threads)
         return queue
+
+    def _mute(self, connection_id: int, duration_ms: int) -> None:
+        """Serves no request of a connection for some time, because its client is above a quota."""
+        for connection in self.connections:
+            if connection.connection_id == connection_id:
+                connection.mute(duration_ms)
+                break
 
     def came(self, connection: Connection) -> None:
         """Adds an open connection."""

@@ -36,9 +36,9 @@ def batches_of(batches: Iterable[StateBatch]) -> list[Batch]:
 def combine(current: Batches, added: Sequence[Batch], start_offset: int) -> Batches:
     """Combines batches: each offset gets the highest (delivery count, delivery state) of all batches that have it.
 
-    So neither the order of writes nor their repetition matters. Kafka's procedure is followed pair by pair, because
-    it may leave two equal neighbours apart, which reads show. Kafka joins them in the next write of the share
-    partition; here only a write that touches them does.
+    So neither the order of writes nor their repetition matters. The steps are those of Kafka, which may leave two
+    adjacent batches with equal state and count separate; reads return both. Kafka joins them at the next write of the
+    share partition, kcore only at a write that overlaps or adjoins them.
 
     Args:
         current: the present batches.

@@ -112,7 +112,7 @@ class ShareShard:
             assert type(value) is ShareUpdateValue
             state = self.states.get(identity)
             if state is None:
-                # The log's beginning was pruned, or another program wrote it: Kafka starts from an empty state too.
+                # The snapshot was pruned, or another program wrote the log. Like Kafka, begin with an empty state.
                 state = self.states[identity] = ShareState()
                 state.highest_state_epoch = 0
                 state.snapshot_offset = offset

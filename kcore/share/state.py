@@ -187,5 +187,5 @@ def update_record(
 
 
 def tombstone(key: SharePartitionKey) -> Record:
-    """Returns the record that deletes a share partition: always a snapshot's key, also if updates follow it."""
+    """Returns the record that deletes a share partition. Its key is a snapshot key."""
     return Record(ShareSnapshotKey(group_id=key.group_id, topic_id=key.topic_id, partition=key.partition), None)

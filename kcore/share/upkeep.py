@@ -65,7 +65,7 @@ class UpkeepTimer(ShardTimer):
 
 
 def prune(machine: ShareShard) -> None:
-    """Deletes the log below the oldest snapshot of a live share partition, which no load needs."""
+    """Deletes the records below the oldest snapshot of a live share partition; no load needs them."""
     before = min((state.snapshot_offset for state in machine.states.values()), default=-1)
     if before > 0 and before != machine.pruned_before:
         machine.services.prune(machine.context.shard.index, before)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kcore.testing.group_state import GroupSnapshot, MemberState
     from kcore.testing.groups import TestGroup, TestGroups
     from kcore.testing.history import Event, History, Ownership
+    from kcore.testing.incident import replay
     from kcore.testing.interceptor import HeldRequest
     from kcore.testing.server import ServerProcess
     from kcore.testing.virtual import VirtualNode, VirtualTimeLoop
@@ -34,6 +35,7 @@ _MODULES = {
     "TestGroups": "groups",
     "VirtualNode": "virtual",
     "VirtualTimeLoop": "virtual",
+    "replay": "incident",
 }
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "TestGroups",
     "VirtualNode",
     "VirtualTimeLoop",
+    "replay",
 ]
 
 

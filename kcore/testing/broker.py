@@ -43,11 +43,13 @@ FAST_SETTINGS: Mapping[str, str] = {
     "group.consumer.min.heartbeat.interval.ms": "1",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.min.session.timeout.ms": "1",
+    "log.message.timestamp.after.max.ms": "9223372036854775807",
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "kcore.durability": "memory",
 }
-"""Settings of a test broker that differ from a server's: groups form without delay, timeouts may be short."""
+"""Settings of a test broker that differ from a server's: groups form without delay, timeouts may be short, and
+the clock may be behind that of the clients."""
 
 Restart = Literal["clean", "kill", "power"]
 

@@ -263,9 +263,9 @@ class Interceptor:
     def _truncate_next(self, context: RequestContext) -> None:
         """Sends only the first half of the connection's next bytes, and closes it."""
         connection = self._connection(context)
-        if connection is None:
+        write = None if connection is None else connection._write
+        if connection is None or write is None:
             return
-        write = connection._write
 
         def write_half(data: bytes) -> None:
             write(data[: len(data) // 2])

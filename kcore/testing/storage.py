@@ -42,6 +42,10 @@ class Disk:
         self._synced: MemoryStorage | None = None
         self.log: FaultyLog | None = None
 
+    def load(self, storage: MemoryStorage) -> None:
+        """Replaces the contents, before the first `open`."""
+        self._storage = storage
+
     def open(self) -> FaultyLog:
         """Opens the log."""
         full = self.log is not None and self.log.full

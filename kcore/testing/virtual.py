@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from kcore.config.node import Config
 from kcore.errors import KcoreError
 from kcore.log import MemoryLogEngine
-from kcore.node.embedded import AsyncEmbeddedNode
+from kcore.node.embedded import CLIENT_ID, AsyncEmbeddedNode
 from kcore.protocol.topic_partition import TopicPartition
+from kcore.runtime import Pending
 from kcore.testing.groups import TestGroups
 from kcore.testing.history import History
 from kcore.testing.recorder import ObservedEngine, Recorder
@@ -34,6 +35,7 @@ NS_PER_S = 1_000_000_000
 BUSY_WAIT_S = 0.05  # real time between two looks, while a thread computes for the loop
 
 SETTINGS: Mapping[str, str] = {
+    "log.message.timestamp.after.max.ms": "9223372036854775807",  # records may have the system's time
     "offsets.topic.num.partitions": "3",
     "transaction.state.log.num.partitions": "3",
     "kcore.durability": "memory",
@@ -113,6 +115,58 @@ class LoopClock:
     def wall_ms(self) -> int:
         """Returns the virtual time in ms since the epoch."""
         return WALL_START_MS + self.monotonic_ms()
+
+
+class Repetition:
+    """A request that is sent again and again in virtual time, such as the heartbeat of a member.
+
+    It costs a few microseconds each time: no task and no client is involved.
+
+    Args:
+        node: sends the request.
+        request: the request; the same object each time.
+        version: its version; None: the newest.
+        every_s: the interval in seconds.
+
+    Attributes:
+        count: number of times that the request was sent.
+        response: the last response; None before the first one, and while it is parked.
+    """
+
+    __slots__ = ("_begin_round", "_call_at", "_context", "_every_s", "_handle", "_next_s", "_request", "_submit",
+                 "count", "response")  # fmt: skip
+
+    def __init__(self, node: AsyncEmbeddedNode, request: Any, version: int | None, every_s: float) -> None:
+        loop = node._driver.loop
+        self._context = node._engine._context(request, version, CLIENT_ID)
+        self._request = request
+        self._every_s = every_s
+        self._submit = node.engine.submit
+        self._begin_round = node._driver.begin_round
+        self._call_at = loop.call_at
+        self._next_s = loop.time() + every_s
+        self.count = 0
+        self.response: Any = None
+        self._handle = loop.call_at(self._next_s, self._run)
+
+    def _run(self) -> None:
+        self._next_s += self._every_s
+        self._handle = self._call_at(self._next_s, self._run)
+        self._begin_round()
+        self.count += 1
+        response = self._submit(self._context, self._request)
+        if isinstance(response, Pending):
+            self.response = None
+            response.on_complete(self._arrived)
+        else:
+            self.response = response
+
+    def _arrived(self, response: Any) -> None:
+        self.response = response
+
+    def stop(self) -> None:
+        """Sends the request no more."""
+        self._handle.cancel()
 
 
 class VirtualNode:
@@ -199,6 +253,16 @@ class VirtualNode:
                 return await scenario(self.node)
 
         return self.loop.run_until_complete(limited())
+
+    def repeat(self, request: Any, every: float, *, version: int | None = None) -> Repetition:
+        """Sends a request again and again, for scenarios with many members; the first time after one interval.
+
+        Args:
+            request: the request, as for `AsyncNode.send`.
+            every: the interval in seconds.
+            version: the version of the request; None: the newest.
+        """
+        return Repetition(self.node, request, version, every)
 
     def call(self, function: Callable[[ObservedEngine], T]) -> T:
         """Calls `function` with the engine, between two requests."""

@@ -169,6 +169,12 @@ cdef class BatchBuilder:
         self.write(<unsigned char*>PyByteArray_AS_STRING(out), packed, base_offset, leader_epoch, last)
         return out
 
+    def set_producer(self, int64_t producer_id, int16_t producer_epoch, int32_t base_sequence):
+        """Sets the producer of the next `build`: a producer that begins a new sequence sends the same records again."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+
     def __repr__(self):
         return f"<BatchBuilder count={self.count} size_bytes={HEADER_BYTES + self.records_size}>"
 
@@ -271,7 +277,10 @@ cdef class BatchBuilder:
         packed = <bytes?>self.compress(
             self.attributes & CODEC_BITS, PyBytes_FromStringAndSize(<char*>self.records, self.records_size)
         )
-        return packed if PyBytes_GET_SIZE(packed) < self.records_size else None
+        if PyBytes_GET_SIZE(packed) < self.records_size:
+            return packed
+        # Kafka's coordinator compresses also what becomes larger.
+        return packed if self.keeps_codec and self.built_size(packed) <= self.max_size_bytes else None
 
     cdef Py_ssize_t built_size(self, bytes packed) noexcept:
         return HEADER_BYTES + (self.records_size if packed is None else PyBytes_GET_SIZE(packed))

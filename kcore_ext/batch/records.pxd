@@ -56,3 +56,4 @@ cdef RecordReader open_reader(object buffer, Py_ssize_t position, object decompr
 cdef const char* parse_record(
     const unsigned char** at, const unsigned char* limit, RecordView* record
 ) noexcept nogil
+cdef tuple take_headers(RecordView* record)

@@ -110,7 +110,7 @@ class Reading:
 
 @final
 class FetchReader:
-    """Reads the partitions of requests; `kcore.broker.data.reference_fetch.ReferenceReader` defines its behaviour.
+    """Reads the partitions of requests; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
 
     Args:
         read: generic path for one partition: `kcore.broker.data.fetch.read`.

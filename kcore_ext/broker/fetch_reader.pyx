@@ -1,6 +1,6 @@
 """The compiled loops of a fetch: looks up partitions, reads them and groups their responses by topic.
 
-A fetch reads one partition or a thousand of a session. `kcore.broker.data.reference_fetch` is the definition in Python,
+A fetch reads one partition or a thousand of a session. `tests.reference.fetch_reader` is the definition in Python,
 and a test compares the two. The reader passes uncommon cases (another leader epoch, an offset out of range, aborted
 transactions) to the generic `kcore.broker.data.fetch.read`.
 

@@ -67,5 +67,9 @@ class ProduceFastPath:
         forbidden: str,
         decompress: Callable[[int, Any, int], bytes],
     ) -> None: ...
+
+    declines: bool
+    """True to serve nothing: `handle` then measures the rates of clients."""
+
     def serve(self, context: RequestContext, request: ProduceRequest) -> ProduceResponse | Pending | None:
         """Appends a common request. Returns None for any other, without a change of state."""

@@ -201,9 +201,13 @@ cdef class ProduceFastPath:
         )
 
     def serve(self, context, request):
-        cdef Batches batches = Batches.__new__(Batches)
-        cdef int version = context.api_version
+        cdef Batches batches
+        cdef int version
         cdef Py_ssize_t i
+        if self.declines:
+            return None
+        version = context.api_version
+        batches = Batches.__new__(Batches)
         self._decompress_left = FAST_DECOMPRESSED_BYTES
         if type_of(<PyObject*>request) is not self._request.type or version < FIRST_VERSION:
             return None

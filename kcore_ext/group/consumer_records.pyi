@@ -7,7 +7,7 @@ from kcore_ext.batch import BatchBuilder
 class ConsumerRecord:
     """A record of a consumer group that refers to the objects that the group will store. Immutable by convention.
 
-    It equals the record that `reference_records` makes of it; `key`, `value` and `version` create that record on
+    It equals the record that `plain_records` makes of it; `key`, `value` and `version` create that record on
     access.
 
     Attributes:

@@ -1,7 +1,7 @@
 """Compiled records of consumer groups: written without key and value objects, applied without conversion.
 
 A join that causes a new assignment writes nine records on average. Making two objects with lists for each, and
-converting them back to the group's objects, took half of its time. `kcore.group.consumer.reference_records` defines
+converting them back to the group's objects, took half of its time. `kcore.group.consumer.plain_records` defines
 each record; a test compares the bytes and the replayed state of both.
 """
 
@@ -27,7 +27,7 @@ cdef enum:
     TOPIC_ID_BYTES = 16
     FIRST_ROOM = 1024
 
-cdef dict reference_records = {}    # record type -> the function that makes the reference record
+cdef dict plain_records = {}    # record type -> the function that makes the reference record
 cdef object group_of = None         # (shard, group id) -> the group, created if it does not exist
 cdef object place = None            # (group, member id, assignment): sets the member's current assignment
 
@@ -36,7 +36,7 @@ def bind_consumer_records(plain, find_group, place_member):
     global group_of, place
     if set(plain) != {GROUP_EPOCH, MEMBER_METADATA, ASSIGNMENT_EPOCH, TARGET_ASSIGNMENT, CURRENT_ASSIGNMENT}:
         raise ValueError(f"not the record types of consumer groups: {sorted(plain)}")
-    reference_records.update(plain)
+    plain_records.update(plain)
     group_of, place = find_group, place_member
 
 
@@ -46,7 +46,7 @@ cdef class ConsumerRecord:
     """Documented in consumer_records.pyi."""
 
     cdef object as_record(self):
-        return reference_records[self.record_type](self)
+        return plain_records[self.record_type](self)
 
     @property
     def key(self):

@@ -3,7 +3,7 @@
 cimport cython
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.runtime.outcome cimport Outcome, Pending
@@ -38,6 +38,8 @@ cdef class ShardCore:
     cdef public BatchBuilder _batch     # the open batch, or None
     cdef public int64_t _next_offset    # of the next record, after those in the open batch
     cdef public Py_ssize_t _max_batch_bytes
+    cdef public int16_t _codec          # of the batches; 0: none
+    cdef public object _compress        # (codec, data) -> bytes, if there is a codec
     cdef public list _outbox            # responses of the current decision to parked requests
     cdef public dict _parked            # requests that wait for something other than a commit, as an ordered set
     cdef public bint _active            # whether it decides requests
@@ -49,6 +51,7 @@ cdef class ShardCore:
 
     cpdef object write(self, Outcome outcome)
     cdef object append(self, Outcome outcome)
+    cdef int set_codec(self, BatchBuilder batch) except -1
     cdef int enlist(self) except -1
     cdef object write_and_respond(self, api, context, request, Outcome outcome)
     cdef object when_durable(self, api, context, request, response)

@@ -251,7 +251,10 @@ cdef class ShardCore:
         self.enlist()
         if batch is None:
             self._next_offset = self._log.end_offset
-            batch = self._batch = non_transactional_builder(self._max_batch_bytes, self._now.wall_ms)
+            batch = non_transactional_builder(self._max_batch_bytes, self._now.wall_ms)
+            if self._codec:
+                self.set_codec(batch)
+            self._batch = batch
         pipeline.changing += 1
         try:
             self.replay(outcome.records, -1, self._next_offset)
@@ -278,6 +281,8 @@ cdef class ShardCore:
         batch = transactional_builder(
             self._max_batch_bytes, self._now.wall_ms, outcome.producer_id, outcome.producer_epoch
         )
+        if self._codec:
+            self.set_codec(batch)
         self.collect(batch, records)
         self.enlist()
         pipeline.changing += 1
@@ -321,6 +326,13 @@ cdef class ShardCore:
                 refused = self._not_replayed(error)
         pipeline.changing -= 1
         return self._taken if refused is None else refused
+
+    cdef int set_codec(self, BatchBuilder batch) except -1:
+        """Makes a new batch compress its records."""
+        batch.attributes |= self._codec
+        batch.compress = self._compress
+        batch.keeps_codec = True
+        return 0
 
     cdef int enlist(self) except -1:
         """Joins the round before anything changes, because a failed round restores only its participants."""

@@ -1,7 +1,7 @@
 """The request queue of a connection: cuts frames, decides requests, and returns the responses in request order.
 
 This is the whole hot path of a server: a heartbeat passes only through this module and its group's decision.
-`kcore.server.reference_queue` is the reference implementation in pure Python; a test compares the two. This module does
+`tests.reference.request_queue` is the reference implementation in pure Python; a test compares the two. This module does
 no I/O: its owner feeds received bytes and takes response bytes.
 
 Besides being compiled, three measures make it fast:

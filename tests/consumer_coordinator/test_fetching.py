@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from kcore.client.fetching import FetchSession, Positions, Unvalidated
+from kcore.node.requests import build_batch, read_fetched
 from kcore.node.types import Record
+from kcore.protocol.compression import CompressionType
+from kcore.protocol.messages.fetch import PartitionData
 from kcore.protocol.topic_partition import TopicPartition
+from kcore_ext.client.fetched import FetchedRecords
 
 P = TopicPartition("t", 0)
 
 
-def record(offset: int) -> Record:
-    return Record("t", 0, offset, 0, None, b"v", ())
+def fetched(offset: int) -> FetchedRecords[Record]:
+    """Records as a Fetch returns them: one, with an offset."""
+    batch = bytearray(build_batch([(0, None, b"v", ())], CompressionType.NONE))
+    batch[:8] = offset.to_bytes(8, "big")
+    return read_fetched(P, PartitionData(records=bytes(batch)), offset, committed=False)
 
 
 def test_a_response_to_an_earlier_assignment_is_dropped() -> None:
@@ -22,10 +29,10 @@ def test_a_response_to_an_earlier_assignment_is_dropped() -> None:
     positions.assign([P])
     state = positions.by_partition[P]
     state.fetch = 2  # the committed offset
-    positions.store(P, before, [record(5)], 6, 0)
-    assert (state.fetch, list(state.buffer)) == (2, [])
-    positions.store(P, state.version, [record(2)], 3, 0)
-    assert (state.fetch, positions.take(10)) == (3, [record(2)])
+    positions.store(P, before, 2, fetched(2))
+    assert (state.fetch, state.buffer) == (2, None)
+    positions.store(P, state.version, 2, fetched(2))
+    assert (state.fetch, [record.offset for record in positions.take(10)]) == (3, [2])
 
 
 def test_a_position_that_is_validated_is_neither_fetched_nor_committed() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.kcore_ext.allocation import (
     assignor_cases,
+    client_cases,
     codec_cases,
     column_cases,
     record_cases,
@@ -30,7 +31,7 @@ STRICT_MEMORY = {
     # Freed large blocks are unmapped, so a later access ends the process.
     "MALLOC_MMAP_THRESHOLD_": "8192",
 }
-MODULES = (assignor_cases, codec_cases, column_cases, record_cases, request_cases, soft_state_cases)
+MODULES = (assignor_cases, client_cases, codec_cases, column_cases, record_cases, request_cases, soft_state_cases)
 CASES = [
     (module.__name__, name)
     for module in MODULES

@@ -13,7 +13,7 @@ from kcore.protocol.compression import compress, decompress
 from kcore_ext.batch import BatchBuilder, build_control_batch, iter_records, parse_header, stamp, validate
 from kcore_ext.broker.compaction import Sweep, filtered, merged
 from kcore_ext.broker.compaction_map import ENTRY_BYTES, OffsetMap, Sizes, sizes
-from tests.broker.compaction import reference
+from tests.reference import compaction as reference
 
 DAY_MS = 86_400_000
 KEYS = st.one_of(st.none(), st.binary(max_size=2), st.sampled_from([b"k", b"k" * 9_000]))

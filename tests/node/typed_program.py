@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import assert_type
 
 import kcore
-from kcore import OffsetAndMetadata, Record, TopicPartition
-from kcore.client.consumer_coordinator.interface import Assigned, Lost, Revoked
+from kcore import Assigned, Lost, OffsetAndMetadata, Record, Revoked, TopicPartition
 from kcore.errors import FencedMemberEpochError, KafkaError, PartitionErrors
 from kcore.node.types import GroupDescription, RecordMetadata, TopicListing
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

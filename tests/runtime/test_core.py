@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard
 from kcore.runtime.commit import BackgroundCommit
+from tests.reference.runtime import ReferenceShard
 from tests.runtime.machines import KEY, TOPIC, AddApi, Bench, CounterMachine, Name
-from tests.runtime.reference import ReferenceShard
 
 
 class OddApi(AddApi):

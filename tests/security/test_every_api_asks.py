@@ -21,9 +21,13 @@ from kcore.protocol.messages import (
 from kcore.protocol.messages import (
     add_partitions_to_txn as apt,
 )
+from kcore.protocol.messages import add_raft_voter as arv
+from kcore.protocol.messages import alter_client_quotas as acq
 from kcore.protocol.messages import (
     alter_configs as ac,
 )
+from kcore.protocol.messages import alter_partition_reassignments as apr
+from kcore.protocol.messages import alter_replica_log_dirs as arld
 from kcore.protocol.messages import (
     alter_user_scram_credentials as ausc,
 )
@@ -69,6 +73,7 @@ from kcore.protocol.messages import (
 from kcore.protocol.messages import (
     describe_producers as dp,
 )
+from kcore.protocol.messages import describe_quorum as dq
 from kcore.protocol.messages import (
     describe_topic_partitions as dtp,
 )
@@ -120,9 +125,11 @@ from kcore.protocol.messages import (
 from kcore.protocol.messages import (
     offset_for_leader_epoch as ofl,
 )
+from kcore.protocol.messages import remove_raft_voter as rrv
 from kcore.protocol.messages import (
     txn_offset_commit as toc,
 )
+from kcore.protocol.messages import unregister_broker as ub
 from kcore.protocol.messages import (
     update_features as uf,
 )
@@ -236,11 +243,20 @@ ROWS: list[tuple[Any, int | None, list[Need]]] = [
     *((request, None, [group(Op.ALTER_CONFIGS)]) for request in alterations(32, "g")),
     (lcr.ListConfigResourcesRequest(), None, [cluster(Op.DESCRIBE_CONFIGS)]),
     (dcq.DescribeClientQuotasRequest(), None, [cluster(Op.DESCRIBE_CONFIGS)]),
+    (acq.AlterClientQuotasRequest(entries=[acq.EntryData(entity=[
+        acq.EntityData(entity_type="user", entity_name="u")])]), None, [cluster(Op.ALTER_CONFIGS)]),
     # ---- the cluster
     (dld.DescribeLogDirsRequest(topics=None), None, [cluster(Op.DESCRIBE, Op.ALTER)]),
     (el.ElectLeadersRequest(topic_partitions=[], timeout_ms=1000), None, [cluster(Op.ALTER)]),
     (uf.UpdateFeaturesRequest(timeout_ms=1000), None, [cluster(Op.ALTER)]),
     (lpr.ListPartitionReassignmentsRequest(topics=None), None, [cluster(Op.DESCRIBE)]),
+    (apr.AlterPartitionReassignmentsRequest(), None, [cluster(Op.ALTER)]),
+    (arld.AlterReplicaLogDirsRequest(dirs=[arld.AlterReplicaLogDir(path="/x", topics=[
+        arld.AlterReplicaLogDirTopic(name="t", partitions=[0])])]), None, [cluster(Op.ALTER)]),
+    (dq.DescribeQuorumRequest(), None, [cluster(Op.DESCRIBE)]),
+    (ub.UnregisterBrokerRequest(broker_id=9), None, [cluster(Op.ALTER)]),
+    (arv.AddRaftVoterRequest(cluster_id=None, voter_id=9), None, [cluster(Op.ALTER)]),
+    (rrv.RemoveRaftVoterRequest(cluster_id=None, voter_id=9), None, [cluster(Op.ALTER)]),
     (dea.DescribeAclsRequest(**ANY), None, [cluster(Op.DESCRIBE, Op.ALTER)]),
     (ca.CreateAclsRequest(creations=[ENTRY]), None, [cluster(Op.ALTER)]),
     (da.DeleteAclsRequest(filters=[da.DeleteAclsFilter(**ANY | {"principal_filter": "User:nobody"})]), None,

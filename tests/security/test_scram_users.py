@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from kcore.broker.acl.entries import PatternType
-from kcore.broker.metadata.records import image_records
+from kcore.broker.metadata.image_parts import image_parts
+from kcore.broker.metadata.partition_range import MetadataBlock
 from kcore.broker.metadata.scram_users import ScramUsers
 from kcore.cli import main
 from kcore.protocol.authorizer import Operation as Op
@@ -146,7 +147,12 @@ def test_an_image_says_users_and_entries_again() -> None:
     before.allow(acl(Op.READ), acl(Op.WRITE, pattern=PatternType.PREFIXED))
     image = before.engine.topics.image
     kinds = (UserScramCredentialRecord, AccessControlEntryRecord)
-    records = [record for record in image_records(image, 1) if isinstance(record.value.record, kinds)]
+    records = [
+        record
+        for part in image_parts(image, 1)
+        for record in MetadataBlock(part)
+        if isinstance(record.value.record, kinds)
+    ]
     assert len(records) == 4
     for _ in range(2):
         shard = after.engine.control.shard

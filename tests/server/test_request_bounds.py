@@ -15,14 +15,14 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.protocol.pure import as_java
 from kcore.server.frames import FrameError
-from kcore.server.reference_queue import ReferenceRequestQueue
 from kcore_ext.codec.frames import encode_request
 from kcore_ext.codec.plan import TooManyElementsError
 from kcore_ext.server.request_queue import RequestQueue
+from tests.reference.request_queue import ReferenceRequestQueue
 from tests.server.live import LiveServer
 from tests.server.test_request_queue import Owner
 
-SMALL = {"kcore.max.request.elements": "1000", "kcore.max.request.bytes": "65536"}
+SMALL = {"kcore.max.request.elements": "1000", "kcore.max.request.bytes": "65536", "message.max.bytes": "1024"}
 
 
 def topics(count: int) -> MetadataRequest:

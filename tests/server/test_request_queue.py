@@ -21,9 +21,9 @@ from kcore.runtime import Api, Pending, RequestContext
 from kcore.server.dispatch import RefusedError, Served
 from kcore.server.errors import MAX_MESSAGE, error_walk
 from kcore.server.frames import FrameError
-from kcore.server.reference_queue import ReferenceRequestQueue, ReferenceResponseSlot
 from kcore_ext.codec.frames import encode_request
 from kcore_ext.server.request_queue import RequestQueue, ResponseSlot
+from tests.reference.request_queue import ReferenceRequestQueue, ReferenceResponseSlot
 
 MAX_FRAME = 2_000
 BUFFER = 120

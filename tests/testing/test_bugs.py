@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pkgutil
+import re
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -40,3 +42,9 @@ def test_the_fixed_program_passes(name: str) -> None:
 
 def test_there_are_fifteen_bugs_or_more() -> None:
     assert len(NAMES) >= 15
+
+
+def test_the_guide_lists_every_bug() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "testing-kafka-code.md").read_text()
+    assert re.findall(r"^\| \[(\w+)\]\(\.\./examples/bugs/\1\.py\)", guide, re.MULTILINE) != []
+    assert sorted(re.findall(r"^\| \[(\w+)\]\(\.\./examples/bugs/\1\.py\)", guide, re.MULTILINE)) == NAMES

@@ -12,9 +12,10 @@ from kcore.errors import UnknownMemberIdError
 from kcore.node._async.node import AsyncNode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.messages.sync_group import SyncGroupRequest
 from kcore.testing import VirtualNode
-from kcore.testing.virtual import WALL_START_MS
+from kcore.testing.virtual import WALL_START_MS, Repetition
 
 
 def replace_id(request: JoinGroupRequest, member_id: str) -> JoinGroupRequest:
@@ -143,3 +144,33 @@ def test_the_coordinator_can_be_controlled(kcore_node: VirtualNode) -> None:
 
     assert kcore_node.run(scenario) == ["lost", "1"]
     assert [event.detail for event in kcore_node.history("g").of("fenced")] == ["UNKNOWN_MEMBER_ID"]
+
+
+@pytest.mark.kcore(topics={"t": 1})
+def test_a_producer_and_a_consumer_in_virtual_time(kcore_node: VirtualNode) -> None:
+    async def scenario(node: AsyncNode) -> list[bytes | None]:
+        async with node.producer(linger=60) as producer:
+            await producer.append("t", "a")
+            await producer.append("t", "b")
+        async with node.group("g").consume(["t"], auto_commit=5.0) as consumer:
+            records = []
+            while len(records) < 2:
+                records += await consumer.poll(60)
+            await asyncio.sleep(10)
+        return [record.value for record in records]
+
+    assert kcore_node.run(scenario) == [b"a", b"b"]
+    assert kcore_node.committed("g") == {("t", 0): 2}
+
+
+@pytest.mark.kcore(topics={"t": 1})
+def test_a_repeated_request(kcore_node: VirtualNode) -> None:
+    async def scenario(node: AsyncNode) -> Repetition:
+        repeated = kcore_node.repeat(MetadataRequest(topics=[]), every=10)
+        await asyncio.sleep(60)
+        repeated.stop()
+        await asyncio.sleep(60)
+        return repeated
+
+    repeated = kcore_node.run(scenario)
+    assert (repeated.count, len(repeated.response.brokers)) == (6, 1)

@@ -18,8 +18,8 @@ from kcore.transaction.states import COMPLETION, PREVIOUS, TransactionStatus
 from kcore.transaction.transaction import LAST_EPOCH, record_of
 from kcore_ext.batch import BatchBuilder, iter_records
 from kcore_ext.transaction.transaction import Transaction, TransactionBlock, bind_states
-from tests.transaction import reference
-from tests.transaction.reference import ReferenceTransaction
+from tests.reference import transaction as reference
+from tests.reference.transaction import ReferenceTransaction
 
 STATES = list(TransactionStatus)[:6]
 PIDS = st.sampled_from([-1, 0, 7, 8, 2**63 - 1])

@@ -27,6 +27,8 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Subtopology, Topology
 from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kcore.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -127,6 +129,8 @@ class Ledger:
         self.member: tuple[str, int] | None = None
         self.member_epoch = 0
         self.steps: dict[str, Callable[[], None]] = {
+            "share": self.share,
+            "streams": self.streams,
             "commit": self.commit,
             "produce": self.produce,
             "transaction": self.transaction,
@@ -329,6 +333,42 @@ class Ledger:
             self.member_epoch = 0
         check(response.error_code)
         self.member_epoch = response.member_epoch
+
+    def share(self) -> None:
+        """Leaves a share group (KIP-932), joins it again, and sends a heartbeat."""
+        self._leave_and_join(
+            lambda epoch: ShareGroupHeartbeatRequest(
+                group_id="s",
+                member_id="member",
+                member_epoch=epoch,
+                subscribed_topic_names=[TOPIC] if not epoch else None,
+            )
+        )
+
+    def streams(self) -> None:
+        """Leaves a streams group (KIP-1071), joins it again, and sends a heartbeat."""
+        topology = Topology(epoch=0, subtopologies=[Subtopology(subtopology_id="0", source_topics=[TOPIC])])
+
+        def request(epoch: int) -> StreamsGroupHeartbeatRequest:
+            heartbeat = StreamsGroupHeartbeatRequest(group_id="k", member_id="member", member_epoch=epoch)
+            if not epoch:
+                heartbeat.process_id = "process"
+                heartbeat.rebalance_timeout_ms = 60_000
+                heartbeat.topology = topology
+                heartbeat.active_tasks = heartbeat.standby_tasks = heartbeat.warmup_tasks = []
+            return heartbeat
+
+        self._leave_and_join(request)
+
+    def _leave_and_join(self, request: Callable[[int], Any]) -> None:
+        code = self.send(request(-1)).error_code
+        if code not in (*START_AGAIN, ErrorCode.GROUP_ID_NOT_FOUND):
+            check(code)
+        joined = self.send(request(0))
+        check(joined.error_code)
+        beat = self.send(request(joined.member_epoch)) if joined.member_epoch else joined
+        check(beat.error_code)
+        assert beat.member_epoch >= joined.member_epoch, (joined, beat)
 
     # ---- the check
 

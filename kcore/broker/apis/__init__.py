@@ -9,7 +9,13 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.deferred import api_finder
 
 if TYPE_CHECKING:
+    from kcore.broker.apis.add_raft_voter import AddRaftVoterApi as AddRaftVoterApi
+    from kcore.broker.apis.alter_client_quotas import AlterClientQuotasApi as AlterClientQuotasApi
     from kcore.broker.apis.alter_configs import AlterConfigsApi as AlterConfigsApi
+    from kcore.broker.apis.alter_partition_reassignments import (
+        AlterPartitionReassignmentsApi as AlterPartitionReassignmentsApi,
+    )
+    from kcore.broker.apis.alter_replica_log_dirs import AlterReplicaLogDirsApi as AlterReplicaLogDirsApi
     from kcore.broker.apis.alter_user_scram_credentials import (
         AlterUserScramCredentialsApi as AlterUserScramCredentialsApi,
     )
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
     from kcore.broker.apis.describe_delegation_token import DescribeDelegationTokenApi as DescribeDelegationTokenApi
     from kcore.broker.apis.describe_log_dirs import DescribeLogDirsApi as DescribeLogDirsApi
     from kcore.broker.apis.describe_producers import DescribeProducersApi as DescribeProducersApi
+    from kcore.broker.apis.describe_quorum import DescribeQuorumApi as DescribeQuorumApi
     from kcore.broker.apis.describe_topic_partitions import DescribeTopicPartitionsApi as DescribeTopicPartitionsApi
     from kcore.broker.apis.describe_user_scram_credentials import (
         DescribeUserScramCredentialsApi as DescribeUserScramCredentialsApi,
@@ -45,11 +52,13 @@ if TYPE_CHECKING:
     from kcore.broker.apis.metadata import MetadataApi as MetadataApi
     from kcore.broker.apis.offset_for_leader_epoch import OffsetForLeaderEpochApi as OffsetForLeaderEpochApi
     from kcore.broker.apis.produce import ProduceApi as ProduceApi
+    from kcore.broker.apis.remove_raft_voter import RemoveRaftVoterApi as RemoveRaftVoterApi
     from kcore.broker.apis.renew_delegation_token import RenewDelegationTokenApi as RenewDelegationTokenApi
     from kcore.broker.apis.sasl_authenticate import SaslAuthenticateApi as SaslAuthenticateApi
     from kcore.broker.apis.sasl_handshake import SaslHandshakeApi as SaslHandshakeApi
     from kcore.broker.apis.share_acknowledge import ShareAcknowledgeApi as ShareAcknowledgeApi
     from kcore.broker.apis.share_fetch import ShareFetchApi as ShareFetchApi
+    from kcore.broker.apis.unregister_broker import UnregisterBrokerApi as UnregisterBrokerApi
     from kcore.broker.apis.update_features import UpdateFeaturesApi as UpdateFeaturesApi
 
 __getattr__ = api_finder(__name__)
@@ -70,7 +79,14 @@ VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
     ApiKey.ELECT_LEADERS: (0, 2),
     ApiKey.UPDATE_FEATURES: (0, 2),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (1, 2),
+    ApiKey.DESCRIBE_QUORUM: (0, 2),
+    ApiKey.UNREGISTER_BROKER: (0, 0),
+    ApiKey.ADD_RAFT_VOTER: (0, 1),
+    ApiKey.REMOVE_RAFT_VOTER: (0, 0),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
     ApiKey.DESCRIBE_ACLS: (1, 3),

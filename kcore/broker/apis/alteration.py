@@ -57,6 +57,14 @@ class AlterationApi(ControlApi[Request, Response]):
     def alterations(self, resource: Any) -> list[Alteration]:
         """Lists the requested changes of a resource."""
 
+    def alter_loggers(self, alterations: list[Alteration], validate_only: bool) -> None:
+        """Changes the levels of loggers at once; they are not stored.
+
+        Raises:
+            KafkaError: the changes are refused.
+        """
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "levels of loggers can only be changed incrementally")
+
     @abstractmethod
     def records(self, machine: MetadataMachine, resource: Any, alterations: list[Alteration]) -> list[Record]:
         """Makes the records of the changes of one resource.
@@ -113,7 +121,11 @@ class AlterationApi(ControlApi[Request, Response]):
                 alterations = self.alterations(resource)
                 self.changes.check(resource.resource_type, resource.resource_name, alterations)
                 self._authorize(context, resource)
-                changed = self.records(machine, resource, alterations)
+                if resource.resource_type == ConfigType.BROKER_LOGGER:
+                    self.alter_loggers(alterations, request.validate_only)
+                    changed: list[Record] = []
+                else:
+                    changed = self.records(machine, resource, alterations)
             except KafkaError as error:
                 results.append((resource, error.code, text(error.code, error.message)))
                 continue

@@ -1,65 +1,78 @@
-"""DescribeClientQuotas (key 48, versions 0-1): always empty, as quotas are not supported (KIP-546)."""
+"""DescribeClientQuotas (key 48, versions 0-1): the quotas of users, client ids and addresses (KIP-546)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from kcore.broker.apis.control import ControlApi, client_code
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
 )
-from kcore.runtime.api import Api
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kcore.protocol.authorizer import Authorizer
+    from kcore.broker.metadata.machine import MetadataMachine
     from kcore.runtime.api import RequestContext
 
 EXACT, DEFAULT, ANY = 0, 1, 2
 ENTITY_TYPES = frozenset({"user", "client-id", "ip"})
 
 
-class DescribeClientQuotasApi(Api[DescribeClientQuotasRequest, DescribeClientQuotasResponse]):
-    """Checks the filter and responds with an empty list.
+class DescribeClientQuotasApi(ControlApi[DescribeClientQuotasRequest, DescribeClientQuotasResponse]):
+    """Lists the quotas of the entities that match a filter."""
 
-    Args:
-        authorizer: decides about each operation; None allows all.
-    """
-
-    __slots__ = ("_authorizer",)
+    __slots__ = ()
 
     key: ClassVar[ApiKey] = ApiKey.DESCRIBE_CLIENT_QUOTAS
     request_type: ClassVar[type] = DescribeClientQuotasRequest
     response_type: ClassVar[type] = DescribeClientQuotasResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
-    differs: ClassVar[str] = "Quotas are not supported: the list is empty."
 
-    def __init__(self, authorizer: Authorizer | None = None) -> None:
-        self._authorizer = authorizer
-
-    def handle(self, context: RequestContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-        """Responds with an empty list, or with the error of an invalid filter."""
-        if self._authorizer is not None and not self._authorizer.allowed(
-            context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
-        ):
+    def decide(
+        self, machine: MetadataMachine, context: RequestContext, request: DescribeClientQuotasRequest
+    ) -> DescribeClientQuotasResponse:
+        """Checks the filter and lists what matches."""
+        if not self.allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-        try:
-            _check(request.components)
-        except KafkaError as error:
-            return self.error(context, request, error.code, error.message)
-        return DescribeClientQuotasResponse()
+        _check(request.components)
+        entries = [
+            EntryData(
+                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                values=[ValueData(key=key, value=value) for key, value in quotas.items()],
+            )
+            for entity, quotas in machine.image.quotas.items()
+            if _matches(dict(entity), request)
+        ]
+        return DescribeClientQuotasResponse(entries=entries)
 
     def error(
         self, context: RequestContext, request: DescribeClientQuotasRequest, code: ErrorCode, message: str | None = None
     ) -> DescribeClientQuotasResponse:
         """Makes a response with the code, its text and null entries."""
+        code = client_code(code)
         return DescribeClientQuotasResponse(error_code=code, error_message=message or code.message, entries=None)
+
+
+def _matches(entity: dict[str, str | None], request: DescribeClientQuotasRequest) -> bool:
+    if request.strict and len(entity) != len(request.components):
+        return False
+    for component in request.components:
+        if component.entity_type not in entity:
+            return False
+        name = entity[component.entity_type]
+        if component.match_type != ANY and name != (component.match if component.match_type == EXACT else None):
+            return False
+    return True
 
 
 def _check(components: Sequence[ComponentData]) -> None:

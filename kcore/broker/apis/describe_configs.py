@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kcore.broker.apis.control import ControlApi, client_code
 from kcore.broker.configs.alter import check_broker_name
 from kcore.broker.configs.describe import Shape
+from kcore.broker.configs.loggers import loggers
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.names import name_fault
 from kcore.errors import KafkaError
@@ -50,7 +51,9 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     request_type: ClassVar[type] = DescribeConfigsRequest
     response_type: ClassVar[type] = DescribeConfigsResponse
     versions: ClassVar[tuple[int, int]] = (1, 4)
-    differs: ClassVar[str] = "Loggers (resource type 8) have no settings: they belong to the embedding program."
+    differs: ClassVar[str] = (
+        "Loggers (resource type 8) are those of the package kcore, not those of an embedding program."
+    )
 
     def __init__(
         self,
@@ -88,12 +91,16 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Reads the settings of each resource."""
         known: dict[tuple[int, str, frozenset[str]], DescribeConfigsResult] = {}
+        shapes: dict[frozenset[str], Shape] = {}
         results = []
         for resource in request.resources:
             key = _key(resource)
             result = known.get(key)
             if result is None:
-                result = known[key] = self._describe(machine, context, request, resource)
+                shape = shapes.get(key[2])
+                if shape is None:
+                    shape = shapes[key[2]] = Shape(key[2], request.include_synonyms, request.include_documentation)
+                result = known[key] = self._describe(machine, context, shape, resource)
             results.append(result)
         return DescribeConfigsResponse(results=results)
 
@@ -101,11 +108,10 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         self,
         machine: MetadataMachine,
         context: RequestContext,
-        request: DescribeConfigsRequest,
+        shape: Shape,
         resource: DescribeConfigsResource,
     ) -> DescribeConfigsResult:
         """Describes the settings of one resource, or its error."""
-        shape = Shape(resource.configuration_keys, request.include_synonyms, request.include_documentation)
         try:
             self._authorize(context, resource)
             configs = self._read(machine, resource, shape)
@@ -154,7 +160,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
             return self._view.client_metrics(machine.image, name, shape)
         if kind == ConfigType.BROKER_LOGGER:
             check_broker_name(name, self._broker.node_name)
-            return []  # loggers belong to the embedding program
+            return [shape.logger(logger, level) for logger, level in loggers().items() if shape.wants(logger)]
         raise KafkaError(invalid, f"resource type {kind} has no settings")
 
     def error(

@@ -68,7 +68,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
     Attributes:
         sessions: the node's fetch sessions.
         room: the memory for responses.
-        reader: reads partitions; `kcore.broker.data.reference_fetch.ReferenceReader` defines its behaviour.
+        reader: reads partitions; `tests.reference.fetch_reader.ReferenceReader` defines its behaviour.
     """
 
     __slots__ = (

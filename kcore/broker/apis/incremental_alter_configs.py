@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kcore.broker.apis.alteration import AlterationApi
 from kcore.broker.configs.alter import Alteration
+from kcore.broker.configs.loggers import alter_loggers
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -33,6 +34,10 @@ class IncrementalAlterConfigsApi(AlterationApi[IncrementalAlterConfigsRequest, I
     def alterations(self, resource: AlterConfigsResource) -> list[Alteration]:
         """Lists the requested changes of a resource."""
         return [Alteration(c.name, c.config_operation, c.value) for c in resource.configs]
+
+    def alter_loggers(self, alterations: list[Alteration], validate_only: bool) -> None:
+        """Changes the levels of loggers at once; they are not stored."""
+        alter_loggers([(a.name, a.operation, a.value) for a in alterations], validate_only=validate_only)
 
     def records(
         self, machine: MetadataMachine, resource: AlterConfigsResource, alterations: list[Alteration]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kcore.broker.data.append import RecordsRefusedError, append, read_header
+from kcore.broker.data.client_quotas import PRODUCER_BYTE_RATE
 from kcore.broker.data.decompression import DecompressionBudget
 from kcore.broker.data.long_produce import LongProduce
 from kcore.broker.data.transactional_produce import ProduceItem, TransactionalProduce
@@ -40,6 +41,7 @@ from kcore_ext.broker.produce import ProduceFastPath
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import Partitions, TopicPartitions
     from kcore.broker.data.transaction_verifier import PartitionVerifier
@@ -86,6 +88,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         cluster: the leaders, for responses that name them.
         authorizer: decides about WRITE of each topic; None allows all.
         config: the node's settings; None: transactions are verified.
+        quotas: measures the rates of clients; None: there are no quotas.
     """
 
     __slots__ = (
@@ -95,6 +98,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         "_now",
         "_partitions",
         "_pipeline",
+        "_quotas",
         "fast",
         "partition_verifier",
     )
@@ -121,6 +125,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         cluster: ClusterView | None = None,
         authorizer: Authorizer | None = None,
         config: Config | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self._partitions = partitions
         self._pipeline = pipeline
@@ -129,7 +134,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         self._authorizer = authorizer
         self.partition_verifier = partition_verifier
         self._config = config
-        self.fast = ProduceFastPath(
+        path = ProduceFastPath(
             self,
             names=partitions.names,
             ids=partitions.ids,
@@ -138,7 +143,23 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
             allowed=None if authorizer is None else self._allowed,
             forbidden=CLUSTER_METADATA,
             decompress=decompress,
-        ).serve
+        )
+        self.fast = path.serve
+        self._quotas: ClientQuotas | None = None  # while a producer has a quota
+        if quotas is not None:
+            quotas.observe(lambda: self._follow(quotas, path))
+
+    def _follow(self, quotas: ClientQuotas, path: ProduceFastPath) -> None:
+        """Measures rates from now on if any producer has a quota, else stops to."""
+        path.declines = quotas.has(PRODUCER_BYTE_RATE)
+        self._quotas = quotas if path.declines else None
+
+    def throttle(self, context: RequestContext, request: ProduceRequest, response: ProduceResponse) -> None:
+        """Counts the records of a request for the client's quota, and sets the throttle time of the response."""
+        if self._quotas is None:
+            return
+        size_bytes = sum(len(data.records or b"") for topic in request.topic_data for data in topic.partition_data)
+        response.throttle_time_ms = self._quotas.charge(PRODUCER_BYTE_RATE, context, size_bytes)
 
     @property
     def verify_transactions(self) -> bool:
@@ -293,6 +314,7 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         """
         if request.acks == 0:
             return self.reply(request, response, failed)
+        self.throttle(context, request, response)
         if failed and context.api_version >= FIRST_VERSION_WITH_LEADER:
             response.node_endpoints = self._endpoints(context, response)
         if not any(partition is not None and partition.dirty for partition in partitions):

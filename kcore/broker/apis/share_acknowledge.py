@@ -69,7 +69,7 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
     def error(
         self, context: RequestContext, request: ShareAcknowledgeRequest, code: ErrorCode, message: str | None = None
     ) -> ShareAcknowledgeResponse:
-        """Returns a response with the code for the whole."""
+        """Returns a response with a top-level error code."""
         return ShareAcknowledgeResponse(error_code=code, error_message=message)
 
     def _respond(self, context: RequestContext, group_id: str, results: Results) -> ShareAcknowledgeResponse:

@@ -125,13 +125,13 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     def error(
         self, context: RequestContext, request: ShareFetchRequest, code: ErrorCode, message: str | None = None
     ) -> ShareFetchResponse:
-        """Returns a response with the code for the whole."""
+        """Returns a response with a top-level error code."""
         return ShareFetchResponse(error_code=code, error_message=message)
 
     def handle(self, context: RequestContext, request: ShareFetchRequest) -> Any:
         """Acknowledges, then responds at once if there are enough records or an error; else parks the request."""
         error = self.refusal(context, request)
-        if error is ErrorCode.NONE and request.is_renew_ack and _would_fetch(request):
+        if error is ErrorCode.NONE and request.is_renew_ack and _requests_records(request):
             error = ErrorCode.INVALID_REQUEST
         if error is not ErrorCode.NONE:
             return self.error(context, request, error)
@@ -160,7 +160,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             try:
                 response = self._fetch(run, pending)
             except Exception:
-                logger.exception("ShareFetch failed behind its acknowledgements; the client gets UNKNOWN_SERVER_ERROR")
+                logger.exception("ShareFetch failed after its acknowledgements; the client gets UNKNOWN_SERVER_ERROR")
                 response = self.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
             if response is not pending and not pending.done:
                 pending.complete(response)
@@ -218,7 +218,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     # ---- fetching
 
     def _fetch(self, run: _Run, pending: ShareFetchPending | None) -> Any:
-        """Serves the request behind its acknowledgements.
+        """Fetches for a request whose acknowledgements are complete.
 
         Args:
             run: the request.
@@ -344,13 +344,13 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             data.current_leader = LeaderIdAndEpoch(leader_id=self._cluster.node_id, leader_epoch=partition.leader_epoch)
 
 
-def _would_fetch(request: ShareFetchRequest) -> bool:
-    """Returns True if a request that renews locks also wants records, which could outlast the locks (KIP-1222)."""
+def _requests_records(request: ShareFetchRequest) -> bool:
+    """Returns True if a request has limits for records, which a renewal must not have (KIP-1222)."""
     return bool(request.max_bytes or request.min_bytes or request.max_records or request.max_wait_ms)
 
 
 def _error_of(share_partition: SharePartition) -> ErrorCode:
-    """Returns the error of a share partition for a fetch; NONE also while it is being loaded."""
+    """Returns the error of a share partition for a fetch; NONE for one that is active or loading."""
     if share_partition.partition.closed:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if share_partition.state in (SharePartitionState.ACTIVE, SharePartitionState.INITIALIZING):

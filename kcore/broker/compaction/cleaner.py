@@ -58,6 +58,7 @@ class CompactionRules(NamedTuple):
     Attributes:
         now_ms: the wall-clock time, ms since the epoch.
         delete_retention_ms: retention time of tombstones.
+        limit_offset: the first offset of the active segment, which is not compacted; None: everything is.
         min_lag_ms: minimum age of compacted records; younger ones are not changed.
         map_bytes: memory for the last offsets of keys.
         slice_records: work units of a slice, counted as for SLICE_RECORDS.
@@ -70,6 +71,7 @@ class CompactionRules(NamedTuple):
     map_bytes: int = MAP_BYTES
     slice_records: int = SLICE_RECORDS
     unread_batches: int = UNREAD_BATCHES
+    limit_offset: int | None = None
 
 
 class CompactionPass:
@@ -148,12 +150,14 @@ class CompactionPass:
         yield from self._clean(start, first_dirty, self.end_offset)
 
     def _limit(self) -> int:
-        """Returns the offset that the pass must not reach: the last stable offset or the last batch."""
+        """Returns the offset that the pass must not reach: last stable offset, last batch or active segment."""
         log = self._partition.log
         if log.log_start_offset >= log.high_watermark:
             return log.log_start_offset
         last = log.summaries(log.high_watermark - 1, 1)
-        return min(self._partition.last_stable_offset, last[0].base_offset)
+        limit = min(self._partition.last_stable_offset, last[0].base_offset)
+        active = self._rules.limit_offset
+        return limit if active is None else max(min(limit, active), log.log_start_offset)
 
     @property
     def _interrupted(self) -> bool:

@@ -7,10 +7,11 @@ coordinators use kcore.snapshot.*: a restart reads their whole log, so its size 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from kcore.broker.compaction.cleaner import CompactionPass, CompactionRules
+from kcore.broker.data.segments import Segments
 from kcore.log.errors import LogError
 from kcore_ext.batch import CorruptBatchError
 from kcore_ext.broker.compaction_map import sizes
@@ -38,6 +39,7 @@ class Ledger:
         dirty_bytes: size above it.
         first_dirty_ms: largest timestamp of the first batch above the mark; -1: no batch, or no timestamp.
         next_horizon_ms: time from which the first tombstone may be removed; -1: no known tombstone.
+        segments: the virtual segments, once the partition was due for the first time; None: they do not matter.
     """
 
     __slots__ = (
@@ -48,6 +50,7 @@ class Ledger:
         "dirty_bytes",
         "first_dirty_ms",
         "next_horizon_ms",
+        "segments",
     )
 
     def __init__(self) -> None:
@@ -55,6 +58,7 @@ class Ledger:
         self._appended_bytes = -1  # the log's value at the last count; -1: not counted yet
         self.clean_bytes = self.dirty_bytes = 0
         self.first_dirty_ms = self.next_horizon_ms = -1
+        self.segments: Segments | None = None
 
     def update(self, partition: Partition) -> Iterator[None]:
         """Counts the bytes appended since the last update, or the whole log if its start has moved."""
@@ -136,7 +140,9 @@ class Cleaner:
             ledger = self._ledgers[partition] = ledgers.get(partition) or Ledger()
             try:
                 yield from ledger.update(partition)
-                if self._is_due(partition, ledger):
+                if self._is_due(partition, ledger, ledger.dirty_bytes) and (
+                    yield from self._has_closed(partition, ledger)
+                ):
                     yield from self.compact(partition, ledger)
                     yield
             except (LogError, CorruptBatchError) as error:
@@ -158,7 +164,10 @@ class Cleaner:
             CorruptBatchError: one of its batches is damaged.
         """
         config = partition.config
-        rules = CompactionRules(self._now.wall_ms, config.delete_retention_ms, config.min_compaction_lag_ms)
+        limit = None if ledger is None or ledger.segments is None else ledger.segments.active_offset
+        rules = CompactionRules(
+            self._now.wall_ms, config.delete_retention_ms, config.min_compaction_lag_ms, limit_offset=limit
+        )
         work = CompactionPass(partition, rules)
         yield from work.run()
         if work.done:
@@ -167,11 +176,23 @@ class Cleaner:
                 ledger.compacted(work)
                 yield from ledger.update(partition)
 
-    def _is_due(self, partition: Partition, ledger: Ledger) -> bool:
+    def _has_closed(self, partition: Partition, ledger: Ledger) -> Generator[None, None, bool]:
+        """Tests if a partition is due without its active segment, which Kafka does not compact.
+
+        Partitions of coordinators are compacted up to their end: a restart reads the whole log.
+        """
+        if partition.internal:
+            return True
+        if ledger.segments is None:
+            ledger.segments = Segments()
+        yield from ledger.segments.update(partition)
+        return self._is_due(partition, ledger, ledger.segments.closed_bytes(partition.log.cleaned_to))
+
+    def _is_due(self, partition: Partition, ledger: Ledger, dirty: int) -> bool:
         config, wall_ms = partition.config, self._now.wall_ms
         if 0 <= ledger.next_horizon_ms <= wall_ms:
             return True
-        dirty, clean = ledger.dirty_bytes, ledger.clean_bytes
+        clean = ledger.clean_bytes
         if not dirty:
             return False
         if partition.internal:

@@ -106,12 +106,12 @@ class ConfigChanges:
         missing = [a.name for a in alterations if a.value is None and a.operation != ConfigOperation.DELETE]
         if missing:
             raise KafkaError(code, f"no value for {', '.join(missing)}")
-        if config_type not in {ConfigType.TOPIC, ConfigType.BROKER, ConfigType.CLIENT_METRICS, ConfigType.GROUP}:
+        if config_type not in ConfigType.__members__.values():
             raise KafkaError(code, f"settings of resource type {config_type} cannot be changed")
         for alteration in alterations:
             if alteration.operation not in ConfigOperation.__members__.values():
                 raise KafkaError(code, f"there is no operation {alteration.operation}")
-        if config_type == ConfigType.BROKER and name:
+        if config_type == ConfigType.BROKER_LOGGER or (config_type == ConfigType.BROKER and name):
             check_broker_name(name, self._broker.node_name)
 
     def _altered(self, config_type: int, own: str | None, alteration: Alteration) -> str | None:

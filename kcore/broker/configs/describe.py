@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.configs.broker_config import (
+    SOURCE_BROKER_LOGGER,
     SOURCE_CLIENT_METRICS,
     SOURCE_DEFAULT,
     SOURCE_DYNAMIC_DEFAULT_BROKER,
@@ -71,10 +72,16 @@ class SettingsView:
         own = image.settings_of(ConfigType.TOPIC, name)
         result = []
         for setting_name, row in TOPIC_SETTINGS.items():
-            if shape.wants(setting_name):
+            if not shape.wants(setting_name):
+                continue
+            described = None if setting_name in own else shape.topic_defaults.get(setting_name)
+            if described is None:
                 synonyms = self._synonyms_of_topic_setting(setting_name)
                 default = self._topics.defaults()[setting_name]
-                result.append(_own_or(shape, row.setting, own, SOURCE_TOPIC, default, synonyms))
+                described = _own_or(shape, row.setting, own, SOURCE_TOPIC, default, synonyms)
+                if setting_name not in own:
+                    shape.topic_defaults[setting_name] = described
+            result.append(described)
         result += [
             _own_or(shape, row.setting, own, SOURCE_TOPIC, None, ())
             for setting_name, row in INTERNAL_TOPIC_SETTINGS.items()
@@ -176,18 +183,28 @@ class Shape:
         keys: the requested names; None or empty: all.
         synonyms: include synonyms.
         documentation: include documentation.
+
+    Attributes:
+        topic_defaults: descriptions of settings that a topic does not set, shared by all topics of one decision.
     """
 
-    __slots__ = ("_documentation", "_keys", "_synonyms")
+    __slots__ = ("_documentation", "_keys", "_synonyms", "topic_defaults")
 
     def __init__(self, keys: Iterable[str] | None, synonyms: bool, documentation: bool) -> None:
         self._keys = frozenset(keys or ())
         self._synonyms = synonyms
         self._documentation = documentation
+        self.topic_defaults: dict[str, DescribeConfigsResourceResult] = {}
 
     def wants(self, name: str) -> bool:
         """Tests if a setting is requested."""
         return not self._keys or name in self._keys
+
+    def logger(self, name: str, level: str) -> DescribeConfigsResourceResult:
+        """Makes the description of a logger."""
+        return DescribeConfigsResourceResult(
+            name=name, value=level, config_source=SOURCE_BROKER_LOGGER, config_type=UNKNOWN_TYPE, documentation=None
+        )
 
     def result(
         self,

@@ -20,7 +20,8 @@ class LogConfig:
 
     Attributes:
         max_message_bytes: the largest accepted batch, header included.
-        segment_bytes: a larger batch is refused; segments do not exist otherwise.
+        segment_bytes: the size of a segment; a larger batch is refused.
+        segment_ms: the time after which the next segment begins.
         log_append_time: the log sets timestamps (message.timestamp.type = LogAppendTime).
         timestamp_before_max_ms: maximum age of a create time by the wall clock.
         timestamp_after_max_ms: maximum lead of a create time over the wall clock.
@@ -52,6 +53,7 @@ class LogConfig:
         "retention_bytes",
         "retention_ms",
         "segment_bytes",
+        "segment_ms",
         "timestamp_after_max_ms",
         "timestamp_before_max_ms",
     )
@@ -62,6 +64,7 @@ class LogConfig:
         self.max_message_bytes: int = get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)
         internal_bytes: int | None = get("internal.segment.bytes")
         self.segment_bytes: int = get("segment.bytes", 1 << 30) if internal_bytes is None else internal_bytes
+        self.segment_ms: int = get("segment.ms", 604_800_000)
         self.log_append_time: bool = get("message.timestamp.type", "CreateTime") == "LogAppendTime"
         self.timestamp_before_max_ms: int = get("message.timestamp.before.max.ms", NO_LIMIT_MS)
         self.timestamp_after_max_ms: int = get("message.timestamp.after.max.ms", 3_600_000)

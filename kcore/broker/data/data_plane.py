@@ -11,6 +11,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
 
 if TYPE_CHECKING:
+    from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.broker.data.fetch_session import FetchSessions
     from kcore.broker.data.partitions import Partitions
     from kcore.broker.data.transaction_verifier import ProduceVerifier
@@ -34,6 +35,7 @@ def data_apis(
     authorizer: Authorizer | None = None,
     verifier: ProduceVerifier | None = None,
     room: FetchMemoryBudget | None = None,
+    quotas: ClientQuotas | None = None,
 ) -> list[DeferredApi]:
     """Makes all APIs of the data plane.
 
@@ -49,6 +51,7 @@ def data_apis(
         verifier: the transaction coordinator; None: transactional batches are refused as if the coordinator were
             unreachable. It may be set later, as `verifier` of the Produce API's `partition_verifier`.
         room: the memory for fetch responses; None: limits each response to `fetch.max.bytes`, but not their sum.
+        quotas: measures the rates of clients; None: there are no quotas.
     """
     partition_verifier = PartitionVerifier(verifier, purgatory.wheel, now)
     makers: dict[ApiKey, Maker] = {
@@ -60,6 +63,7 @@ def data_apis(
             cluster=cluster,
             authorizer=authorizer,
             config=config,
+            quotas=quotas,
         ),
         ApiKey.FETCH: lambda: apis.FetchApi(
             partitions,

@@ -121,6 +121,7 @@ class LongProduce:
 
     def _join(self, parts: list[Any]) -> Any:
         if not self._request.acks:
+            self._api.throttle(self._context, self._request, ProduceResponse())
             try:
                 return self._api.reply(self._request, ProduceResponse(), self._failed)
             except CloseConnectionError:
@@ -138,7 +139,10 @@ class LongProduce:
             responses.append(_topic_response(topic, results[at : at + count]))
             at += count
         endpoints = {endpoint.node_id: endpoint for part in parts for endpoint in part.node_endpoints}
-        return ProduceResponse(responses=responses, node_endpoints=list(endpoints.values()))
+        throttle_ms = max(part.throttle_time_ms for part in parts)
+        return ProduceResponse(
+            responses=responses, throttle_time_ms=throttle_ms, node_endpoints=list(endpoints.values())
+        )
 
 
 def _topic_response(topic: TopicProduceData, results: list[PartitionProduceResponse]) -> TopicProduceResponse:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from kcore.broker.compaction.schedule import Cleaner
-from kcore.broker.data.batch_sizes import first_offset_within
+from kcore.broker.data.segments import Segments
 from kcore.log.errors import LogError
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PRODUCERS_A_SLICE = 1_000
-BATCHES_A_SLICE = 1_000
 PARTITIONS_A_SLICE = 50
 SNAPSHOT_INTERVAL_MS = 60_000
 SNAPSHOT_MIN_RECORDS = 50_000
@@ -43,7 +42,7 @@ class Periodic:
         work: makes the work's generator.
     """
 
-    __slots__ = ("_interval_ms", "_now", "_running", "_slices", "_wheel", "_work", "runs")
+    __slots__ = ("_interval", "_now", "_running", "_slices", "_wheel", "_work", "runs")
 
     def __init__(
         self,
@@ -56,18 +55,18 @@ class Periodic:
         self._wheel = wheel
         self._slices = slices
         self._now = now
-        self._interval_ms: Callable[[], int] = (lambda: interval_ms) if isinstance(interval_ms, int) else interval_ms
+        self._interval: Callable[[], int] = (lambda: interval_ms) if isinstance(interval_ms, int) else interval_ms
         self._work = work
         self._running = False
         self.runs = 0
 
     def start(self) -> None:
         """Arms the timer for the first time."""
-        self._wheel.add(self._now.now_ms + self._interval_ms(), self)
+        self._wheel.add(self._now.now_ms + self._interval(), self)
 
     def __call__(self) -> None:
         """Starts a run when the timer fires, unless one is going, and arms the timer again."""
-        self._wheel.add(self._now.now_ms + self._interval_ms(), self)
+        self._wheel.add(self._now.now_ms + self._interval(), self)
         if not self._running:
             self._running = True
             self._slices.add(self._run())
@@ -102,6 +101,7 @@ class Housekeeping:
         "_config",
         "_now",
         "_partitions",
+        "_segments",
         "cleaner",
         "compaction",
         "expiry",
@@ -120,6 +120,7 @@ class Housekeeping:
         self._partitions = partitions
         self._now = now
         self._config = config
+        self._segments: dict[Partition, Segments] = {}
         self.expiry = Periodic(
             wheel, slices, now, config.producer_id_expiration_check_interval_ms, self.expire_producers
         )
@@ -164,7 +165,10 @@ class Housekeeping:
     def enforce_retention(self) -> Iterator[None]:
         """Applies retention.ms and retention.bytes to all partitions whose cleanup.policy contains delete."""
         until_pause = PARTITIONS_A_SLICE
+        known, self._segments = self._segments, {}
         for partition in self._partitions:
+            if partition in known:
+                self._segments[partition] = known[partition]
             if partition.config.delete and not partition.recovering and not partition.closed:
                 try:
                     yield from self._retain(partition)
@@ -179,15 +183,22 @@ class Housekeeping:
         config, log = partition.config, partition.log
         if log.log_start_offset >= partition.high_watermark:
             return
-        start_offset = log.log_start_offset
-        if config.retention_ms >= 0:
-            # Batches without a timestamp are deleted together with their neighbours.
-            kept = log.find_by_timestamp(self._now.wall_ms - config.retention_ms)
-            start_offset = partition.high_watermark if kept is None else kept.base_offset
-        if config.retention_bytes >= 0:
-            excess_bytes = log.size_bytes() - config.retention_bytes
-            if excess_bytes > 0:
-                within = yield from first_offset_within(partition, excess_bytes, BATCHES_A_SLICE)
-                start_offset = max(start_offset, within)
+        oldest_ms = self._now.wall_ms - config.retention_ms if config.retention_ms >= 0 else None
+        if not self._exceeds(partition, oldest_ms):
+            return
+        segments = self._segments.setdefault(partition, Segments())
+        yield from segments.update(partition)
+        start_offset = segments.retained_from(oldest_ms, config.retention_bytes)
         if start_offset > log.log_start_offset and not partition.closed:
             partition.delete_before(start_offset)
+
+    @staticmethod
+    def _exceeds(partition: Partition, oldest_ms: int | None) -> bool:
+        """Tests if a record is beyond a limit, without reading the log: only then its segments matter."""
+        config, log = partition.config, partition.log
+        if 0 <= config.retention_bytes < log.size_bytes():
+            return True
+        if oldest_ms is None:
+            return False
+        kept = log.find_by_timestamp(oldest_ms)
+        return kept is None or kept.base_offset > log.log_start_offset

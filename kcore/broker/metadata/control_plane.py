@@ -61,6 +61,7 @@ class ControlPlane:
         "_config",
         "_creation",
         "_new_id",
+        "_now",
         "application_topics",
         "broker_config",
         "group_configs",
@@ -83,6 +84,7 @@ class ControlPlane:
         self._config = config
         self._cluster = cluster
         self._new_id = new_id
+        self._now = now
         self._creation = TopicCreation(config, cluster, new_id)
         self.shard = shard
         self.topics = topics
@@ -133,7 +135,16 @@ class ControlPlane:
             ApiKey.ELECT_LEADERS: lambda: apis.ElectLeadersApi(shard, cluster, authorizer),
             ApiKey.UPDATE_FEATURES: lambda: apis.UpdateFeaturesApi(shard, self.broker_config, authorizer),
             ApiKey.LIST_PARTITION_REASSIGNMENTS: lambda: apis.ListPartitionReassignmentsApi(authorizer),
-            ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda: apis.DescribeClientQuotasApi(authorizer),
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda: apis.AlterPartitionReassignmentsApi(
+                shard, creation, authorizer
+            ),
+            ApiKey.ALTER_REPLICA_LOG_DIRS: lambda: apis.AlterReplicaLogDirsApi(shard, log_dirs, authorizer),
+            ApiKey.DESCRIBE_QUORUM: lambda: apis.DescribeQuorumApi(shard, cluster, self._now, authorizer),
+            ApiKey.UNREGISTER_BROKER: lambda: apis.UnregisterBrokerApi(cluster, authorizer),
+            ApiKey.ADD_RAFT_VOTER: lambda: apis.AddRaftVoterApi(cluster, authorizer),
+            ApiKey.REMOVE_RAFT_VOTER: lambda: apis.RemoveRaftVoterApi(cluster, authorizer),
+            ApiKey.DESCRIBE_CLIENT_QUOTAS: lambda: apis.DescribeClientQuotasApi(shard, authorizer),
+            ApiKey.ALTER_CLIENT_QUOTAS: lambda: apis.AlterClientQuotasApi(shard, authorizer),
             ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: lambda: apis.DescribeUserScramCredentialsApi(shard, authorizer),
             ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda: apis.AlterUserScramCredentialsApi(shard, authorizer),
             ApiKey.DESCRIBE_ACLS: lambda: apis.DescribeAclsApi(shard, authorizer),

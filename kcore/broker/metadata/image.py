@@ -31,6 +31,9 @@ class ConfigKey(NamedTuple):
     name: str
 
 
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""The owner of quotas: pairs of a type ("user", "client-id", "ip") and a name, sorted by type. None is the default."""
+
 NO_SETTINGS: Mapping[str, str] = {}
 
 
@@ -49,6 +52,7 @@ class MetadataImage:
         features_epoch: the offset of the last record that changed a feature; -1 while there is none.
         next_producer_id: the first id behind all allocated blocks.
         acls: the access control lists.
+        quotas: entity -> quota -> value.
         scram: user -> mechanism -> credential.
         scram_forms: mechanism -> form of a credential -> number of credentials of that form.
     """
@@ -61,6 +65,7 @@ class MetadataImage:
         "ids",
         "names",
         "next_producer_id",
+        "quotas",
         "replicas",
         "scram",
         "scram_forms",
@@ -77,6 +82,7 @@ class MetadataImage:
         self.features_epoch = -1
         self.next_producer_id = 0
         self.acls = AclTable()
+        self.quotas: dict[QuotaEntity, dict[str, float]] = {}
         self.scram: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         self.scram_forms: dict[ScramMechanism, dict[SaltForm, int]] = {}
 
@@ -138,6 +144,15 @@ class MetadataImage:
         own = self.settings.get(key)
         if own is not None and own.pop(name, None) is not None and not own:
             del self.settings[key]
+
+    def put_quota(self, entity: QuotaEntity, key: str, value: float | None) -> None:
+        """Stores a quota; None removes it, and with the last one the entity."""
+        if value is not None:
+            self.quotas.setdefault(entity, {})[key] = value
+            return
+        own = self.quotas.get(entity)
+        if own is not None and own.pop(key, None) is not None and not own:
+            del self.quotas[entity]
 
     def put_scram(self, user: str, credential: ScramCredential) -> None:
         """Stores or replaces a user's credential."""

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 from kcore.broker.acl.entries import Acl
 from kcore.broker.metadata.features import FEATURES, bootstrap_records
 from kcore.broker.metadata.image import ConfigKey, ConfigType, MetadataImage
+from kcore.broker.metadata.image_parts import image_parts, image_size
 from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.broker.metadata.partition_range import MetadataBlock, MetadataItem, PartitionRange, record_count
-from kcore.broker.metadata.records import MetadataValue, image_records, image_size
+from kcore.broker.metadata.records import MetadataValue
 from kcore.log.interface import PartitionKey
 from kcore.protocol.records.metadata import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     PartitionRecord,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.machine import ShardContext
     from kcore.runtime.slices import Slices
+    from kcore.runtime.topics import TopicInfo
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
 METADATA_PARTITION = PartitionKey(METADATA_TOPIC_ID, 0)
@@ -54,8 +57,10 @@ class MetadataMachine:
     """State machine of the cluster's metadata.
 
     The log is compacted in place. When it has many more records than its image needs, the machine writes the whole
-    image as one batch, and deletes the log before that batch once the batch is durable. A replay of the image over the
-    older records changes nothing, so a node may stop at any moment in between.
+    image in slices, and deletes the log before the first one once the last one is durable. A replay of the image over
+    the older records changes nothing, so a node may stop at any moment in between. Other decisions may come between two
+    slices. In a log that begins with an image, the replay therefore ignores changes of objects that it does not know
+    yet: the slice with the object comes later, and shows the change.
 
     Args:
         context: the machine's access to its shard.
@@ -75,6 +80,7 @@ class MetadataMachine:
         "_changed",
         "_compact_at",
         "_image_size",
+        "_image_start",
         "_loaded",
         "_min_insync_replicas",
         "_node_id",
@@ -102,7 +108,8 @@ class MetadataMachine:
         self.topics = topics
         self._truncate = truncate
         self._start_offset = start_offset
-        self._image_size = 0  # number of records of the present decision if it rewrites the image, else 0
+        self._image_size = 0  # number of records of the present decision if it rewrites a part of the image, else 0
+        self._image_start = -1  # offset of the first part of the image that is being written; -1: none yet
         self._node_id = -1  # the node that allocated the last block of producer ids
         self._records = 0  # number of records in the log
         self._compact_at = COMPACT_FROM_RECORDS
@@ -158,8 +165,10 @@ class MetadataMachine:
         for notify in changed.values():
             notify()
         if self._image_size:
-            self._records = self._image_size
-            self._truncate(offset - self._image_size + 1)
+            if self._image_start < 0:
+                self._image_start = offset - self._image_size + 1
+                self._records = self._image_size
+            self._image_size = 0
         elif self._records >= self._compact_at:
             self._consider_compaction()
 
@@ -179,9 +188,11 @@ class MetadataMachine:
         self._change(("topic", record.topic_id), lambda: self.topics.created(self.image.ids[record.topic_id]))
 
     def _replay_partition(self, offset: int, record: PartitionRecord) -> None:
-        topic = self.image.ids[record.topic_id]
+        topic = self._known(record.topic_id)
+        if topic is None:
+            return
         first = topic.partitions
-        if record.partition_id < first:
+        if record.partition_id < first or (self._begins_with_image and record.partition_id > first):
             return
         assert record.partition_id == first, f"{topic.name}: partition {record.partition_id} after {first}"
         self.image.add_partition(topic, tuple(record.replicas))
@@ -202,20 +213,36 @@ class MetadataMachine:
         if ("topic", topic_id) not in self._changed:
             self._change(("partitions", topic_id), lambda: self.topics.grown(self.image.ids[topic_id], first))
 
+    @property
+    def _begins_with_image(self) -> bool:
+        return self._start_offset > 0
+
+    def _known(self, topic_id: bytes) -> TopicInfo | None:
+        """Returns a topic; None if a later part of an image may have it.
+
+        Raises:
+            KeyError: the topic is not in the log, which is complete.
+        """
+        return self.image.ids.get(topic_id) if self._begins_with_image else self.image.ids[topic_id]
+
     def _replay_remove_topic(self, offset: int, record: RemoveTopicRecord) -> None:
-        topic = self.image.ids[record.topic_id]
+        topic = self._known(record.topic_id)
+        if topic is None:
+            return
         self.image.remove_topic(topic)
         self._change(("removed", topic.topic_id), lambda: self.topics.deleted(topic))
 
     def _replay_config(self, offset: int, record: ConfigRecord) -> None:
         key = ConfigKey(record.resource_type, record.resource_name)
+        topic = self.image.names.get(record.resource_name)
+        if record.resource_type == ConfigType.TOPIC and topic is None and self._begins_with_image:
+            return
         if self.image.settings_of(*key).get(record.name) == record.value:
             return
         self.image.put_setting(key, record.name, record.value)
-        if record.resource_type == ConfigType.TOPIC:
-            topic = self.image.names.get(record.resource_name)
-            if topic is not None and ("topic", topic.topic_id) in self._changed:
-                return  # a new topic's settings are part of its creation
+        is_topic = record.resource_type == ConfigType.TOPIC
+        if is_topic and topic is not None and ("topic", topic.topic_id) in self._changed:
+            return  # a new topic's settings are part of its creation
         self._change(("config", key), lambda: self.topics.configured(key))
 
     def _replay_feature(self, offset: int, record: FeatureLevelRecord) -> None:
@@ -235,6 +262,11 @@ class MetadataMachine:
             self.block_next, self.block_end = self.image.next_producer_id, record.next_producer_id
         self.image.next_producer_id = record.next_producer_id
 
+    def _replay_quota(self, offset: int, record: ClientQuotaRecord) -> None:
+        entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+        self.image.put_quota(entity, record.key, None if record.remove else record.value)
+        self._change(("quotas", None), self.topics.quotas_changed)
+
     def _replay_acl(self, offset: int, record: AccessControlEntryRecord) -> None:
         if record.id in self.image.acls.by_id:
             return  # rewritten by a compaction
@@ -250,7 +282,8 @@ class MetadataMachine:
         self.image.acls.add(record.id, acl)
 
     def _replay_remove_acl(self, offset: int, record: RemoveAccessControlEntryRecord) -> None:
-        self.image.acls.remove(record.id)
+        if not self._begins_with_image or record.id in self.image.acls.by_id:
+            self.image.acls.remove(record.id)
 
     def _replay_scram(self, offset: int, record: UserScramCredentialRecord) -> None:
         # Imported here: a node without users does not need hashes.
@@ -265,7 +298,9 @@ class MetadataMachine:
     def _replay_remove_scram(self, offset: int, record: RemoveUserScramCredentialRecord) -> None:
         from kcore.security.scram import ScramMechanism  # noqa: PLC0415
 
-        self.image.remove_scram(record.name, ScramMechanism(record.mechanism))
+        mechanism = ScramMechanism(record.mechanism)
+        if not self._begins_with_image or mechanism in self.image.scram.get(record.name, {}):
+            self.image.remove_scram(record.name, mechanism)
 
     def _change(self, changed: tuple[str, Any], notify: Callable[[], None]) -> None:
         if self._loaded:
@@ -291,10 +326,19 @@ class MetadataMachine:
             self.context.in_slices(self._compaction())
 
     def _compaction(self) -> Iterator[Outcome | None]:
-        records = image_records(self.image, self._node_id)
-        outcome = self.outcome(records)
-        self._image_size = len(records)
-        yield outcome
+        """Writes the image in parts, and deletes the older records unless a part was refused."""
+        self._image_start = -1
+        for part in image_parts(self.image, self._node_id):
+            if not part:
+                continue
+            outcome = self.outcome(part)
+            self._image_size = self._open
+            yield outcome
+            if self._image_size:
+                self._image_size = 0
+                return
+        if self._image_start >= 0:
+            self._truncate(self._image_start)
 
     def _bootstrap(self) -> Iterator[Outcome | None]:
         yield self.outcome(bootstrap_records(self.image, self._min_insync_replicas))
@@ -310,6 +354,7 @@ REPLAY: dict[type, Callable[[MetadataMachine, int, Any], None]] = {
     RemoveTopicRecord: MetadataMachine._replay_remove_topic,
     ConfigRecord: MetadataMachine._replay_config,
     FeatureLevelRecord: MetadataMachine._replay_feature,
+    ClientQuotaRecord: MetadataMachine._replay_quota,
     ProducerIdsRecord: MetadataMachine._replay_producer_ids,
     AccessControlEntryRecord: MetadataMachine._replay_acl,
     RemoveAccessControlEntryRecord: MetadataMachine._replay_remove_acl,

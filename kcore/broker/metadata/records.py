@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kcore.broker.acl.entries import Acl
-from kcore.broker.metadata.image import ConfigType, MetadataImage
+from kcore.broker.metadata.image import ConfigType, QuotaEntity
 from kcore.protocol.records.metadata import (
     AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
     MetadataRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    QuotaEntityData,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
@@ -117,6 +119,18 @@ def producer_ids_record(node_id: int, next_producer_id: int) -> Record:
     return metadata_record(ProducerIdsRecord(broker_id=node_id, broker_epoch=-1, next_producer_id=next_producer_id))
 
 
+def quota_record(entity: QuotaEntity, key: str, value: float | None) -> Record:
+    """Makes the record of a quota's new value; None removes the quota."""
+    return metadata_record(
+        ClientQuotaRecord(
+            entity=[QuotaEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+            key=key,
+            value=0.0 if value is None else value,
+            remove=value is None,
+        )
+    )
+
+
 def acl_record(acl_id: bytes, acl: Acl) -> Record:
     """Makes the record of a new entry of the access control lists."""
     return metadata_record(
@@ -155,35 +169,3 @@ def scram_record(user: str, credential: ScramCredential) -> Record:
 def scram_removal_record(user: str, mechanism: int) -> Record:
     """Makes the record that removes a user's credential for a mechanism."""
     return metadata_record(RemoveUserScramCredentialRecord(name=user, mechanism=mechanism))
-
-
-def image_size(image: MetadataImage) -> int:
-    """Counts the records of `image_records` without making them."""
-    return (
-        len(image.features)
-        + bool(image.next_producer_id)
-        + sum(1 + topic.partitions for topic in image.all())
-        + sum(map(len, image.settings.values()))
-        + sum(map(len, image.scram.values()))
-        + len(image.acls.by_id)
-    )
-
-
-def image_records(image: MetadataImage, node_id: int) -> list[Record]:
-    """Makes the fewest records that describe an image.
-
-    A replay of them gives the same image, both from an empty image and on top of the records that it was made from.
-    """
-    records = [feature_record(name, level) for name, level in image.features.items()]
-    if image.next_producer_id:
-        records.append(producer_ids_record(node_id, image.next_producer_id))
-    for topic in image.all():
-        own = image.settings_of(ConfigType.TOPIC, topic.name)
-        records += topic_records(topic.name, topic.topic_id, own, image.replicas[topic.topic_id])
-    for owner, settings in image.settings.items():
-        if owner.type != ConfigType.TOPIC:
-            records += [config_record(owner.type, owner.name, name, value) for name, value in settings.items()]
-    for user, credentials in image.scram.items():
-        records += [scram_record(user, credential) for credential in credentials.values()]
-    records += [acl_record(acl_id, acl) for acl_id, acl in image.acls.by_id.items()]
-    return records

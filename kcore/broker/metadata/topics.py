@@ -80,6 +80,11 @@ class Topics:
         for listener in self._listeners:
             listener.on_feature_changed(name, level)
 
+    def quotas_changed(self) -> None:
+        """Notifies the listeners of changed quotas."""
+        for listener in self._listeners:
+            listener.on_quotas_changed()
+
     def replace(self, image: MetadataImage) -> None:
         """Installs the image of a loaded log and notifies the listeners of the differences from the previous one."""
         before, self.image = self.image, image
@@ -89,6 +94,8 @@ class Topics:
         for name in {**before.features, **image.features}:
             if before.features.get(name, 0) != image.features.get(name, 0):
                 self.levelled(name, image.features.get(name, 0))
+        if before.quotas != image.quotas:
+            self.quotas_changed()
         self._replace_topics(before, image)
 
     def _replace_topics(self, before: MetadataImage, image: MetadataImage) -> None:

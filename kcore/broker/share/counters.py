@@ -52,7 +52,7 @@ class ShareCounters:
                     totals[kind] += 1
 
     def expired(self, batches: Iterable[tuple[int, int, int, int]]) -> None:
-        """Counts the state batches that an expired lock leaves."""
+        """Counts the records of an expired lock, by the state batches that release or archive them."""
         for first, last, state, _ in batches:
             self.expired_locks += last - first + 1
             if state == ARCHIVED_STATE:

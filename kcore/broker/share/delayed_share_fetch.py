@@ -98,7 +98,7 @@ class DelayedShareFetch(DelayedOperation):
         self._watched = False
 
     def watch(self) -> None:
-        """Makes its partitions report new data from now on."""
+        """Subscribes the fetch to new records of its partitions."""
         self._watched = True
         for share_partition in self._share_partitions:
             share_partition.partition.watched += 1

@@ -59,7 +59,7 @@ def read_settings(settings: GroupSettings, group_id: str) -> ShareSettings:
 
 
 def initial_offset(partition: Partition, reset: str, wall_ms: int) -> int | None:
-    """Finds the start offset that a reset policy gives.
+    """Returns the first start offset of a share partition, by the reset policy.
 
     Args:
         partition: the partition.

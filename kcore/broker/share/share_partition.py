@@ -120,12 +120,12 @@ class ShareServices(Protocol):
         """Returns the present settings of a group."""
         ...
 
-    def may_log(self) -> bool:
-        """Returns True if a failed load may be logged."""
-        ...
-
     def progressed(self, share_partition: SharePartition) -> None:
         """Retries the fetches that wait for a share partition."""
+        ...
+
+    def load_failed(self, share_partition: SharePartition, error: ErrorCode) -> None:
+        """Reports a share partition whose durable state could not be read."""
         ...
 
     def drop(self, share_partition: SharePartition) -> None:
@@ -176,7 +176,7 @@ class SharePartition(ShareRuns):
     # ---- life
 
     def load(self) -> None:
-        """Starts to read the durable state. Fetches that wait for it are retried when it is there."""
+        """Starts to read the durable state; waiting fetches are retried once it is loaded."""
         self._transition(SharePartitionState.INITIALIZING)
         partition = self.partition
         data = ReadPartition(partition=partition.index, leader_epoch=partition.leader_epoch)
@@ -195,12 +195,11 @@ class SharePartition(ShareRuns):
                 code = self._restore(result)
             except Exception as error:
                 # Without a final state, later fetches would wait for this load for ever.
-                if self._services.may_log():
-                    log_failure(logger, error, "share partition %r: its stored state cannot be used", self)
+                log_failure(logger, error, "share partition %r: its stored state cannot be used", self)
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
         if code is not ErrorCode.NONE:
-            if result.error_code and self._services.may_log():
-                logger.warning("share partition %r cannot be loaded: %s", self, ErrorCode(result.error_code).name)
+            if result.error_code:
+                self._services.load_failed(self, ErrorCode(result.error_code))
             self.error = code
             self._transition(SharePartitionState.FAILED)
             self._services.drop(self)
@@ -225,7 +224,7 @@ class SharePartition(ShareRuns):
         return ErrorCode.NONE
 
     def fence(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Gives the share partition up: its locks end, and waiting fetches get the error."""
+        """Stops serving the share partition: its locks end, and waiting fetches get the error."""
         if self.state is SharePartitionState.FENCED:
             return
         self._transition(SharePartitionState.FENCED)
@@ -233,15 +232,18 @@ class SharePartition(ShareRuns):
         self.drop_locks()
         self._services.progressed(self)
 
-    def _start_over(self, error: Exception) -> None:
-        """Gives the share partition up, because memory may have a part of a change. The next fetch loads it again."""
+    def _drop_after(self, error: Exception) -> None:
+        """Drops the share partition after an internal error, which may have applied a part of a change.
+
+        The next fetch loads it again.
+        """
         log_failure(logger, error, "share partition %r: internal error; the next fetch loads its state again", self)
         self._services.drop(self)
 
     # ---- fetching
 
     def readable_end(self, settings: ShareSettings) -> int:
-        """Returns the offset behind the last one that the group may read."""
+        """Returns the end of the records that the group may read: the high watermark or the last stable offset."""
         partition = self.partition
         return partition.last_stable_offset if settings.read_committed else partition.high_watermark
 
@@ -251,14 +253,17 @@ class SharePartition(ShareRuns):
         return self.next_fetch_offset() < self.readable_end(settings) and self.can_acquire(settings.max_locks)
 
     def available_bytes(self, most: int) -> int:
-        """Returns the size of the log batches from the next record on; at least `most` if further ones exist."""
+        """Returns the size of the log batches from the next record to deliver on.
+
+        It reads at most about `most` bytes; if more batches follow, the result is at least `most`.
+        """
         settings = self.settings
         offset, end = self.next_fetch_offset(), self.readable_end(settings)
         if offset >= end or not self.can_acquire(settings.max_locks):
             return 0
         batches = self.partition.read(max(offset, self.partition.log_start_offset), most, end, True)
         size = sum(map(len, batches))
-        return size if not batches or _next_offset(batches[-1]) >= end else max(size, most)
+        return size if not batches or _end_offset(batches[-1]) >= end else max(size, most)
 
     def acquire_records(self, params: AcquireParams, max_records: int, max_bytes: int) -> Delivery:
         """Acquires records for a member, and reads them.
@@ -296,7 +301,7 @@ class SharePartition(ShareRuns):
                 aborted=aborted,
             )
         except Exception as error:
-            self._start_over(error)
+            self._drop_after(error)
             raise
         if not acquired.ranges:
             return NOTHING
@@ -313,7 +318,7 @@ class SharePartition(ShareRuns):
         batches = partition.read(offset, min(max_bytes, part), end, True)
         size = sum(map(len, batches))
         while batches and size < max_bytes:
-            behind = _next_offset(batches[-1])
+            behind = _end_offset(batches[-1])
             if behind >= end or self.acquirable(offset, behind - 1) >= max_records:
                 break
             part = min(2 * part, MAX_READ_BYTES)
@@ -325,7 +330,7 @@ class SharePartition(ShareRuns):
             batches += more
             size += sum(map(len, more))
         if read_committed and batches and partition.producers.aborted:
-            return batches, aborted_ranges(partition, batches, offset, _next_offset(batches[-1]))
+            return batches, aborted_ranges(partition, batches, offset, _end_offset(batches[-1]))
         return batches, []
 
     # ---- acknowledging and releasing
@@ -354,7 +359,7 @@ class SharePartition(ShareRuns):
                 allow_renew=settings.allow_renew,
             )
         except Exception as error:
-            self._start_over(error)
+            self._drop_after(error)
             done(ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         if isinstance(change, int):
@@ -370,18 +375,18 @@ class SharePartition(ShareRuns):
         try:
             change = self.release(member_id, self.settings.max_deliveries)
         except Exception as error:
-            self._start_over(error)
+            self._drop_after(error)
         else:
             self._write_change(change, _ignore)
 
     def lock_expired(self, lock: Lock) -> None:
-        """Releases the records of an expired lock. This stays so even if it cannot be written."""
+        """Releases the records of an expired lock, even if the write of their new state fails."""
         if self.state is not SharePartitionState.ACTIVE:
             return
         try:
             writes = self.expire(lock, self.settings.max_deliveries)
         except Exception as error:
-            self._start_over(error)
+            self._drop_after(error)
             return
         for batches in writes:
             self._services.counters.expired(batches)
@@ -396,7 +401,7 @@ class SharePartition(ShareRuns):
             self._services.progressed(self)
 
     def _write_change(self, change: Change, done: Callable[[ErrorCode], None]) -> None:
-        """Writes a change, and applies it or takes it back."""
+        """Writes a change; then applies it, or reverts it if the write failed."""
         if not change.state_batches:
             done(ErrorCode.NONE)
             return
@@ -406,7 +411,7 @@ class SharePartition(ShareRuns):
             try:
                 moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
             except Exception as error:
-                self._start_over(error)
+                self._drop_after(error)
             if code in _FENCED:
                 self._services.drop(self)
             done(client_error(code))
@@ -439,9 +444,9 @@ class SharePartition(ShareRuns):
 
 
 def _ignore(code: ErrorCode) -> None:
-    """Ignores the result of a release that nothing waits for."""
+    """Ignores the result of a release, for which no client waits."""
 
 
-def _next_offset(batch: bytes) -> int:
-    """Returns the offset behind a log batch."""
+def _end_offset(batch: bytes) -> int:
+    """Returns the offset after the last record of a log batch."""
     return int.from_bytes(batch[:8], "big") + int.from_bytes(batch[23:27], "big") + 1

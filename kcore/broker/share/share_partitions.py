@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,15 +21,18 @@ if TYPE_CHECKING:
     from kcore.broker.share.settings import GroupSettings, ShareSettings
     from kcore.clock import Now
     from kcore.config.node import Config
+    from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime.topics import TopicInfo
     from kcore.share.persister import Persister
     from kcore_ext.runtime.purgatory import Purgatory
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
+logger = logging.getLogger(__name__)
+
 SHARE_VERSION = "share.version"
 
-LOG_INTERVAL_MS = 1_000
-"""The time between two log lines about failed loads. Every fetch of a client can cause thousands of failures."""
+WARNING_INTERVAL_MS = 10_000
+"""Minimum time between two warnings about failed loads: one request can cause thousands of them."""
 
 
 class SharePartitions(MetadataListener):
@@ -56,7 +60,8 @@ class SharePartitions(MetadataListener):
 
     __slots__ = (
         "_by_group",
-        "_logged_ms",
+        "_next_warning_ms",
+        "_omitted_warnings",
         "_settings",
         "_settings_cache",
         "counters",
@@ -84,10 +89,11 @@ class SharePartitions(MetadataListener):
             config.group_share_max_share_sessions, config.kcore_max_fetch_session_partitions, self._release
         )
         self.counters = ShareCounters()
-        self._logged_ms = -LOG_INTERVAL_MS
         self._settings = settings
         self._settings_cache: dict[str, ShareSettings] = {}
         self._by_group: dict[str, dict[TopicIdPartition, SharePartition]] = {}
+        self._next_warning_ms = 0
+        self._omitted_warnings = 0
 
     def __iter__(self) -> Iterator[SharePartition]:
         for group in list(self._by_group.values()):
@@ -109,7 +115,7 @@ class SharePartitions(MetadataListener):
         return None if group is None else group.get(key)
 
     def loaded(self, group_id: str, partition: Partition) -> SharePartition:
-        """Returns a share partition, and starts to load it if that has not been done."""
+        """Returns a share partition; starts to load it if it is not in the table."""
         group = self._by_group.get(group_id)
         if group is None:
             group = self._by_group[group_id] = {}
@@ -119,6 +125,17 @@ class SharePartitions(MetadataListener):
             share_partition = group[key] = SharePartition(group_id, partition, self)
             share_partition.load()
         return share_partition
+
+    def load_failed(self, share_partition: SharePartition, error: ErrorCode) -> None:
+        """Logs a warning, unless another one was logged shortly before. Clients can cause these failures."""
+        now_ms = self.now.now_ms
+        if now_ms < self._next_warning_ms:
+            self._omitted_warnings += 1
+            return
+        more = f" ({self._omitted_warnings} more since the last warning)" if self._omitted_warnings else ""
+        logger.warning("share partition %r cannot be loaded: %s%s", share_partition, error.name, more)
+        self._next_warning_ms = now_ms + WARNING_INTERVAL_MS
+        self._omitted_warnings = 0
 
     def drop(self, share_partition: SharePartition) -> None:
         """Removes a share partition from the table and fences it, unless its load has failed."""
@@ -132,14 +149,6 @@ class SharePartitions(MetadataListener):
                 self._settings_cache.pop(share_partition.group_id, None)
         if share_partition.state is not SharePartitionState.FAILED:
             share_partition.fence()
-
-    def may_log(self) -> bool:
-        """Returns True once in `LOG_INTERVAL_MS`."""
-        now_ms = self.now.now_ms
-        if now_ms - self._logged_ms < LOG_INTERVAL_MS:
-            return False
-        self._logged_ms = now_ms
-        return True
 
     def progressed(self, share_partition: SharePartition) -> None:
         """Retries the fetches that wait for a share partition."""

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from typing import Any, TypeVar
 
+from kcore.client.aio.receive_buffer import ReceiveBuffer
 from kcore.client.connection import (
     API_VERSIONS_VERSION,
     AUTHENTICATE_VERSION,
@@ -28,11 +29,8 @@ from kcore_ext.codec.frames import encode_request
 
 R = TypeVar("R")
 
-MAX_FRAME_BYTES = 1 << 30
-"""A longer response means that the peer does not speak Kafka's protocol."""
 
-
-class AsyncConnection(asyncio.Protocol):
+class AsyncConnection(asyncio.BufferedProtocol):
     """One connection, created by `open`. Requests are pipelined; the broker responds in order.
 
     Attributes:
@@ -45,7 +43,7 @@ class AsyncConnection(asyncio.Protocol):
         self._port = port
         self._client_id = client_id
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray()
+        self._received = ReceiveBuffer()
         self._correlation_id = 0
         self._waiting: dict[int, tuple[asyncio.Future[Any], int, int]] = {}
         self._error: Exception | None = None
@@ -141,15 +139,21 @@ class AsyncConnection(asyncio.Protocol):
         if self._writable is not None:
             await self._writable
         future = self.start(request, version)
+        timer = asyncio.get_running_loop().call_later(timeout_s, self._expire, future, type(request), timeout_s)
         try:
-            async with asyncio.timeout(timeout_s):
-                response: R = await future
-                return response
-        except TimeoutError:
-            self._close(ConnectionClosedError(f"{self._host}:{self._port}: a response is overdue"))
-            raise TimeoutError(
-                f"{self._host}:{self._port}: no response to {type(request).__name__} within {timeout_s:g} s"
-            ) from None
+            response: R = await future
+            return response
+        finally:
+            timer.cancel()
+
+    def _expire(self, future: asyncio.Future[Any], request_type: type, timeout_s: float) -> None:
+        """Fails a request whose response is overdue, and closes the connection."""
+        if not future.done():
+            address = f"{self._host}:{self._port}"
+            future.set_exception(
+                TimeoutError(f"{address}: no response to {request_type.__name__} within {timeout_s:g} s")
+            )
+            self._close(ConnectionClosedError(f"{address}: a response is overdue"))
 
     def start(self, request: Any, version: int) -> asyncio.Future[Any]:
         """Sends a request; the returned future gets the response."""
@@ -212,31 +216,27 @@ class AsyncConnection(asyncio.Protocol):
         if writable is not None and not writable.done():
             writable.set_result(None)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Returns the memory for the next bytes."""
+        return self._received.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Completes the requests whose responses have arrived."""
-        buffer = self._buffer
-        buffer += data
-        position, end = 0, len(buffer)
+        received = self._received
+        received.add(nbytes)
         try:
-            while end - position >= 4:
-                size = int.from_bytes(buffer[position : position + 4], "big")
-                if size > MAX_FRAME_BYTES:
-                    raise ValueError(f"a response of {size} bytes: the peer does not speak Kafka's protocol")
-                if end - position - 4 < size:
-                    break
-                frame = bytes(memoryview(buffer)[position + 4 : position + 4 + size])
-                position += 4 + size
+            while (frame := received.next_frame()) is not None:
                 self._complete(frame)
         except Exception as error:
             self._close(ConnectionClosedError(f"{self._host}:{self._port}: malformed response: {error}"))
-            return
-        if position:
-            del buffer[:position]
 
-    def _complete(self, frame: bytes) -> None:
+    def _complete(self, frame: memoryview) -> None:
         number = int.from_bytes(frame[:4], "big", signed=True)
-        future, key, version = self._waiting.pop(number)
-        if future.done():  # cancelled
-            return
-        response = response_class(key).decode(frame, version, body_position(key, version, frame))
-        future.set_result(response)
+        waiting = self._waiting.get(number)
+        if waiting is None:
+            raise ValueError(f"it has the correlation id {number}, which no request has")
+        future, key, version = waiting
+        if not future.done():  # it is not cancelled
+            # If this fails, the request still waits, and fails with the connection.
+            future.set_result(response_class(key).decode(frame, version, body_position(key, version, frame)))
+        del self._waiting[number]

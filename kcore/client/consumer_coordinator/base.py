@@ -90,6 +90,7 @@ class GroupMemberMachine(ABC):
         event: the event that the user's code has to handle now, or None.
         error: the error that the next call of the user raises, or None.
         closed: True once the member has left.
+        on_committed: called with the offsets of each successful commit, or None.
         may_rebalance: False while the user's code processes records: a rebalance begins at its next poll.
     """
 
@@ -102,6 +103,7 @@ class GroupMemberMachine(ABC):
         self.error: BaseException | None = None
         self.closed = False
         self.may_rebalance = True
+        self.on_committed: Callable[[Positions], None] | None = None
         self._consumed = consumed
         self._outgoing: list[Outgoing] = []
         self._event_done: Callable[[BaseException | None, int], None] | None = None
@@ -511,6 +513,8 @@ class GroupMemberMachine(ABC):
     def _end_commit(self, commit: Commit, error: Exception | None, now_ms: int) -> None:
         self._committing = None
         self._commit_done_ms = now_ms
+        if error is None and self.on_committed is not None:
+            self.on_committed(commit.offsets)
         commit.complete(error)
 
 

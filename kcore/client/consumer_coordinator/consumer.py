@@ -278,7 +278,11 @@ class ConsumerMember(GroupMemberMachine):
             self._fence(now_ms)
         elif code in NO_COORDINATOR:
             self._lose_coordinator(now_ms)
-            self._heartbeat_at_ms = now_ms
+            if self._attempts:
+                self._pause(now_ms)  # lookup and heartbeat would repeat at the speed of round trips
+            else:
+                self._attempts = 1
+                self._heartbeat_at_ms = now_ms
         elif code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             self._pause(now_ms)
         elif code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:

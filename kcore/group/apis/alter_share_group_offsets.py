@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.group.apis.base import GroupApi
 from kcore.group.share.chain import chain, with_result
-from kcore.group.share.offsets import MAX_NAMES, TOO_MANY, Altered, begin_alter, finish_alter
+from kcore.group.share.offsets import (
+    MAX_NAMES,
+    TOO_MANY,
+    Alteration,
+    Altered,
+    Initialized,
+    begin_alter,
+    finish_alter,
+    initialize_in_steps,
+    look_up_altered,
+    read_initialized,
+)
+from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST, ROW_COST, in_slices
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -20,9 +32,12 @@ from kcore.protocol.messages.alter_share_group_offsets import (
 from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kcore.group.shard import GroupShard
     from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
+    from kcore.protocol.messages.initialize_share_group_state import InitializeShareGroupStateRequest
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
     from kcore.runtime.topics import TopicImage
@@ -67,30 +82,59 @@ class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterSha
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not request.group_id:
             return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
-        if sum(len(topic.partitions) + 1 for topic in request.topics) > MAX_NAMES:
+        names = sum(len(topic.partitions) + 1 for topic in request.topics)
+        if names > MAX_NAMES:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
+        slices, shard = self._shards.slices, self._shards.of(request.group_id)
+
+        def run(found: tuple[Alteration, list[AlterShareGroupOffsetsResponseTopic]]) -> Any:
+            alteration, refused = found
+            if not alteration.responses:
+                return AlterShareGroupOffsetsResponse(responses=refused)
+            response = chain(
+                self,
+                context,
+                alteration,
+                shard.run(self, context, alteration),
+                lambda altered: in_slices(
+                    slices,
+                    self,
+                    context,
+                    alteration,
+                    initialize_in_steps(altered),
+                    names,
+                    lambda state_request: self._initialize(altered, state_request),
+                ),
+                lambda altered: in_slices(
+                    slices,
+                    self,
+                    context,
+                    alteration,
+                    read_initialized(altered),
+                    names,
+                    lambda initialized: shard.run(self, context, initialized),
+                ),
+            )
+            if not refused:
+                return response
+            return gather(self, context, request, [response], lambda parts: _with(refused, parts[0]))
+
+        return in_slices(slices, self, context, request, self._look_up(context, request), names, run)
+
+    def _look_up(
+        self, context: RequestContext, request: AlterShareGroupOffsetsRequest
+    ) -> Generator[int, None, tuple[Alteration, list[AlterShareGroupOffsetsResponseTopic]]]:
+        """Returns the alteration of the allowed topics, and the results of the others."""
         allowed, refused = [], []
         for topic in request.topics:
             code = self._refusal_of(context, topic.topic_name)
+            yield NAME_COST
             if code:
-                refused.append(_refused(topic, code))
+                refused.append((yield from _refused(topic, code)))
             else:
                 allowed.append(topic)
-        if not allowed:
-            return AlterShareGroupOffsetsResponse(responses=refused)
-        part = AlterShareGroupOffsetsRequest(group_id=request.group_id, topics=allowed)
-        shard = self._shards.of(request.group_id)
-        response = chain(
-            self,
-            context,
-            part,
-            shard.run(self, context, part),
-            self._initialize,
-            lambda altered: shard.run(self, context, altered),
-        )
-        if not refused:
-            return response
-        return gather(self, context, request, [response], lambda parts: _with(refused, parts[0]))
+        alteration = yield from look_up_altered(self._topics, request.group_id, allowed)
+        return alteration, refused
 
     def _refusal_of(self, context: RequestContext, name: str) -> ErrorCode:
         authorizer = self._authorizer
@@ -98,17 +142,17 @@ class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterSha
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.NONE if self._topics.by_name(name) is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def _initialize(self, altered: Altered) -> Any:
-        """Asks the share coordinator to initialize the partitions; returns `altered` with its result."""
+    def _initialize(self, altered: Altered, request: InitializeShareGroupStateRequest) -> Any:
+        """Requests the initialization from the share coordinator; returns `altered` with the result."""
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
-        return with_result(self, altered, persister.initialize(altered.request))
+        return with_result(self, altered, persister.initialize(request))
 
-    def decide(
-        self, machine: GroupShard, context: RequestContext, request: AlterShareGroupOffsetsRequest | Altered
+    def decide(  # type: ignore[override]
+        self, machine: GroupShard, context: RequestContext, request: Alteration | Initialized
     ) -> Any:
-        """Decides the first step, or the second one, whose input is the result of the first."""
-        return finish_alter(machine, request) if isinstance(request, Altered) else begin_alter(machine, request)
+        """Decides the first or the second step."""
+        return begin_alter(machine, request) if isinstance(request, Alteration) else finish_alter(machine, request)
 
     def error(
         self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None
@@ -117,16 +161,21 @@ class AlterShareGroupOffsetsApi(GroupApi[AlterShareGroupOffsetsRequest, AlterSha
         return AlterShareGroupOffsetsResponse(error_code=code, error_message=message or code.message)
 
 
-def _refused(topic: AlterShareGroupOffsetsRequestTopic, code: ErrorCode) -> AlterShareGroupOffsetsResponseTopic:
-    return AlterShareGroupOffsetsResponseTopic(
-        topic_name=topic.topic_name,
-        partitions=[
+def _refused(
+    topic: AlterShareGroupOffsetsRequestTopic, code: ErrorCode
+) -> Generator[int, None, AlterShareGroupOffsetsResponseTopic]:
+    """Returns the result of a topic that is refused, made in steps."""
+    rows: list[AlterShareGroupOffsetsResponsePartition] = []
+    for first in range(0, len(topic.partitions), FEW_PARTITIONS):
+        some = topic.partitions[first : first + FEW_PARTITIONS]
+        rows += [
             AlterShareGroupOffsetsResponsePartition(
                 partition_index=partition.partition_index, error_code=code, error_message=code.message
             )
-            for partition in topic.partitions
-        ],
-    )
+            for partition in some
+        ]
+        yield ROW_COST * len(some)
+    return AlterShareGroupOffsetsResponseTopic(topic_name=topic.topic_name, partitions=rows)
 
 
 def _with(

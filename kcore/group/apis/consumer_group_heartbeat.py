@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.group.apis.base import READ_GROUP, GroupApi, visible_topics
+from kcore.group.apis.long_subscription import NAME_COST, NAMES_PER_STEP, decisions, last_response
 from kcore.group.consumer.group import ConsumerGroup
-from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat
+from kcore.group.consumer.heartbeat import JOIN, UNCHANGED, heartbeat, new_member_id
 from kcore.group.consumer.member import STATIC_LEAVE_EPOCH, ConsumerMember, MemberMetadata
 from kcore.group.consumer.services import INLINE_MEMBERS, ConsumerSettings
 from kcore.group.consumer.subscriptions import Subscriptions
+from kcore.group.consumer.target import LONG_SUBSCRIPTION
 from kcore.group.shard import GroupShard
 from kcore.patterns import (
     MAX_CHARACTERS,
@@ -29,12 +31,17 @@ from kcore.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
 )
 from kcore.runtime.api import RequestContext
+from kcore.runtime.pending import gather
+from kcore.runtime.shard import ShardState
 from kcore_ext.group.heartbeat import ConsumerHeartbeatFastPath
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from kcore.group.consumer.services import ConsumerServices
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.shards import Shards
+    from kcore.runtime.sliced import Work
 
 CLIENT_IDS_SINCE: Final = 1
 LEAVE: Final = -1
@@ -69,8 +76,9 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         f"{MAX_UNICODE_CLASSES} Unicode classes, {MAX_NAMED_GROUPS} named groups, and take "
         f"{MAX_PROGRAM_BYTES >> 20} MiB once compiled; others are INVALID_REGULAR_EXPRESSION. "
         "Among assignors with equal votes, the order of "
-        f"`group.consumer.assignors` decides. Above {INLINE_MEMBERS} members a target is computed in slices or in the "
-        "background, and a later heartbeat returns it. A member may subscribe to "
+        f"`group.consumer.assignors` decides. Above {INLINE_MEMBERS} members, or for a member with more than "
+        f"{LONG_SUBSCRIPTION} topics, a target is computed in slices or in the background, and a later heartbeat "
+        "returns it. A member may subscribe to "
         f"{MAX_SUBSCRIBED_TOPICS} topics by name; more are INVALID_REQUEST."
     )
 
@@ -108,10 +116,52 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
         if names is not None and len(names) > MAX_SUBSCRIBED_TOPICS:
             message = f"a member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics by name"
             return self.error(context, request, ErrorCode.INVALID_REQUEST, message)
-        if self._authorizer is not None:
-            code = self._authorize(self._authorizer, context, request)
-            if code:
-                return self.error(context, request, code)
+        slices = self._shards.slices
+        if names is not None and len(names) > LONG_SUBSCRIPTION and slices is not None and slices.requests.enabled:
+
+            def join(responses: list[Any]) -> Any:
+                return gather(self, context, request, responses, last_response)
+
+            return slices.requests.run(self, context, request, self._long(context, request, names), join)
+        if not self._may_read(context, request):
+            return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not self._may_describe(context, dict.fromkeys(names or ())):
+            return self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        refused = self._refused(context, request)
+        return self._shards.of(request.group_id).run(self, context, request) if refused is None else refused
+
+    def _long(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest, names: Sequence[str]) -> Work:
+        """Decides a heartbeat with many topics in parts; returns their responses. See `long_subscription`."""
+        if not self._may_read(context, request):
+            return [self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)]
+        names = list(dict.fromkeys(names))
+        for first in range(0, len(names), NAMES_PER_STEP):
+            some = names[first : first + NAMES_PER_STEP]
+            if not self._may_describe(context, some):
+                return [self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+            self._services.metadata.hash_of(some)  # the decision then finds the hash of each topic in the cache
+            yield NAME_COST * len(some)
+        refused = self._refused(context, request)
+        if refused is not None:
+            return [refused]
+        shard = self._shards.of(request.group_id)
+        if not request.member_id and shard.state is ShardState.ACTIVE:
+            request.member_id = new_member_id(shard.machine)  # every decision is about the same member
+        return (yield from decisions(self, shard, context, request))
+
+    def _may_read(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> bool:
+        return self.allowed(context, Operation.READ, request.group_id)
+
+    def _may_describe(self, context: RequestContext, names: Iterable[str]) -> bool:
+        authorizer = self._authorizer
+        return authorizer is None or all(
+            authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names
+        )
+
+    def _refused(
+        self, context: RequestContext, request: ConsumerGroupHeartbeatRequest
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """Validates an authorized request by itself; returns the response that refuses it, or None."""
         reason = invalid(context.api_version, request)
         if reason is not None:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
@@ -120,17 +170,7 @@ class ConsumerGroupHeartbeatApi(GroupApi[ConsumerGroupHeartbeatRequest, Consumer
             known = ", ".join(self._services.assignors)
             message = f"ServerAssignor {assignor} is not supported. Supported assignors: {known}."
             return self.error(context, request, ErrorCode.UNSUPPORTED_ASSIGNOR, message)
-        return self._shards.of(request.group_id).run(self, context, request)
-
-    def _authorize(
-        self, authorizer: Authorizer, context: RequestContext, request: ConsumerGroupHeartbeatRequest
-    ) -> ErrorCode:
-        if not authorizer.allowed(context, Operation.READ, ResourceType.GROUP, request.group_id):
-            return ErrorCode.GROUP_AUTHORIZATION_FAILED
-        for name in dict.fromkeys(request.subscribed_topic_names or ()):
-            if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
-                return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return ErrorCode.NONE
+        return None
 
     def decide(self, machine: GroupShard, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Any:
         """Decides the heartbeat with `kcore.group.consumer.heartbeat`."""

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.group.apis.base import GroupApi
 from kcore.group.share.chain import chain, with_result
-from kcore.group.share.offsets import MAX_NAMES, TOO_MANY, Deleted, begin_delete, finish_delete
+from kcore.group.share.offsets import (
+    MAX_NAMES,
+    TOO_MANY,
+    Deleted,
+    Deleting,
+    Deletion,
+    begin_delete,
+    delete_in_steps,
+    finish_delete,
+    read_deleted,
+)
+from kcore.group.share.slicing import NAME_COST, in_slices
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -18,11 +29,15 @@ from kcore.protocol.messages.delete_share_group_offsets import (
 from kcore.runtime.pending import gather
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from kcore.group.shard import GroupShard
     from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
+    from kcore.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.runtime.topics import TopicImage
 
 
 class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse]):
@@ -33,6 +48,7 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
     Args:
         shards: the group shards.
         services: the switch of share groups, and the persister.
+        topics: the cluster's topics.
         authorizer: checks permissions; None allows all.
     """
 
@@ -42,13 +58,18 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
     versions = (0, 0)
     differs: ClassVar[str] = f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST."
 
-    __slots__ = ("_services",)
+    __slots__ = ("_services", "_topics")
 
     def __init__(
-        self, shards: Shards[GroupShard], services: ShareGroupServices, authorizer: Authorizer | None = None
+        self,
+        shards: Shards[GroupShard],
+        services: ShareGroupServices,
+        topics: TopicImage,
+        authorizer: Authorizer | None = None,
     ) -> None:
         super().__init__(shards, authorizer)
         self._services = services
+        self._topics = topics
 
     def handle(self, context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> Any:
         """Authorizes the client, and runs both decisions with the share coordinator's operation between them."""
@@ -60,47 +81,73 @@ class DeleteShareGroupOffsetsApi(GroupApi[DeleteShareGroupOffsetsRequest, Delete
             return self.error(context, request, ErrorCode.INVALID_GROUP_ID)
         if len(request.topics) > MAX_NAMES:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
-        authorizer = self._authorizer
-        allowed, refused = [], []
-        for topic in request.topics:
-            if authorizer is None or authorizer.allowed(context, Operation.READ, ResourceType.TOPIC, topic.topic_name):
-                allowed.append(topic)
-            else:
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                refused.append(
-                    DeleteShareGroupOffsetsResponseTopic(
-                        topic_name=topic.topic_name, error_code=code, error_message=code.message
-                    )
-                )
-        if not allowed:
-            return DeleteShareGroupOffsetsResponse(responses=refused)
-        part = DeleteShareGroupOffsetsRequest(group_id=request.group_id, topics=allowed)
-        shard = self._shards.of(request.group_id)
-        response = chain(
-            self,
-            context,
-            part,
-            shard.run(self, context, part),
-            self._delete,
-            lambda deleted: shard.run(self, context, deleted),
-        )
-        if not refused:
-            return response
-        return gather(self, context, request, [response], lambda parts: _with(refused, parts[0]))
+        names = len(request.topics)
+        slices, shard = self._shards.slices, self._shards.of(request.group_id)
 
-    def _delete(self, deleted: Deleted) -> Any:
-        """Asks the share coordinator to delete the states; returns `deleted` with its result."""
-        if not deleted.request.topics:
-            return DeleteShareGroupOffsetsResponse(responses=deleted.responses)
+        def run(found: tuple[Deletion, list[DeleteShareGroupOffsetsResponseTopic]]) -> Any:
+            deletion, refused = found
+            if not deletion.topics:
+                return DeleteShareGroupOffsetsResponse(responses=refused)
+            response = chain(
+                self,
+                context,
+                deletion,
+                shard.run(self, context, deletion),
+                lambda deleting: in_slices(
+                    slices,
+                    self,
+                    context,
+                    deletion,
+                    delete_in_steps(deleting),
+                    names + sum(map(len, deleting.partitions.values())),
+                    lambda state_request: self._delete(deleting, state_request),
+                ),
+                lambda deleting: in_slices(
+                    slices,
+                    self,
+                    context,
+                    deletion,
+                    read_deleted(deleting),
+                    names + sum(map(len, deleting.partitions.values())),
+                    lambda deleted: shard.run(self, context, deleted),
+                ),
+            )
+            if not refused:
+                return response
+            return gather(self, context, request, [response], lambda parts: _with(refused, parts[0]))
+
+        return in_slices(slices, self, context, request, self._look_up(context, request), names, run)
+
+    def _look_up(
+        self, context: RequestContext, request: DeleteShareGroupOffsetsRequest
+    ) -> Generator[int, None, tuple[Deletion, list[DeleteShareGroupOffsetsResponseTopic]]]:
+        """Returns the deletion of the allowed topics, and the results of the others."""
+        authorizer, code = self._authorizer, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        deletion, refused = Deletion(request.group_id, []), []
+        for topic in request.topics:
+            name = topic.topic_name
+            if authorizer is None or authorizer.allowed(context, Operation.READ, ResourceType.TOPIC, name):
+                deletion.topics.append((name, self._topics.by_name(name)))
+            else:
+                refused.append(
+                    DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=code, error_message=code.message)
+                )
+            yield NAME_COST
+        return deletion, refused
+
+    def _delete(self, deleting: Deleting, request: DeleteShareGroupStateRequest) -> Any:
+        """Requests the deletion from the share coordinator; returns `deleting` with the result."""
+        if not request.topics:
+            return DeleteShareGroupOffsetsResponse(responses=deleting.responses)
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
-        return with_result(self, deleted, persister.delete(deleted.request))
+        return with_result(self, deleting, persister.delete(request))
 
-    def decide(
-        self, machine: GroupShard, context: RequestContext, request: DeleteShareGroupOffsetsRequest | Deleted
+    def decide(  # type: ignore[override]
+        self, machine: GroupShard, context: RequestContext, request: Deletion | Deleted
     ) -> Any:
-        """Decides the first step, or the second one, whose input is the result of the first."""
-        return finish_delete(machine, request) if isinstance(request, Deleted) else begin_delete(machine, request)
+        """Decides the first or the second step."""
+        return begin_delete(machine, request) if isinstance(request, Deletion) else finish_delete(machine, request)
 
     def error(
         self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None

@@ -5,13 +5,15 @@ v1 adds the lag (KIP-1226): the records from the start offset on that are not co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from kcore.group.apis.base import GroupApi
 from kcore.group.share.chain import chain
 from kcore.group.share.group import ShareGroup
 from kcore.group.share.offsets import MAX_NAMES, TOO_MANY
+from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST, PARTITION_COST, ROW_COST, in_slices
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.runtime.sliced import Work
     from kcore.runtime.topics import TopicImage
 
 UNKNOWN: Final = -1
@@ -60,6 +63,20 @@ class RequestedTopic(NamedTuple):
     topic_id: bytes
     partitions: tuple[int, ...]
     missing: tuple[int, ...] = ()
+
+
+class ReadTopic(NamedTuple):
+    """A topic whose offsets are being read.
+
+    Attributes:
+        topic: the topic.
+        parts: the offsets of some partitions each, or a `Pending` of them.
+        missing: the results of partitions that do not exist.
+    """
+
+    topic: RequestedTopic
+    parts: list[Any]
+    missing: list[DescribeShareGroupOffsetsResponsePartition]
 
 
 class InitializedTopics(NamedTuple):
@@ -88,7 +105,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
     versions = (0, 1)
     differs: ClassVar[str] = (
         f"{TOO_MANY[0].upper()}{TOO_MANY[1:]}; longer requests are INVALID_REQUEST. "
-        "A partition that does not exist is answered at once."
+        "Kafka delays the response by 31 seconds if a partition does not exist, kcore does not."
     )
 
     __slots__ = ("_services", "_topics")
@@ -105,54 +122,70 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         self._topics = topics
 
     def handle(self, context: RequestContext, request: DescribeShareGroupOffsetsRequest) -> Any:
-        """Describes each group, with its own error."""
-        named = sum(len(topic.partitions) + 1 for group in request.groups for topic in group.topics or ())
-        if len(request.groups) + named > MAX_NAMES:
+        """Describes each group, with its own error; a long request in slices."""
+        named = len(request.groups) + sum(map(_names_of, request.groups))
+        if named > MAX_NAMES:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
-        parts = [self._describe(context, group) for group in request.groups]
+        work = self._describe_all(context, request)
+        return in_slices(
+            self._shards.slices, self, context, request, work, named, lambda parts: self._merge(context, request, parts)
+        )
+
+    def _merge(self, context: RequestContext, request: DescribeShareGroupOffsetsRequest, parts: list[Any]) -> Any:
         return gather(self, context, request, parts, _merged)
 
-    def _describe(self, context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup) -> Any:
-        part = DescribeShareGroupOffsetsRequest(groups=[group])
-        if not self._services.enabled:
-            return self.error(context, part, ErrorCode.UNSUPPORTED_VERSION)
-        if not self.allowed(context, Operation.DESCRIBE, group.group_id):
-            return self.error(context, part, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if group.topics is not None:
-            return self._describe_named(context, part, group)
-        asked = InitializedTopics(group.group_id)
+    def _describe_all(self, context: RequestContext, request: DescribeShareGroupOffsetsRequest) -> Work:
+        """Returns the response about each group, or a `Pending` of it."""
+        parts = []
+        for group in request.groups:
+            part = DescribeShareGroupOffsetsRequest(groups=[group])
+            yield NAME_COST
+            if not self._services.enabled:
+                parts.append(self.error(context, part, ErrorCode.UNSUPPORTED_VERSION))
+            elif not self.allowed(context, Operation.DESCRIBE, group.group_id):
+                parts.append(self.error(context, part, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            elif group.topics is None:
+                parts.append(self._describe_initialized(context, part, group.group_id))
+            else:
+                existing, decided = yield from self._look_up(context, group)
+                parts.append(self._summarize(context, part, existing, decided))
+                yield PARTITION_COST * sum(len(topic.partitions) for topic in existing)
+        return parts
+
+    def _describe_initialized(
+        self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, group_id: str
+    ) -> Any:
+        """Describes all topics of a group that have state and that the client may see."""
         return chain(
             self,
             context,
             part,
-            self.ask(context, group.group_id, asked, ErrorCode.NONE),  # type: ignore[arg-type]
+            self.ask(context, group_id, InitializedTopics(group_id), ErrorCode.NONE),  # type: ignore[arg-type]
             lambda topics: self._summarize(context, part, self._visible(context, topics), []),
         )
 
-    def _describe_named(
-        self,
-        context: RequestContext,
-        part: DescribeShareGroupOffsetsRequest,
-        group: DescribeShareGroupOffsetsRequestGroup,
-    ) -> Any:
-        wanted, decided = [], []
+    def _look_up(
+        self, context: RequestContext, group: DescribeShareGroupOffsetsRequestGroup
+    ) -> Generator[int, None, tuple[list[RequestedTopic], list[DescribeShareGroupOffsetsResponseTopic]]]:
+        """Returns the requested topics to describe, and the results of the others."""
+        existing, decided = [], []
         for requested in group.topics or ():
             topic = self._topics.by_name(requested.topic_name)
             code = ErrorCode.NONE
             if not self._may_describe(context, requested.topic_name):
                 code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            indexes = dict.fromkeys(requested.partitions)  # a repeated partition is described once
+            indexes = list(dict.fromkeys(requested.partitions))  # a repeated partition is described once
+            yield NAME_COST
             if topic is not None and not code:
-                existing = tuple(index for index in indexes if 0 <= index < topic.partitions)
+                valid = tuple(index for index in indexes if 0 <= index < topic.partitions)
                 missing = tuple(index for index in indexes if not 0 <= index < topic.partitions)
-                wanted.append(RequestedTopic(topic.name, topic.topic_id, existing, missing))
+                existing.append(RequestedTopic(topic.name, topic.topic_id, valid, missing))
                 continue
+            partitions = yield from _without_offsets(indexes, code)
             decided.append(
-                DescribeShareGroupOffsetsResponseTopic(
-                    topic_name=requested.topic_name, partitions=[_without_offset(index, code) for index in indexes]
-                )
+                DescribeShareGroupOffsetsResponseTopic(topic_name=requested.topic_name, partitions=partitions)
             )
-        return self._summarize(context, part, wanted, decided)
+        return existing, decided
 
     def _may_describe(self, context: RequestContext, name: str) -> bool:
         authorizer = self._authorizer
@@ -165,49 +198,54 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         self,
         context: RequestContext,
         part: DescribeShareGroupOffsetsRequest,
-        wanted: list[RequestedTopic],
+        existing: list[RequestedTopic],
         decided: list[DescribeShareGroupOffsetsResponseTopic],
     ) -> Any:
         """Reads the summaries of the states from the share coordinator, and adds the lag."""
         (group,) = part.groups
-        if not wanted:
-            return _response(group.group_id, decided)
+        work = self._read(context, part, existing)
+        names = sum(len(topic.partitions) + len(topic.missing) + 1 for topic in existing)
+
+        def join(read: list[ReadTopic]) -> Any:
+            rows = [part for topic in read for part in topic.parts]
+
+            def build(responses: list[list[DescribeShareGroupOffsetsResponsePartition]]) -> Any:
+                return _response(group.group_id, [*decided, *_topics_of(read, responses)])
+
+            return gather(self, context, part, rows, build)
+
+        return in_slices(self._shards.slices, self, context, part, work, names, join)
+
+    def _read(
+        self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, existing: list[RequestedTopic]
+    ) -> Work:
+        """Requests the summaries, those of a few partitions at a time; returns the `ReadTopic`s."""
+        read = []
+        for topic in existing:
+            parts = []
+            for first in range(0, len(topic.partitions), FEW_PARTITIONS):
+                some = topic._replace(partitions=topic.partitions[first : first + FEW_PARTITIONS])
+                parts.append(self._read_some(context, part, some))
+                yield PARTITION_COST * len(some.partitions)
+            missing = yield from _without_offsets(topic.missing, ErrorCode.NONE)
+            read.append(ReadTopic(topic, parts, missing))
+        return read
+
+    def _read_some(self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, topic: RequestedTopic) -> Any:
+        """Returns the offsets of partitions of one topic, or a `Pending` of them."""
         persister = self._services.persister
         assert persister is not None, "a served node has a persister"
+        partitions = [PartitionData(partition=index, leader_epoch=UNKNOWN) for index in topic.partitions]
         request = ReadShareGroupStateSummaryRequest(
-            group_id=group.group_id,
-            topics=[
-                ReadStateSummaryData(
-                    topic_id=topic.topic_id,
-                    partitions=[PartitionData(partition=index, leader_epoch=UNKNOWN) for index in topic.partitions],
-                )
-                for topic in wanted
-            ],
+            group_id=part.groups[0].group_id,
+            topics=[ReadStateSummaryData(topic_id=topic.topic_id, partitions=partitions)],
         )
 
-        def build(parts: list[ReadShareGroupStateSummaryResponse]) -> DescribeShareGroupOffsetsResponse:
-            return _response(group.group_id, [*decided, *self._topics_of(parts[0], wanted)])
+        def build(parts: list[ReadShareGroupStateSummaryResponse]) -> list[DescribeShareGroupOffsetsResponsePartition]:
+            states = {state.partition: state for result in parts[0].results for state in result.partitions}
+            return [self._partition(topic.name, index, states.get(index)) for index in topic.partitions]
 
         return gather(self, context, part, [persister.read_summary(request)], build)
-
-    def _topics_of(
-        self, summary: ReadShareGroupStateSummaryResponse, wanted: list[RequestedTopic]
-    ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-        states = {(topic.topic_id, state.partition): state for topic in summary.results for state in topic.partitions}
-        return [
-            DescribeShareGroupOffsetsResponseTopic(
-                topic_name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    *(
-                        self._partition(topic.name, index, states.get((topic.topic_id, index)))
-                        for index in topic.partitions
-                    ),
-                    *(_without_offset(index, ErrorCode.NONE) for index in topic.missing),
-                ],
-            )
-            for topic in wanted
-        ]
 
     def _partition(self, name: str, index: int, state: Any) -> DescribeShareGroupOffsetsResponsePartition:
         """Returns the offsets of one partition; the share coordinator's errors become an unknown offset.
@@ -264,6 +302,38 @@ def _without_offset(index: int, code: ErrorCode) -> DescribeShareGroupOffsetsRes
     return DescribeShareGroupOffsetsResponsePartition(
         partition_index=index, start_offset=UNKNOWN, error_code=code, error_message=code.message if code else None
     )
+
+
+def _names_of(group: DescribeShareGroupOffsetsRequestGroup) -> int:
+    """Returns the number of topics and partitions in the request for a group."""
+    return sum(len(topic.partitions) + 1 for topic in group.topics or ())
+
+
+def _without_offsets(
+    indexes: Sequence[int], code: ErrorCode
+) -> Generator[int, None, list[DescribeShareGroupOffsetsResponsePartition]]:
+    """Returns partitions without offsets."""
+    found: list[DescribeShareGroupOffsetsResponsePartition] = []
+    for first in range(0, len(indexes), FEW_PARTITIONS):
+        some = indexes[first : first + FEW_PARTITIONS]
+        found += [_without_offset(index, code) for index in some]
+        yield ROW_COST * len(some)
+    return found
+
+
+def _topics_of(
+    read: list[ReadTopic], responses: list[list[DescribeShareGroupOffsetsResponsePartition]]
+) -> list[DescribeShareGroupOffsetsResponseTopic]:
+    """Joins the offsets of each topic's partitions, which arrive in parts."""
+    parts = iter(responses)
+    return [
+        DescribeShareGroupOffsetsResponseTopic(
+            topic_name=each.topic.name,
+            topic_id=each.topic.topic_id,
+            partitions=[*(row for rows in islice(parts, len(each.parts)) for row in rows), *each.missing],
+        )
+        for each in read
+    ]
 
 
 def _response(group_id: str, topics: list[DescribeShareGroupOffsetsResponseTopic]) -> DescribeShareGroupOffsetsResponse:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.shard import GroupShard
-from kcore.group.streams.configure import LISTED_TOPICS, MAX_TASKS, UNDECIDED, Status
+from kcore.group.streams.configure import LISTED_TOPICS, MAX_TASKS, UNDECIDED, Status, shortened, summary
 from kcore.group.streams.group import StreamsGroup
 from kcore.group.streams.heartbeat import JOIN, UNCHANGED, Decision, heartbeat
 from kcore.group.streams.member import MemberMetadata, StreamsMember
@@ -133,7 +133,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         """Starts the creation of internal topics, or reports why it is not possible."""
         refused = self._not_creatable(context, missing)
         if refused:
-            _extend(response, f"; the client may not CREATE the topics {', '.join(refused)}")
+            _extend(response, f"; the client may not CREATE the topics {summary(refused)}")
             return
         creator = self._services.topic_creator
         failures = creator.failures(missing)
@@ -156,14 +156,16 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         message: str | None = None,
     ) -> StreamsGroupHeartbeatResponse:
         """Returns a response with the code and the message, without a member id."""
-        return StreamsGroupHeartbeatResponse(error_code=code, error_message=message)
+        return StreamsGroupHeartbeatResponse(
+            error_code=code, error_message=None if message is None else shortened(message)
+        )
 
 
 def _extend(response: StreamsGroupHeartbeatResponse, text: str) -> None:
     """Adds text to the status of missing internal topics."""
     code = Status.MISSING_INTERNAL_TOPICS.value
     response.status = [
-        ResponseStatus(status_code=code, status_detail=status.status_detail + text)
+        ResponseStatus(status_code=code, status_detail=shortened(status.status_detail + text))
         if status.status_code == code
         else status
         for status in response.status or ()

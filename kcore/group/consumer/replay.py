@@ -10,7 +10,7 @@ from kcore.group.classic.group import ClassicGroup
 from kcore.group.consumer.assignment import CurrentAssignment, from_current_topics, from_target_topics
 from kcore.group.consumer.group import NO_EPOCH, ConsumerGroup
 from kcore.group.consumer.member import ClassicMetadata, MemberMetadata
-from kcore.group.consumer.reference_records import PLAIN
+from kcore.group.consumer.plain_records import PLAIN
 from kcore.group.consumer.states import STATE_OF_BYTE, UNKNOWN
 from kcore.group.consumer.subscriptions import ResolvedRegex
 from kcore.protocol.records.consumer_group_current_member_assignment import (

@@ -31,6 +31,8 @@ TOPIC_BYTES: Final = 24  # size of a topic in a target's record: its id, the len
 PARTITION_BYTES: Final = 4
 SLICE_RECORDS: Final = 256
 """Targets of members written per slice."""
+LONG_SUBSCRIPTION: Final = 1_000
+"""Number of topics of a member from which on its heartbeats do not compute a target, if long work runs in slices."""
 
 
 def update(change: MemberChange) -> tuple[int, Target]:
@@ -45,11 +47,19 @@ def update(change: MemberChange) -> tuple[int, Target]:
     group = change.group
     if change.group_epoch <= group.assignment_epoch or group.target_must_wait():
         return group.assignment_epoch, change.target
+    is_long = len(change.metadata.names) > LONG_SUBSCRIPTION and group.shard.context.shard.slices.requests.enabled
+    if is_long and not group.live:
+        return group.assignment_epoch, change.target  # the next heartbeat finds a live group
     job = AssignmentJob(change)
     services = group.shard.consumer
-    if job.members_count > services.inline_members and group.live:
-        job.begin()
+    if group.live and (is_long or job.members_count > services.inline_members):
+        if job.members_count > services.inline_members:
+            job.read_topics()
+            job.begin()
+        else:
+            job.begin_in_slices()
         return group.assignment_epoch, change.target
+    job.read_topics()
     try:
         assignment = job.compute()
     except Exception as error:
@@ -154,7 +164,10 @@ class AssignmentJob:
             self._members = [*last.members, view]
             self._kinds = last.kinds if view.topics in last.kinds else (*last.kinds, view.topics)
         self.members_count = len(self._members)
-        self._topics = services.topics(self._kinds)
+
+    def read_topics(self) -> None:
+        """Reads the partitions of all subscribed topics, before the computation."""
+        self._topics = self.group.shard.consumer.topics(self._kinds)
 
     @property
     def known_members(self) -> KnownMembers | None:
@@ -241,13 +254,26 @@ class AssignmentJob:
 
     def begin(self) -> None:
         """Starts the computation and writing of the target; no other one starts until it is done."""
-        group = self.group
-        group.target_job = True
-        background = group.shard.consumer.background
+        self.group.target_job = True
+        background = self.group.shard.consumer.background
         if background is None:
-            group.shard.context.in_slices(self._work())
+            self.group.shard.context.in_slices(self._work())
         else:
             background(self.compute, self._computed)
+
+    def begin_in_slices(self) -> None:
+        """Starts to read the topics, and then to compute and write the target."""
+        self.group.target_job = True
+        self.group.shard.context.in_slices(self._read_and_work())
+
+    def _read_and_work(self) -> Iterator[Outcome | None]:
+        try:
+            self.read_topics()
+        except Exception as error:
+            self._computed(error)
+            return
+        yield None
+        yield from self._work()
 
     def write_in_slices(self, assignment: GroupAssignment) -> None:
         """Starts writing a target that does not fit into one decision."""

@@ -12,7 +12,7 @@ from kcore.runtime.pending import Pending, gather
 from kcore.share.persister import when_complete
 
 if TYPE_CHECKING:
-    from kcore.group.share.offsets import Altered, Deleted
+    from kcore.group.share.offsets import Altered, Deleting
     from kcore.runtime.api import Api, RequestContext
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def chain(api: Api[Any, Any], context: RequestContext, request: Any, first: Any,
     return chained.response if chained.done else chained
 
 
-def with_result(api: Api[Any, Any], decided: Altered | Deleted, result: Any) -> Any:
+def with_result(api: Api[Any, Any], decided: Altered | Deleting, result: Any) -> Any:
     """Adds the share coordinator's response to the result of a first decision.
 
     Args:

@@ -77,7 +77,7 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
 
 
 def initialize_request(
-    group_id: str, topics: StateTopics, state_epoch: int, start_offsets: dict[bytes, dict[int, int]] | None = None
+    group_id: str, topics: StateTopics, state_epoch: int, start_offsets: dict[tuple[bytes, int], int] | None = None
 ) -> InitializeShareGroupStateRequest:
     """Returns the request that initializes share partitions.
 
@@ -85,7 +85,7 @@ def initialize_request(
         group_id: the group.
         topics: the partitions.
         state_epoch: the epoch of the states.
-        start_offsets: the start offsets by topic id and partition; None: the reset policy determines them.
+        start_offsets: the start offsets by (topic id, partition); None: the reset policy determines them.
     """
     return InitializeShareGroupStateRequest(
         group_id=group_id,
@@ -96,7 +96,7 @@ def initialize_request(
                     PartitionData(
                         partition=index,
                         state_epoch=state_epoch,
-                        start_offset=BY_RESET_POLICY if start_offsets is None else start_offsets[topic_id][index],
+                        start_offset=BY_RESET_POLICY if start_offsets is None else start_offsets[topic_id, index],
                     )
                     for index in sorted(topic.partitions)
                 ],

@@ -1,4 +1,8 @@
-"""AlterShareGroupOffsets and DeleteShareGroupOffsets: the decisions before and after the share coordinator's."""
+"""AlterShareGroupOffsets and DeleteShareGroupOffsets: the decisions before and after the share coordinator's.
+
+Only the decisions run in one piece. The work for each name before, between and after them consists of generators, which
+`in_slices` runs.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kcore.errors import KafkaError
 from kcore.group.consumer.heartbeat import not_found
 from kcore.group.share import records as share_records
-from kcore.group.share.deletion import delete_request, failures
 from kcore.group.share.group import FIRST_EPOCH, ShareGroup
-from kcore.group.share.initialization import initialize_request
 from kcore.group.share.partitions import NOTHING, StateTopic
+from kcore.group.share.slicing import FEW_PARTITIONS, NAME_COST, ROW_COST
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsResponse,
@@ -21,29 +24,34 @@ from kcore.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
+from kcore.protocol.messages.delete_share_group_state import (
+    DeleteShareGroupStateRequest,
+    DeleteStateData,
+)
+from kcore.protocol.messages.delete_share_group_state import PartitionData as DeletedState
+from kcore.protocol.messages.initialize_share_group_state import (
+    InitializeShareGroupStateRequest,
+    InitializeStateData,
+)
+from kcore.protocol.messages.initialize_share_group_state import PartitionData as InitialState
 from kcore.protocol.schema import ZERO_UUID
 from kcore.runtime.machine import Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Generator, Sequence
 
     from kcore.group.shard import GroupShard
-    from kcore.protocol.messages.alter_share_group_offsets import (
-        AlterShareGroupOffsetsRequest,
-        AlterShareGroupOffsetsRequestPartition,
-    )
-    from kcore.protocol.messages.delete_share_group_offsets import DeleteShareGroupOffsetsRequest
-    from kcore.protocol.messages.delete_share_group_state import (
-        DeleteShareGroupStateRequest,
-        DeleteShareGroupStateResponse,
-    )
+    from kcore.protocol.messages.alter_share_group_offsets import AlterShareGroupOffsetsRequestTopic
+    from kcore.protocol.messages.delete_share_group_state import DeleteShareGroupStateResponse
     from kcore.protocol.messages.initialize_share_group_state import (
-        InitializeShareGroupStateRequest,
         InitializeShareGroupStateResponse,
+        PartitionResult,
     )
+    from kcore.runtime.topics import TopicImage, TopicInfo
 
 MAX_NAMES: Final = 100_000
-"""Maximum groups, topics and partitions in a request about offsets. Each takes up to 20 µs, in one turn of the loop."""
+"""Maximum groups, topics and partitions in a request about offsets, which bounds the memory of its response. A long
+request is decided in slices."""
 
 TOO_MANY: Final = f"a request may name {MAX_NAMES} groups, topics and partitions"
 """The message for longer requests, and the difference from Kafka."""
@@ -51,38 +59,92 @@ TOO_MANY: Final = f"a request may name {MAX_NAMES} groups, topics and partitions
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-class Altered(NamedTuple):
-    """The result of the first decision of AlterShareGroupOffsets, and the input of its second.
+class Alteration(NamedTuple):
+    """The input of the first decision of AlterShareGroupOffsets.
 
     Attributes:
         group_id: the group.
-        topics: the partitions to initialize.
-        request: the request to the share coordinator.
+        topics: the existing partitions by topic id; a topic without any is possible.
+        offsets: the start offsets by (topic id, partition).
         responses: the response as far as it is decided: partitions without an error wait for the share coordinator.
-        result: the share coordinator's response; None before.
     """
 
     group_id: str
     topics: dict[bytes, StateTopic]
-    request: InitializeShareGroupStateRequest
+    offsets: dict[tuple[bytes, int], int]
     responses: list[AlterShareGroupOffsetsResponseTopic]
+
+
+class Altered(NamedTuple):
+    """The result of the first decision of AlterShareGroupOffsets.
+
+    Attributes:
+        alteration: its input.
+        topics: the partitions to initialize.
+        state_epoch: the epoch of their states.
+        result: the share coordinator's response; None before.
+    """
+
+    alteration: Alteration
+    topics: dict[bytes, StateTopic]
+    state_epoch: int
     result: InitializeShareGroupStateResponse | None = None
 
 
-class Deleted(NamedTuple):
-    """The result of the first decision of DeleteShareGroupOffsets, and the input of its second.
+class Initialized(NamedTuple):
+    """The input of the second decision of AlterShareGroupOffsets.
 
     Attributes:
         group_id: the group.
-        request: the request to the share coordinator.
+        topics: the partitions that the share coordinator has initialized.
+        response: the response to the client.
+    """
+
+    group_id: str
+    topics: dict[bytes, StateTopic]
+    response: AlterShareGroupOffsetsResponse
+
+
+class Deletion(NamedTuple):
+    """The input of the first decision of DeleteShareGroupOffsets.
+
+    Attributes:
+        group_id: the group.
+        topics: the requested names, each with its topic; None if it does not exist.
+    """
+
+    group_id: str
+    topics: list[tuple[str, TopicInfo | None]]
+
+
+class Deleting(NamedTuple):
+    """The result of the first decision of DeleteShareGroupOffsets.
+
+    Attributes:
+        deletion: its input.
+        partitions: the partitions of each topic id whose state must be deleted.
         responses: the response as far as it is decided: topics without an error wait for the share coordinator.
         result: the share coordinator's response; None before.
     """
 
-    group_id: str
-    request: DeleteShareGroupStateRequest
+    deletion: Deletion
+    partitions: dict[bytes, Collection[int]]
     responses: list[DeleteShareGroupOffsetsResponseTopic]
     result: DeleteShareGroupStateResponse | None = None
+
+
+class Deleted(NamedTuple):
+    """The input of the second decision of DeleteShareGroupOffsets.
+
+    Attributes:
+        group_id: the group.
+        topic_ids: the topics whose states the share coordinator has deleted.
+        response: the response to the client.
+    """
+
+    group_id: str
+    topic_ids: list[bytes]
+    response: DeleteShareGroupOffsetsResponse
 
 
 def _empty_group(shard: GroupShard, group_id: str) -> ShareGroup | None:
@@ -104,19 +166,18 @@ def _empty_group(shard: GroupShard, group_id: str) -> ShareGroup | None:
 # ---- alter
 
 
-def begin_alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Outcome:
-    """Decides the first step: the existing partitions become initializing, in a group that may be new.
-
-    Raises:
-        KafkaError: GROUP_ID_NOT_FOUND for a group of another type; NON_EMPTY_GROUP.
-    """
-    group_id = request.group_id
-    group = _empty_group(shard, group_id)
+def look_up_altered(
+    topics: TopicImage,
+    group_id: str,
+    requested_topics: Sequence[AlterShareGroupOffsetsRequestTopic],
+) -> Generator[int, None, Alteration]:
+    """Looks up the partitions of a request, in steps: unknown ones get their error, the others are to be altered."""
+    found = Alteration(group_id, {}, {}, [])
+    indexes: dict[bytes, set[int]] = {}  # a request may name a topic many times
     names: dict[bytes, str] = {}
-    offsets: dict[bytes, dict[int, int]] = {}
-    responses = []
-    for requested in request.topics:
-        topic = shard.topics.by_name(requested.topic_name)
+    for requested in requested_topics:
+        topic = topics.by_name(requested.topic_name)
+        yield NAME_COST
         topic_id = ZERO_UUID if topic is None else topic.topic_id
         count = 0 if topic is None else topic.partitions
         valid = {
@@ -126,107 +187,178 @@ def begin_alter(shard: GroupShard, request: AlterShareGroupOffsetsRequest) -> Ou
         }
         if topic is not None:
             names[topic_id] = topic.name
-            offsets.setdefault(topic_id, {}).update(valid)  # a request may name a topic many times
-        partitions = [_altered(partition, valid) for partition in requested.partitions]
-        responses.append(
-            AlterShareGroupOffsetsResponseTopic(
-                topic_name=requested.topic_name, topic_id=topic_id, partitions=partitions
-            )
+            indexes.setdefault(topic_id, set()).update(valid)
+            found.offsets.update(((topic_id, index), offset) for index, offset in valid.items())
+        rows: list[AlterShareGroupOffsetsResponsePartition] = []
+        for first in range(0, len(requested.partitions), FEW_PARTITIONS):
+            some = requested.partitions[first : first + FEW_PARTITIONS]
+            rows += [_altered(partition.partition_index, partition.partition_index in valid) for partition in some]
+            yield ROW_COST * len(some)
+        found.responses.append(
+            AlterShareGroupOffsetsResponseTopic(topic_name=requested.topic_name, topic_id=topic_id, partitions=rows)
         )
-    state_epoch = FIRST_EPOCH if group is None else group.group_epoch
-    state = NOTHING if group is None else group.state_partitions
-    topics = {topic_id: StateTopic(names[topic_id], frozenset(starts)) for topic_id, starts in offsets.items()}
-    named = {topic_id: topic for topic_id, topic in topics.items() if topic.partitions}
-    altered = Altered(group_id, named, initialize_request(group_id, named, state_epoch, offsets), responses)
-    return Outcome([share_records.state_partitions(group_id, state.begin(topics))], altered)
+    for topic_id, partitions in indexes.items():
+        found.topics[topic_id] = StateTopic(names[topic_id], frozenset(partitions))
+    return found
 
 
-def _altered(
-    requested: AlterShareGroupOffsetsRequestPartition, valid: dict[int, int]
-) -> AlterShareGroupOffsetsResponsePartition:
-    code = ErrorCode.NONE if requested.partition_index in valid else _UNKNOWN
+def _altered(index: int, is_known: bool) -> AlterShareGroupOffsetsResponsePartition:
+    code = ErrorCode.NONE if is_known else _UNKNOWN
     return AlterShareGroupOffsetsResponsePartition(
-        partition_index=requested.partition_index, error_code=code, error_message=code.message if code else None
+        partition_index=index, error_code=code, error_message=code.message if code else None
     )
 
 
-def finish_alter(shard: GroupShard, altered: Altered) -> Outcome | AlterShareGroupOffsetsResponse:
-    """Decides the second step: the partitions that the share coordinator initialized are recorded as such."""
+def begin_alter(shard: GroupShard, alteration: Alteration) -> Outcome:
+    """Decides the first step: the existing partitions become initializing, in a group that may be new.
+
+    Topics that were deleted since they were looked up are left out.
+
+    Raises:
+        KafkaError: GROUP_ID_NOT_FOUND for a group of another type; NON_EMPTY_GROUP.
+    """
+    group_id = alteration.group_id
+    group = _empty_group(shard, group_id)
+    by_id = shard.topics.by_id
+    topics = {topic_id: topic for topic_id, topic in alteration.topics.items() if by_id(topic_id) is not None}
+    state_epoch = FIRST_EPOCH if group is None else group.group_epoch
+    state = NOTHING if group is None else group.state_partitions
+    named = {topic_id: topic for topic_id, topic in topics.items() if topic.partitions}
+    return Outcome(
+        [share_records.state_partitions(group_id, state.begin(topics))], Altered(alteration, named, state_epoch)
+    )
+
+
+def initialize_in_steps(altered: Altered) -> Generator[int, None, InitializeShareGroupStateRequest]:
+    """Returns the request to the share coordinator, made in steps."""
+    alteration = altered.alteration
+    whole = InitializeShareGroupStateRequest(group_id=alteration.group_id, topics=[])
+    for topic_id, topic in altered.topics.items():
+        rows: list[InitialState] = []
+        indexes = sorted(topic.partitions)
+        for first in range(0, len(indexes), FEW_PARTITIONS):
+            some = indexes[first : first + FEW_PARTITIONS]
+            rows += [
+                InitialState(
+                    partition=index, state_epoch=altered.state_epoch, start_offset=alteration.offsets[topic_id, index]
+                )
+                for index in some
+            ]
+            yield ROW_COST * len(some)
+        whole.topics.append(InitializeStateData(topic_id=topic_id, partitions=rows))  # type: ignore[attr-defined]
+    return whole
+
+
+def read_initialized(altered: Altered) -> Generator[int, None, Initialized]:
+    """Adds the share coordinator's results to the response, in steps."""
     assert altered.result is not None
-    results = {
-        (topic.topic_id, result.partition): result for topic in altered.result.results for result in topic.partitions
-    }
-    for topic in altered.responses:
-        for partition in topic.partitions:
-            result = results.get((topic.topic_id, partition.partition_index))
-            if result is not None:
-                partition.error_code, partition.error_message = result.error_code, result.error_message
-    response = AlterShareGroupOffsetsResponse(responses=altered.responses)
-    group = shard.groups.get(altered.group_id)
-    if not isinstance(group, ShareGroup):
-        return response
-    done = {}
-    for topic_id, requested in altered.topics.items():
-        succeeded = [index for index in requested.partitions if not results[topic_id, index].error_code]
+    alteration = altered.alteration
+    results: dict[tuple[bytes, int], PartitionResult] = {}
+    done: dict[bytes, StateTopic] = {}
+    for topic in altered.result.results:
+        results.update(((topic.topic_id, result.partition), result) for result in topic.partitions)
+        succeeded = frozenset(result.partition for result in topic.partitions if not result.error_code)
         if succeeded:
-            done[topic_id] = StateTopic(requested.name, frozenset(succeeded))
-    after = group.state_partitions.confirm(done)
+            done[topic.topic_id] = StateTopic(altered.topics[topic.topic_id].name, succeeded)
+        yield ROW_COST * len(topic.partitions)
+    for response in alteration.responses:
+        for first in range(0, len(response.partitions), FEW_PARTITIONS):
+            some = response.partitions[first : first + FEW_PARTITIONS]
+            for partition in some:
+                result = results.get((response.topic_id, partition.partition_index))
+                if result is not None:
+                    partition.error_code, partition.error_message = result.error_code, result.error_message
+                elif not partition.error_code:  # the topic was deleted
+                    partition.error_code, partition.error_message = _UNKNOWN, _UNKNOWN.message
+            yield ROW_COST * len(some)
+    return Initialized(alteration.group_id, done, AlterShareGroupOffsetsResponse(responses=alteration.responses))
+
+
+def finish_alter(shard: GroupShard, initialized: Initialized) -> Outcome | AlterShareGroupOffsetsResponse:
+    """Decides the second step: the partitions that the share coordinator initialized are recorded as such."""
+    group = shard.groups.get(initialized.group_id)
+    if not isinstance(group, ShareGroup):
+        return initialized.response
+    after = group.state_partitions.confirm(initialized.topics)
     if after == group.state_partitions:
-        return response
-    return Outcome([share_records.state_partitions(altered.group_id, after)], response)
+        return initialized.response
+    return Outcome([share_records.state_partitions(initialized.group_id, after)], initialized.response)
 
 
 # ---- delete
 
 
-def begin_delete(shard: GroupShard, request: DeleteShareGroupOffsetsRequest) -> Outcome:
+def begin_delete(shard: GroupShard, deletion: Deletion) -> Outcome:
     """Decides the first step: initialized topics move to the deleting list.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND; NON_EMPTY_GROUP.
     """
-    group = _empty_group(shard, request.group_id)
+    group = _empty_group(shard, deletion.group_id)
     if group is None:
-        raise not_found(request.group_id)
+        raise not_found(deletion.group_id)
     state = group.state_partitions
-    partitions: dict[bytes, Sequence[int]] = {}
-    responses = []
-    for requested in request.topics:
-        topic = shard.topics.by_name(requested.topic_name)
+    partitions: dict[bytes, Collection[int]] = {}
+    for _, topic in deletion.topics:
         if topic is None:
-            responses.append(_refused(requested.topic_name, "there is no such topic"))
             continue
-        if topic.topic_id in partitions:
-            pass  # named twice: sorting its partitions each time would take seconds
-        elif topic.topic_id in state.initialized:
-            partitions[topic.topic_id] = sorted(state.initialized_of(topic.topic_id))
+        if topic.topic_id in state.initialized:
+            partitions[topic.topic_id] = state.initialized_of(topic.topic_id)
         elif topic.topic_id in state.deleting:
             partitions[topic.topic_id] = range(topic.partitions)
+    record = share_records.state_partitions(deletion.group_id, state.delete(partitions))
+    return Outcome([record], Deleting(deletion, partitions, []))
+
+
+def delete_in_steps(deleting: Deleting) -> Generator[int, None, DeleteShareGroupStateRequest]:
+    """Fills the responses, and returns the request to the share coordinator, made in steps."""
+    whole = DeleteShareGroupStateRequest(group_id=deleting.deletion.group_id, topics=[])
+    for name, topic in deleting.deletion.topics:
+        if topic is None:
+            deleting.responses.append(_refused(name, "there is no such topic"))
+        elif topic.topic_id not in deleting.partitions:
+            deleting.responses.append(_refused(name, "the group has no offsets of the topic"))
         else:
-            responses.append(_refused(requested.topic_name, "the group has no offsets of the topic"))
-            continue
-        responses.append(DeleteShareGroupOffsetsResponseTopic(topic_name=topic.name, topic_id=topic.topic_id))
-    deleted = Deleted(request.group_id, delete_request(request.group_id, partitions), responses)
-    return Outcome([share_records.state_partitions(request.group_id, state.delete(partitions))], deleted)
+            deleting.responses.append(DeleteShareGroupOffsetsResponseTopic(topic_name=name, topic_id=topic.topic_id))
+        yield ROW_COST
+    for topic_id, partitions in deleting.partitions.items():
+        rows: list[DeletedState] = []
+        indexes = sorted(partitions)
+        for first in range(0, len(indexes), FEW_PARTITIONS):
+            some = indexes[first : first + FEW_PARTITIONS]
+            rows += [DeletedState(partition=index) for index in some]
+            yield ROW_COST * len(some)
+        whole.topics.append(DeleteStateData(topic_id=topic_id, partitions=rows))  # type: ignore[attr-defined]
+    return whole
 
 
 def _refused(name: str, message: str) -> DeleteShareGroupOffsetsResponseTopic:
     return DeleteShareGroupOffsetsResponseTopic(topic_name=name, error_code=_UNKNOWN, error_message=message)
 
 
+def read_deleted(deleting: Deleting) -> Generator[int, None, Deleted]:
+    """Adds the share coordinator's results to the response, in steps."""
+    assert deleting.result is not None
+    failed: dict[bytes, tuple[int, str | None]] = {}
+    for topic in deleting.result.results:
+        for result in topic.partitions:
+            if result.error_code:
+                failed.setdefault(topic.topic_id, (result.error_code, result.error_message))
+        yield ROW_COST * len(topic.partitions)
+    for response in deleting.responses:
+        if response.topic_id in failed:
+            response.error_code, response.error_message = failed[response.topic_id]
+        yield ROW_COST
+    done = [topic_id for topic_id in deleting.partitions if topic_id not in failed]
+    return Deleted(deleting.deletion.group_id, done, DeleteShareGroupOffsetsResponse(responses=deleting.responses))
+
+
 def finish_delete(shard: GroupShard, deleted: Deleted) -> Outcome | DeleteShareGroupOffsetsResponse:
     """Decides the second step: topics whose states the share coordinator deleted leave the deleting list."""
-    assert deleted.result is not None
-    failed = failures(deleted.result)
-    for topic in deleted.responses:
-        if topic.topic_id in failed:
-            topic.error_code, topic.error_message = failed[topic.topic_id]
-    response = DeleteShareGroupOffsetsResponse(responses=deleted.responses)
     group = shard.groups.get(deleted.group_id)
     if not isinstance(group, ShareGroup):
-        return response
-    done = [topic.topic_id for topic in deleted.request.topics if topic.topic_id not in failed]
-    after = group.state_partitions.deleted(done)
+        return deleted.response
+    after = group.state_partitions.deleted(deleted.topic_ids)
     if after == group.state_partitions:
-        return response
-    return Outcome([share_records.state_partitions(deleted.group_id, after)], response)
+        return deleted.response
+    return Outcome([share_records.state_partitions(deleted.group_id, after)], deleted.response)

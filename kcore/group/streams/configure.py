@@ -6,7 +6,7 @@ assigned. Faults of the topology itself are errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -27,6 +27,9 @@ MAX_TASKS: Final = 50_000
 
 LISTED_TOPICS: Final = 3
 """Topics that a status names; it only counts the others."""
+
+MAX_TEXT: Final = 4_000
+"""Maximum characters of a status or message. Names may have 32,767 bytes each, and so may a text on the wire."""
 
 
 class Status(Enum):
@@ -118,12 +121,22 @@ def configure(topology: Topology, topics: TopicImage) -> ConfiguredTopology:
 
     Raises:
         KafkaError: STREAMS_INVALID_TOPOLOGY for a loop, a repartition topic without writer or a subtopology without
-            input; UNKNOWN_SERVER_ERROR, as in Kafka, for a co-partition group that names an unknown topic.
+            input; UNKNOWN_SERVER_ERROR, as in Kafka, for a co-partition group that names an unknown topic, and for an
+            internal topic with a negative count.
     """
     try:
         return _Configuration(topology, topics).configured()
     except _FaultError as error:
         return ConfiguredTopology(topology.epoch, None, {}, error.fault)
+
+
+def shortened(text: str) -> str:
+    """Cuts a text for a client, which may contain long names, so that it can be encoded."""
+    return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]}..."
+
+
+def _has(topics: Sequence[object], positions: Iterable[int]) -> bool:
+    return all(0 <= position < len(topics) for position in positions)
 
 
 def summary(names: Iterable[str]) -> str:
@@ -246,12 +259,13 @@ class _Configuration:
         flexible = {topic.name for topic in self._repartition_sources() if not topic.partitions}
         for part in self._parts:
             for group in part.copartition_groups:
-                try:
-                    names = {part.source_topics[i] for i in group.source_topics}
-                    names |= {part.repartition_source_topics[i].name for i in group.repartition_source_topics}
-                except IndexError:
+                if not _has(part.source_topics, group.source_topics) or not _has(
+                    part.repartition_source_topics, group.repartition_source_topics
+                ):
                     message = f"a co-partition group of subtopology {part.subtopology_id} names an unknown topic"
-                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message) from None
+                    raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+                names = {part.source_topics[i] for i in group.source_topics}
+                names |= {part.repartition_source_topics[i].name for i in group.repartition_source_topics}
                 if names:
                     self._enforce(names, fixed, flexible)
 
@@ -290,15 +304,14 @@ class _Configuration:
 
     def _configured_part(self, part: Subtopology) -> ConfiguredSubtopology:
         inputs = tuple(dict.fromkeys(input_topics(part)))
-        internal = {
-            topic.name: InternalTopic(
-                topic.name,
-                topic.partitions or self._decided[topic.name],
-                topic.replication_factor,
-                {config.key: config.value for config in topic.topic_configs},
-            )
-            for topic in internal_topics(part)
-        }
+        internal = {}
+        for topic in internal_topics(part):
+            count = topic.partitions or self._decided[topic.name]
+            if count < 1:
+                message = f"the internal topic {topic.name} has {count} partitions; the count must be 1 or more"
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+            settings = {config.key: config.value for config in topic.topic_configs}
+            internal[topic.name] = InternalTopic(topic.name, count, topic.replication_factor, settings)
         tasks = max(map(self._known_count, inputs))
         return ConfiguredSubtopology(tasks, bool(part.state_changelog_topics), inputs, internal)
 

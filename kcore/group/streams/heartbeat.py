@@ -9,7 +9,7 @@ from kcore.errors import KafkaError
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.records import group_tombstone
 from kcore.group.migration.upgrade import dismiss_waiting
-from kcore.group.streams.configure import InternalTopic, Status, TopicFault
+from kcore.group.streams.configure import InternalTopic, Status, TopicFault, shortened
 from kcore.group.streams.endpoints import endpoints
 from kcore.group.streams.group import StreamsGroup
 from kcore.group.streams.leave import leave
@@ -218,7 +218,10 @@ def _decision(change: MemberChange, request: Request) -> Decision:
         member_id=change.member_id,
         member_epoch=after.member_epoch,
         heartbeat_interval_ms=settings.heartbeat_interval_ms,
-        status=[ResponseStatus(status_code=status.value, status_detail=detail) for status, detail in change.statuses],
+        status=[
+            ResponseStatus(status_code=status.value, status_detail=shortened(detail))
+            for status, detail in change.statuses
+        ],
     )
     if has_tasks:
         response.active_tasks = to_heartbeat(after.assigned.active)

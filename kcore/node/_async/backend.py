@@ -22,36 +22,51 @@ def guard() -> nullcontext[None]:
 
 
 class Event:
-    """A flag that tasks wait for."""
+    """A flag that tasks wait for.
+
+    It is lighter than `asyncio.Event` with `asyncio.timeout`: most steps of a member, a consumer or a producer wait for
+    one with a time limit.
+    """
+
+    __slots__ = ("_set", "_waiting")
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._set = False
+        self._waiting: list[asyncio.Future[bool]] = []
 
     def set(self) -> None:
         """Sets the flag and wakes the waiting tasks."""
-        self._event.set()
+        self._set = True
+        for future in self._waiting:
+            _complete(future, True)
 
     def clear(self) -> None:
         """Clears the flag."""
-        self._event.clear()
+        self._set = False
 
     def is_set(self) -> bool:
         """Returns True if the flag is set."""
-        return self._event.is_set()
+        return self._set
 
     async def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until the flag is set; returns False if `timeout_s` passed before."""
-        if self._event.is_set():
+        if self._set:
             return True
-        if timeout_s is None:
-            await self._event.wait()
-            return True
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        timer = None if timeout_s is None else loop.call_later(max(timeout_s, 0), _complete, future, False)
+        self._waiting.append(future)
         try:
-            async with asyncio.timeout(max(timeout_s, 0)):
-                await self._event.wait()
-        except TimeoutError:
-            return self._event.is_set()
-        return True
+            return await future or self._set
+        finally:
+            self._waiting.remove(future)
+            if timer is not None:
+                timer.cancel()
+
+
+def _complete(future: asyncio.Future[bool], result: bool) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 class AsyncLock(asyncio.Lock):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
@@ -16,15 +16,18 @@ from kcore.node._async.backend import Event, guard, monotonic, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.member import AsyncMember, now_ms
 from kcore.node._async.topics import EARLIEST, LATEST, offsets_of
+from kcore.node.interceptors import ConsumerInterceptor, chained, notified
 from kcore.node.requests import (
     committed_offsets,
     list_offsets_request,
     offset_fetch_request,
-    read_batches,
+    read_fetched,
     validation_request,
 )
 from kcore.node.types import OffsetAndMetadata, Offsets, Partition, Record, TopicPartition
 from kcore.protocol.error_codes import ErrorCode
+
+T = TypeVar("T")
 
 MAX_BYTES = 50 << 20
 PARTITION_BYTES = 1 << 20
@@ -69,9 +72,17 @@ class AsyncConsumer:
         member: the member, not started yet.
         positions: the positions that the member commits.
         reading: the settings of reading.
+        interceptors: see the records before the program gets them, and the offsets of successful commits.
     """
 
-    def __init__(self, calls: AsyncCalls, member: AsyncMember, positions: Positions, reading: Reading) -> None:
+    def __init__(
+        self,
+        calls: AsyncCalls,
+        member: AsyncMember,
+        positions: Positions,
+        reading: Reading,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+    ) -> None:
         self._calls = calls
         self.member = member
         self._positions = positions
@@ -84,8 +95,6 @@ class AsyncConsumer:
         self._arrived = Event()
         self._sessions: dict[Broker, FetchSession] = {}
         self._in_flight: set[Broker] = set()
-        self._taken: list[Record] = []  # the records that the user's code is processing
-        self._batch: deque[Record] = deque()  # the records that the running loop yields next
         self._error: Exception | None = None
         self._started = False
         self._closed = False
@@ -93,6 +102,9 @@ class AsyncConsumer:
         member._polls = False
         member._internal = self._changed
         self._machine = member._machine
+        self._interceptors = interceptors
+        if interceptors:
+            self._machine.on_committed = self._committed
 
     async def __aenter__(self) -> AsyncConsumer:
         self._start()
@@ -113,27 +125,30 @@ class AsyncConsumer:
         self._start()
         try:
             await self.member.start(timeout=0)
-            while True:
-                records = await self._poll(None, self._max_records)
-                if not records:
-                    return  # closed
-                with self._guard:
-                    self._batch.extend(records)
-                while (record := self._next()) is not None:
+            cursor = self._positions.cursor
+            while cursor or await self._poll_for_loop():
+                for record in cursor:
                     yield record
-                    self._processed()
         finally:
             if owns:
                 await self.close()
 
-    def _next(self) -> Record | None:
-        """Takes the next record of the running loop; a lost partition's records are gone from it."""
-        with self._guard:
-            if not self._batch:
-                return None
-            record = self._batch.popleft()
-            self._taken = [record]
-            return record
+    async def _poll_for_loop(self) -> bool:
+        """Waits for records of the loop; returns False once the consumer is closed."""
+        arrived = await self._poll(None, self._max_records, self._positions.take_for_loop)
+        if arrived and self._interceptors:
+            with self._guard:
+                records = self._positions.cursor.rest(self._max_records)
+            records = self._intercept(records)
+            with self._guard:
+                self._positions.cursor.load(records)
+        return bool(arrived)
+
+    def _intercept(self, records: list[Record]) -> list[Record]:
+        return chained([each.on_consume for each in self._interceptors], records)
+
+    def _committed(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+        notified(partial(each.on_commit, offsets) for each in self._interceptors)
 
     def _start(self) -> None:
         if not self._started:
@@ -173,16 +188,16 @@ class AsyncConsumer:
             OffsetOutOfRangeError: with reset "none": a partition does not have the position.
             KafkaError: the coordinator or a broker refused the consumer.
         """
-        records = await self._poll(timeout, self._max_records if max_records is None else max_records)
-        self._taken = records
-        return records
+        limit = self._max_records if max_records is None else max_records
+        records = list(await self._poll(timeout, limit, self._positions.take) or ())
+        return self._intercept(records) if records and self._interceptors else records
 
     def _processed(self) -> None:
         with self._guard:
-            self._positions.mark_consumed(self._taken)
-            self._taken = []
+            self._positions.processed()
 
-    async def _poll(self, timeout: float | None, max_records: int) -> list[Record]:
+    async def _poll(self, timeout: float | None, max_records: int, take: Callable[[int], T]) -> T | None:
+        """Waits until `take` returns records, the time has passed (None), or the consumer is closed."""
         self._processed()
         until_s = None if timeout is None else monotonic() + timeout
         self.member._polls = True  # while this call waits, the driver polls the member
@@ -202,13 +217,13 @@ class AsyncConsumer:
                     raise error
                 if not self._rebalances():
                     with self._guard:
-                        records: list[Record] = self._positions.take(max_records)
+                        records = take(max_records)
                     if records or self._closed:
                         self._wakeup.set()
                         return records
                 left_s = None if until_s is None else until_s - monotonic()
                 if left_s is not None and left_s <= 0:
-                    return []
+                    return None
                 # The member does not announce every change, so the wait has a limit.
                 await self._arrived.wait(0.05 if self._rebalances() else left_s)
         finally:
@@ -227,8 +242,8 @@ class AsyncConsumer:
                 if before:
                     self._positions.assign(event.partitions)
             elif not before:
+                self._positions.drop(event.partitions)
                 self._positions.remove(event.partitions)
-                self._drop(event.partitions)
         self._wakeup.set()
         self._arrived.set()
 
@@ -250,7 +265,7 @@ class AsyncConsumer:
         """Returns the offset of the next record; None: it is not looked up yet."""
         with self._guard:
             _, state = self._position(partition)
-            return state.buffer[0].offset if state.buffer else state.fetch
+            return state.buffer.next_offset if state.buffer else state.fetch
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
         """Continues at another offset.
@@ -267,17 +282,9 @@ class AsyncConsumer:
         with self._guard:
             key, _ = self._position(partition)
             given = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            self._positions.drop([key])
             self._positions.seek(key, given.offset, given.leader_epoch)
-            self._drop([key])
         self._wakeup.set()
-
-    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """Drops records that were taken from the buffers and are no longer current."""
-        gone = set(partitions)
-        self._taken = [record for record in self._taken if record.topic_partition not in gone]
-        kept = [record for record in self._batch if record.topic_partition not in gone]
-        self._batch.clear()
-        self._batch.extend(kept)
 
     def pause(self, *partitions: Partition) -> None:
         """Returns no records of the partitions until `resume`; the member keeps them."""
@@ -506,10 +513,9 @@ class AsyncConsumer:
                     session.resend(key)
                     self._refused(key, offset, version, row.error_code)
                     continue
-                records, following, epoch = read_batches(key, row, offset, committed)
-                if following > offset:
-                    with self._guard:
-                        self._positions.store(key, version, records, following, epoch)
+                records = read_fetched(key, row, offset, committed)
+                with self._guard:
+                    self._positions.store(key, version, offset, records)
 
     def _refused(self, key: TopicPartition, offset: int, version: int, code: int) -> None:
         """Handles the error of one partition."""

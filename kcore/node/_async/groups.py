@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from kcore.client.consumer_coordinator.interface import Assigned, Lost, Revoked
     from kcore.node._async.consumer import AsyncConsumer
     from kcore.node._async.member import AsyncMember
+    from kcore.node.interceptors import ConsumerInterceptor
 
 
 class AsyncGroups:
@@ -298,6 +299,7 @@ class AsyncGroup:
         isolation: Isolation = "read_committed",
         reset: Literal["earliest", "latest", "none"] = "earliest",
         max_records: int = 500,
+        interceptors: Iterable[ConsumerInterceptor] = (),
     ) -> AsyncConsumer:
         """Returns a new consumer: a member that reads the records of its partitions.
 
@@ -310,6 +312,7 @@ class AsyncGroup:
             reset: the position in a partition without a committed offset: "earliest", "latest", or "none" for an
                 error.
             max_records: the largest number of records that `poll` returns.
+            interceptors: see the records before the program gets them, and the offsets of successful commits.
         """
         from kcore.client.fetching import Positions, Reading  # noqa: PLC0415 - only consumers need it
         from kcore.node._async.consumer import AsyncConsumer  # noqa: PLC0415
@@ -342,7 +345,7 @@ class AsyncGroup:
             consumed=positions.consumed,
         )
         reading = Reading(isolation, reset, max_records, rack or "")
-        return AsyncConsumer(self._calls, member, positions, reading)
+        return AsyncConsumer(self._calls, member, positions, reading, tuple(interceptors))
 
     # ---- administration
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kcore.node._async.queue import AsyncQueue
     from kcore.node._async.topics import AsyncTopics
     from kcore.node._async.transactions import AsyncTransaction, TransactionalProducer
+    from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
 """The time limit of a call with its repetitions, as Kafka's `default.api.timeout.ms`."""
@@ -115,6 +116,7 @@ class AsyncNode:
         timeout: float = 120.0,
         acks: Literal["all", 1] = "all",
         create_topics: bool = False,
+        interceptors: Iterable[ProducerInterceptor] = (),
     ) -> AsyncProducer:
         """Returns a producer, which batches records and stores each once; for many records.
 
@@ -128,6 +130,7 @@ class AsyncNode:
             acks: "all" waits for all in-sync replicas; 1 for the leader alone, and a repetition may store a record
                 twice.
             create_topics: True to let the server create missing topics, if it is configured to.
+            interceptors: see each record before it is appended, and its result.
         """
         from kcore.node._async.producer import AsyncProducer  # noqa: PLC0415 - only producers need it
         from kcore.protocol.compression import CompressionType  # noqa: PLC0415
@@ -135,7 +138,15 @@ class AsyncNode:
         codec = CompressionType.from_name(compression)
         number = -1 if acks == "all" else acks
         return AsyncProducer(
-            self._calls, linger, batch_bytes, buffer_bytes, codec, timeout, number, create_topics=create_topics
+            self._calls,
+            linger,
+            batch_bytes,
+            buffer_bytes,
+            codec,
+            timeout,
+            number,
+            create_topics=create_topics,
+            interceptors=tuple(interceptors),
         )
 
     async def close(self) -> None:

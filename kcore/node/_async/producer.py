@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import random
-import time
-from collections import deque
+from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from kcore.client.aio.broker import Broker
-from kcore.client.partitioner import partition_of
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node import versions
-from kcore.node._async.backend import Event, guard, monotonic, sleep, spawn
+from kcore.node._async.backend import Event, guard, monotonic, no_wait, sleep, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
-from kcore.node.requests import build_batch, produce_request, record_size
+from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
+from kcore.node.requests import produce_request, record_size
 from kcore.node.types import HeaderList, RecordMetadata, TopicPartition, to_bytes
-from kcore.protocol.compression import CompressionType
+from kcore.protocol.compression import CompressionType, compress
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore_ext.client.accumulator import Accumulator, DeliveryBase, PartitionQueue, ProducerBatch
 
 ACKS_ALL = -1
 REQUEST_BYTES = 1 << 20
@@ -30,47 +30,15 @@ BUMPED = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PR
 """Errors after which an idempotent producer begins a new sequence."""
 
 
-class Batch:
-    """Records of one partition that are sent together.
-
-    Attributes:
-        rows: timestamp in ms, key, value and headers of each record.
-        size: an upper bound of the encoded size.
-        created_s: the time of the first record.
-        done: set when the batch is stored, or has failed.
-        error: the reason of the failure.
-        base_offset: the offset of its first record.
-        sequence: the producer id, epoch and first sequence; None: not sent yet.
-    """
-
-    __slots__ = ("attempts", "base_offset", "created_s", "done", "error", "log_time_ms", "rows", "sequence", "size")
-
-    def __init__(self, created_s: float) -> None:
-        self.rows: list[tuple[int, bytes | None, bytes | None, HeaderList]] = []
-        self.size = 0
-        self.created_s = created_s
-        self.done = Event()
-        self.error: Exception | None = None
-        self.base_offset = -1
-        self.log_time_ms = -1
-        self.sequence: tuple[int, int, int] | None = None
-        self.attempts = 0
-
-
-class AsyncDelivery:
+class AsyncDelivery(DeliveryBase):
     """The result of one record: `producer.append` returns it at once, `result` waits for it."""
 
-    __slots__ = ("_batch", "_index", "_partition")
-
-    def __init__(self, partition: TopicPartition, batch: Batch, index: int) -> None:
-        self._partition = partition
-        self._batch = batch
-        self._index = index
+    __slots__ = ()
 
     @property
     def done(self) -> bool:
         """True once the record is stored, or has failed."""
-        return self._batch.done.is_set()
+        return bool(self.batch.done.is_set())
 
     async def result(self) -> RecordMetadata:
         """Waits until the record is stored, and returns its place.
@@ -79,25 +47,12 @@ class AsyncDelivery:
             KafkaError: the server refused the record's batch.
             TimeoutError: the batch was not stored in time.
         """
-        batch = self._batch
+        batch = self.batch
         await batch.done.wait()
         if batch.error is not None:
             raise batch.error
-        time_ms = batch.log_time_ms if batch.log_time_ms >= 0 else batch.rows[self._index][0]
-        offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
-        return RecordMetadata(*self._partition, offset, time_ms)
-
-
-class Queue:
-    """The batches of one partition. One batch at a time is sent, so that retries keep the order."""
-
-    __slots__ = ("batches", "not_before_s", "sending", "sequence")
-
-    def __init__(self) -> None:
-        self.batches: deque[Batch] = deque()
-        self.sending = False
-        self.not_before_s = 0.0
-        self.sequence = (-1, -1, 0)  # producer id, epoch, next sequence
+        topic, partition = self.partition
+        return RecordMetadata(topic, partition, self.offset, self.timestamp_ms)
 
 
 class AsyncProducer:
@@ -115,6 +70,7 @@ class AsyncProducer:
         timeout_s: the time limit of a record, from its batch's creation on.
         acks: -1 for all in-sync replicas; 1 for the leader alone, without protection against repeated records.
         create_topics: True to let the server create missing topics, if it is configured to.
+        interceptors: see each record before it is appended, and its result.
     """
 
     def __init__(
@@ -127,23 +83,34 @@ class AsyncProducer:
         timeout_s: float,
         acks: int = ACKS_ALL,
         create_topics: bool = False,
+        interceptors: Sequence[ProducerInterceptor] = (),
     ) -> None:
         self._calls = calls
         self._linger_s = linger_s
         self._batch_bytes = batch_bytes
-        self._buffer_bytes = buffer_bytes
-        self._compression = compression
         self._timeout_s = timeout_s
         self._acks = acks
         self._create_topics = create_topics
+        self._interceptors = interceptors
+        self._intercepted: dict[ProducerBatch, list[AsyncDelivery]] = {}
         self._guard = guard()
         self._wakeup = Event()
         self._room = Event()
         self._idle = Event()
-        self._queues: dict[TopicPartition, Queue] = {}
-        self._counts: dict[str, int] = {}
-        self._sticky: dict[str, tuple[int, int]] = {}  # topic -> partition of records without a key, bytes so far
-        self._size = 0
+        self._accumulator = Accumulator(
+            AsyncDelivery,
+            TopicPartition,
+            Event,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            burst_bytes=REQUEST_BYTES,
+            compression=int(compression),
+            compress=compress,
+            to_bytes=to_bytes,
+            measure=record_size,
+            on_batch=self._on_batch,
+            monotonic=monotonic,
+        )
         self._flushing = 0
         self._busy: set[Broker] = set()
         self._id = (-1, -1)
@@ -188,38 +155,83 @@ class AsyncProducer:
             UnknownTopicOrPartitionError: the topic does not exist.
             TimeoutError: the buffer was full for too long.
         """
-        data = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else to_bytes(value)
-        name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
+        if self._interceptors:
+            return await self._append_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+        return await self._append(topic, value, key, headers, partition, timestamp_ms)
+
+    async def _append_intercepted(self, record: ProducerRecord) -> AsyncDelivery:
+        """Appends what the interceptors make of a record, and keeps its delivery for them."""
+        record = chained([each.on_send for each in self._interceptors], record)
+        try:
+            delivery = await self._append(
+                record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms
+            )
+        except Exception as error:
+            partition = UNKNOWN if record.partition is None else record.partition
+            time_ms = UNKNOWN if record.timestamp_ms is None else record.timestamp_ms
+            self._acknowledge(RecordMetadata(record.topic, partition, UNKNOWN, time_ms), error)
+            raise
+        with self._guard:
+            waits = not delivery.done
+            if waits:
+                self._intercepted.setdefault(delivery.batch, []).append(delivery)
+        if not waits:
+            self._acknowledge_delivery(delivery, delivery.batch.error)
+        return delivery
+
+    def _acknowledge_delivery(self, delivery: AsyncDelivery, error: Exception | None) -> None:
+        topic, partition = delivery.partition
+        offset = delivery.offset if error is None else UNKNOWN
+        self._acknowledge(RecordMetadata(topic, partition, offset, delivery.timestamp_ms), error)
+
+    def _acknowledge(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        notified(partial(each.on_acknowledgement, metadata, error) for each in self._interceptors)
+
+    def _finish(self, batch: ProducerBatch, error: Exception | None) -> None:
+        """Completes a batch, and tells the interceptors the result of each record."""
+        with self._guard:
+            batch.complete(error)
+            deliveries = self._intercepted.pop(batch, ())
+        for delivery in deliveries:
+            self._acknowledge_delivery(delivery, error)
+
+    async def _append(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        headers: HeaderList,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> AsyncDelivery:
+        delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
+        while delivery is None:
+            await self._prepare(topic, partition or 0)
+            delivery = self._accumulator.append(topic, value, key, headers, partition, timestamp_ms)
+        return delivery  # type: ignore[no-any-return]
+
+    async def _prepare(self, topic: str, partition: int) -> None:
+        """Waits until the accumulator can take a record."""
+        accumulator = self._accumulator
         if self._closed:
             raise KcoreError("the producer is closed")
-        if topic not in self._counts:
+        if not accumulator.knows(topic, partition):
             await self.look_up(topic)
-        if self._size >= self._buffer_bytes:
+            if not accumulator.knows(topic, partition):
+                place = TopicPartition(topic, partition)
+                raise KafkaError.of(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic!r} has no partition {partition}", [place]
+                )
+        elif accumulator.full:
             await self._wait_for_room()
-        size = record_size(name, data, headers)
-        with self._guard:
-            if partition is None:
-                partition = self._choose(topic, name, size)
-            place = TopicPartition(topic, partition)
-            queue = self._queues.get(place)
-            if queue is None:
-                queue = self._queues[place] = Queue()
-            batches = queue.batches
-            batch = batches[-1] if batches else None
-            if batch is None or batch.sequence is not None or batch.size + size > self._batch_bytes:
-                batch = Batch(monotonic())
-                batches.append(batch)
-            batch.rows.append(
-                (time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms, name, data, headers)
-            )
-            batch.size += size
-            self._size += size
-            delivery = AsyncDelivery(place, batch, len(batch.rows) - 1)
-            wake = len(batch.rows) == 1 or batch.size >= self._batch_bytes
-        if wake:
-            self._start()
-            self._wakeup.set()
-        return delivery
+        else:  # the tasks that send records get a turn
+            await no_wait()
+        accumulator.rest()
+
+    def _on_batch(self) -> None:
+        """Wakes the sender after the first record of a batch."""
+        self._start()
+        self._wakeup.set()
 
     async def look_up(self, topic: str) -> None:
         """Looks a topic up, which the first `append` does otherwise.
@@ -231,7 +243,8 @@ class AsyncProducer:
         while True:
             (row,) = (await self._calls.transport.metadata([topic], self._create_topics)).topics
             if not row.error_code and row.partitions:
-                self._counts[topic] = len(row.partitions)
+                with self._guard:
+                    self._accumulator.add_topic(topic, len(row.partitions))
                 return
             if row.error_code not in BEING_CREATED or monotonic() >= until_s:
                 raise KafkaError.of(row.error_code, f"topic {topic!r}")
@@ -239,20 +252,10 @@ class AsyncProducer:
 
     async def _wait_for_room(self) -> None:
         until_s = monotonic() + self._timeout_s
-        while self._size >= self._buffer_bytes:
+        while self._accumulator.full:
             self._room.clear()
             if not await self._room.wait(until_s - monotonic()):
                 raise TimeoutError("the producer's buffer is full: the brokers do not store its records in time")
-
-    def _choose(self, topic: str, key: bytes | None, size: int) -> int:
-        count = self._counts[topic]
-        if key is not None:
-            return partition_of(key, count)
-        partition, filled = self._sticky.get(topic, (-1, 0))
-        if partition < 0 or filled + size > self._batch_bytes:
-            partition, filled = random.randrange(count), 0
-        self._sticky[topic] = (partition, filled + size)
-        return partition
 
     async def flush(self) -> None:
         """Sends all records and waits until they are stored.
@@ -264,7 +267,7 @@ class AsyncProducer:
         with self._guard:
             self._flushing += 1
         try:
-            while self._size:
+            while self._accumulator.size:
                 self._idle.clear()
                 self._wakeup.set()
                 await self._idle.wait(0.1)
@@ -280,14 +283,11 @@ class AsyncProducer:
         self._calls.resources.pop(self, None)
         if self._closed:
             return
-        self._closed = True
+        self._closed = self._accumulator.closed = True
         with self._guard:
-            for queue in self._queues.values():
-                for batch in queue.batches:
-                    batch.error = KcoreError("the producer was closed before the record was stored")
-                    batch.done.set()
-            self._queues.clear()
-            self._size = 0
+            batches = self._accumulator.clear()
+        for batch in batches:
+            self._finish(batch, KcoreError("the producer was closed before the record was stored"))
         self._wakeup.set()
         self._room.set()
         self._idle.set()
@@ -306,7 +306,7 @@ class AsyncProducer:
     async def _send_loop(self) -> None:
         while not self._closed:
             try:
-                if self._id[0] < 0 and self._size and self._acks == ACKS_ALL:
+                if self._id[0] < 0 and self._accumulator.size and self._acks == ACKS_ALL:
                     await self._initialize()
                 pause_s = await self._send_ready()
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
@@ -333,7 +333,7 @@ class AsyncProducer:
         ready: list[TopicPartition] = []
         pause_s: float | None = None
         with self._guard:
-            for place, queue in self._queues.items():
+            for place, queue in list(self._accumulator.queues.items()):
                 if not queue.batches or queue.sending:
                     continue
                 batch = queue.batches[0]
@@ -360,14 +360,14 @@ class AsyncProducer:
             raise
 
     def _later(self, place: TopicPartition) -> None:
-        queue = self._queues.get(place)
+        queue = self._accumulator.queues.get(place)
         if queue is not None and queue.batches:
             queue.batches[0].attempts += 1
             queue.not_before_s = monotonic() + backoff_s(queue.batches[0].attempts - 1)
 
     def _expire(self, now_s: float, error: Exception | None) -> None:
         """Fails batches whose time limit has passed."""
-        for place, queue in list(self._queues.items()):
+        for place, queue in list(self._accumulator.queues.items()):
             while queue.batches and not queue.sending and now_s - queue.batches[0].created_s > self._timeout_s:
                 late = TimeoutError(f"{place}: the batch was not stored within {self._timeout_s:g} s")
                 late.__cause__ = error
@@ -378,12 +378,12 @@ class AsyncProducer:
 
     async def _send(self, broker: Broker, partitions: list[TopicPartition]) -> None:
         """Sends the first batch of each partition to their leader."""
-        batches: dict[TopicPartition, Batch] = {}
+        batches: dict[TopicPartition, ProducerBatch] = {}
         encoded: dict[TopicPartition, bytes] = {}
         size = 0
         with self._guard:
             for place in partitions:
-                queue = self._queues.get(place)
+                queue = self._accumulator.queues.get(place)
                 if queue is None or not queue.batches or queue.sending:
                     continue
                 batch = queue.batches[0]
@@ -396,15 +396,7 @@ class AsyncProducer:
         try:
             for place, batch in batches.items():
                 assert batch.sequence is not None, "a batch that is sent has a sequence"
-                producer_id, epoch, base = batch.sequence
-                encoded[place] = build_batch(
-                    batch.rows,
-                    self._compression,
-                    producer_id=producer_id,
-                    producer_epoch=epoch,
-                    base_sequence=base,
-                    size_bytes=batch.size,
-                )
+                encoded[place] = batch.build(*batch.sequence)
             request = produce_request(encoded, self._acks, REQUEST_TIMEOUT_MS)
             response = await self._calls.transport.send(
                 request, at_most=versions.PRODUCE, broker=broker, channel=self._channel
@@ -417,30 +409,31 @@ class AsyncProducer:
             self._calls.transport.forget(produce_request(encoded, ACKS_ALL, REQUEST_TIMEOUT_MS))
         except Exception as error:
             for place, batch in batches.items():
-                self._queues[place].sending = False
+                self._accumulator.queues[place].sending = False
                 self._complete(place, batch, error)
             batches = {}
         finally:
             for place in batches:  # no response: the same batches are sent again
-                if place in self._queues:
-                    self._queues[place].sending = False
+                queue = self._accumulator.queues.get(place)
+                if queue is not None:
+                    queue.sending = False
                     self._later(place)
             self._busy.discard(broker)
             self._wakeup.set()
 
-    def _assign_sequence(self, queue: Queue, batch: Batch) -> None:
+    def _assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         if self._acks != ACKS_ALL:
-            batch.sequence = (-1, -1, -1)
+            queue.assign(batch, (-1, -1, -1))
         elif batch.sequence is None:
             if queue.sequence[:2] != self._id:
                 queue.sequence = (*self._id, 0)
             producer_id, epoch, base = queue.sequence
-            batch.sequence = queue.sequence
-            queue.sequence = (producer_id, epoch, (base + len(batch.rows)) & MAX_SEQUENCE)
+            queue.assign(batch, queue.sequence)
+            queue.sequence = (producer_id, epoch, (base + batch.count) & MAX_SEQUENCE)
 
-    def _stored(self, place: TopicPartition, batch: Batch, row: Any, request: Any) -> None:
+    def _stored(self, place: TopicPartition, batch: ProducerBatch, row: Any, request: Any) -> None:
         """Handles the result of one batch."""
-        queue = self._queues.get(place)
+        queue = self._accumulator.queues.get(place)
         if queue is None:
             return
         queue.sending = False
@@ -459,23 +452,24 @@ class AsyncProducer:
             self._restart_sequences(queue)
             self._complete(place, batch, KafkaError.of(code, row.error_message, [place]))
 
-    def _restart_sequences(self, queue: Queue) -> None:
+    def _restart_sequences(self, queue: PartitionQueue) -> None:
         """Makes the partition's batches begin a new sequence, under a new producer id."""
         self._id = (-1, -1)
         queue.sequence = (-1, -1, 0)
         for batch in queue.batches:
             batch.sequence = None
 
-    def _complete(self, place: TopicPartition, batch: Batch, error: Exception | None) -> None:
+    def _complete(self, place: TopicPartition, batch: ProducerBatch, error: Exception | None) -> None:
         with self._guard:
-            queue = self._queues.get(place)
-            if queue is not None and queue.batches and queue.batches[0] is batch:
-                queue.batches.popleft()
-                self._size -= batch.size
-            batch.error = error
+            queue = self._accumulator.queues.get(place)
+            if queue is not None:
+                self._accumulator.remove(queue, batch)
             if error is not None:
                 self._errors.append(error)
-        batch.done.set()
+        if self._interceptors:
+            self._finish(batch, error)
+        else:
+            batch.complete(error)
         self._room.set()
-        if not self._size:
+        if not self._accumulator.size:
             self._idle.set()

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from kcore.client.consumer_coordinator.interface import Assigned, Lost, Revoked
     from kcore.node._sync.consumer import Consumer
     from kcore.node._sync.member import Member
+    from kcore.node.interceptors import ConsumerInterceptor
 
 
 class Groups:
@@ -297,6 +298,7 @@ class Group:
         isolation: Isolation = "read_committed",
         reset: Literal["earliest", "latest", "none"] = "earliest",
         max_records: int = 500,
+        interceptors: Iterable[ConsumerInterceptor] = (),
     ) -> Consumer:
         """Returns a new consumer: a member that reads the records of its partitions.
 
@@ -309,6 +311,7 @@ class Group:
             reset: the position in a partition without a committed offset: "earliest", "latest", or "none" for an
                 error.
             max_records: the largest number of records that `poll` returns.
+            interceptors: see the records before the program gets them, and the offsets of successful commits.
         """
         from kcore.client.fetching import Positions, Reading  # noqa: PLC0415 - only consumers need it
         from kcore.node._sync.consumer import Consumer  # noqa: PLC0415
@@ -341,7 +344,7 @@ class Group:
             consumed=positions.consumed,
         )
         reading = Reading(isolation, reset, max_records, rack or "")
-        return Consumer(self._calls, member, positions, reading)
+        return Consumer(self._calls, member, positions, reading, tuple(interceptors))
 
     # ---- administration
 

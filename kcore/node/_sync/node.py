@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kcore.node._sync.queue import Queue
     from kcore.node._sync.topics import Topics
     from kcore.node._sync.transactions import Transaction, TransactionalProducer
+    from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
 """The time limit of a call with its repetitions, as Kafka's `default.api.timeout.ms`."""
@@ -114,6 +115,7 @@ class Node:
         timeout: float = 120.0,
         acks: Literal["all", 1] = "all",
         create_topics: bool = False,
+        interceptors: Iterable[ProducerInterceptor] = (),
     ) -> Producer:
         """Returns a producer, which batches records and stores each once; for many records.
 
@@ -127,6 +129,7 @@ class Node:
             acks: "all" waits for all in-sync replicas; 1 for the leader alone, and a repetition may store a record
                 twice.
             create_topics: True to let the server create missing topics, if it is configured to.
+            interceptors: see each record before it is appended, and its result.
         """
         from kcore.node._sync.producer import Producer  # noqa: PLC0415 - only producers need it
         from kcore.protocol.compression import CompressionType  # noqa: PLC0415
@@ -134,7 +137,15 @@ class Node:
         codec = CompressionType.from_name(compression)
         number = -1 if acks == "all" else acks
         return Producer(
-            self._calls, linger, batch_bytes, buffer_bytes, codec, timeout, number, create_topics=create_topics
+            self._calls,
+            linger,
+            batch_bytes,
+            buffer_bytes,
+            codec,
+            timeout,
+            number,
+            create_topics=create_topics,
+            interceptors=tuple(interceptors),
         )
 
     def close(self) -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse as AddOffsetsToTxnResponse
     from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest as AddPartitionsToTxnRequest
     from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse as AddPartitionsToTxnResponse
+    from kcore.protocol.messages.add_raft_voter import AddRaftVoterRequest as AddRaftVoterRequest
+    from kcore.protocol.messages.add_raft_voter import AddRaftVoterResponse as AddRaftVoterResponse
     from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasRequest as AlterClientQuotasRequest
     from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasResponse as AlterClientQuotasResponse
     from kcore.protocol.messages.alter_configs import AlterConfigsRequest as AlterConfigsRequest
@@ -216,6 +218,8 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.read_share_group_state_summary import (
         ReadShareGroupStateSummaryResponse as ReadShareGroupStateSummaryResponse,
     )
+    from kcore.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest as RemoveRaftVoterRequest
+    from kcore.protocol.messages.remove_raft_voter import RemoveRaftVoterResponse as RemoveRaftVoterResponse
     from kcore.protocol.messages.renew_delegation_token import (
         RenewDelegationTokenRequest as RenewDelegationTokenRequest,
     )

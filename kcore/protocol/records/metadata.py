@@ -12,7 +12,9 @@ from kcore.protocol.records.base import Buffer
 from kcore.protocol.schema import (
     ZERO_UUID,
     Array,
+    Bool,
     Bytes,
+    Float64,
     Int8,
     Int16,
     Int32,
@@ -20,6 +22,7 @@ from kcore.protocol.schema import (
     Message,
     NullableString,
     String,
+    Struct,
     Uuid,
     field,
 )
@@ -95,6 +98,22 @@ class FeatureLevelRecord(MetadataRecord, api_key=12, versions="0", flexible="0+"
 
     name: String = ""
     feature_level: Int16 = 0
+
+
+class QuotaEntityData(Struct):
+    """One entry of `entity` of ClientQuotaRecord."""
+
+    entity_type: String = ""
+    entity_name: NullableString = ""
+
+
+class ClientQuotaRecord(MetadataRecord, api_key=14, versions="0", flexible="0+"):
+    """A quota of an entity was set or removed (KIP-546)."""
+
+    entity: Array[QuotaEntityData] = ()
+    key: String = ""
+    value: Float64 = 0.0
+    remove: Bool = False
 
 
 class ProducerIdsRecord(MetadataRecord, api_key=15, versions="0", flexible="0+"):

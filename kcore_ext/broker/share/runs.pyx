@@ -4,7 +4,7 @@ The runs cover every offset between the start and the end of the share partition
 splits where a request concerns a part of it, and joins its neighbours again when their states are equal. One lock, with
 one timer, covers all records that one request acquires.
 
-`tests/broker/share/model.py` is the reference implementation: a dictionary of offsets.
+`tests/reference/share_partition.py` is the reference implementation: a dictionary of offsets.
 """
 
 cimport cython

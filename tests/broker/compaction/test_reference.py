@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kcore.broker.compaction import cleaner
 from kcore_ext.batch import parse_header
-from tests.broker.compaction.reference import latest_offsets, left_of, neighbours_merged
 from tests.broker.compaction.world import RETENTION_MS, Entries, World, check
+from tests.reference.compaction import latest_offsets, left_of, neighbours_merged
 
 KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"c", b"d" * 300]), st.binary(max_size=2))
 VALUES = st.one_of(st.none(), st.binary(max_size=6), st.sampled_from([b"v" * 200]))

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.data.reference_fetch import ReferenceReader
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from kcore.runtime import Pending
 from tests.broker.data.context import DataPlane, batch_of
 from tests.broker.data.test_produce import request, transactional
+from tests.reference.fetch_reader import ReferenceReader
 
 TOPICS = ("a", "b", "later")
 STEPS = 150

@@ -209,11 +209,11 @@ def enforce(plane: DataPlane) -> int:
     return plane.partition("t").log_start_offset
 
 
-def test_old_batches_are_deleted() -> None:
-    """retention.ms applies to the largest timestamp of a batch; a younger batch keeps those behind it."""
+def test_old_segments_are_deleted() -> None:
+    """retention.ms applies to the largest timestamp of a segment; a younger one keeps those behind it."""
     hour_ms = 3_600_000
     batches = [stamped(WALL_MS - age * hour_ms, WALL_MS - (age + 1) * hour_ms) for age in (5, 3, 9, 1)]
-    plane = plane_with(*batches, retention_ms=4 * hour_ms)
+    plane = plane_with(*batches, retention_ms=4 * hour_ms, segment_bytes=len(batches[0]))
     assert enforce(plane) == 2
     plane.clock.advance(10 * hour_ms)
     plane.now.update()
@@ -221,14 +221,41 @@ def test_old_batches_are_deleted() -> None:
     plane.settings["t"]["retention.ms"] = -1
 
 
-def test_batches_beyond_the_size_are_deleted() -> None:
-    """retention.bytes deletes whole batches from the start, as long as that many bytes remain."""
+def test_segments_beyond_the_size_are_deleted() -> None:
+    """retention.bytes deletes whole segments from the start, as long as that many bytes remain."""
     size = len(stamped(1))
-    plane = plane_with(*[stamped(WALL_MS)] * 10, retention_bytes=4 * size + 1)
+    plane = plane_with(*[stamped(WALL_MS)] * 10, retention_bytes=4 * size + 1, segment_bytes=size)
     assert enforce(plane) == 5
     plane.settings["t"]["retention.bytes"] = 0
     plane.partitions.on_config_changed(2, "t")
     assert enforce(plane) == 10
+
+
+def test_the_active_segment_is_kept_as_a_whole() -> None:
+    """Batches in one segment are deleted together: never by size while it is the only one, by time with the last."""
+    size, hour_ms = len(stamped(1)), 3_600_000
+    plane = plane_with(*[stamped(WALL_MS)] * 10, retention_bytes=size)
+    assert enforce(plane) == 0
+    plane = plane_with(*[stamped(WALL_MS - age * hour_ms) for age in (9, 1)], retention_ms=4 * hour_ms)
+    assert enforce(plane) == 0
+    plane.clock.advance(10 * hour_ms)
+    plane.now.update()
+    assert enforce(plane) == 2
+
+
+def test_a_segment_ends_by_its_time() -> None:
+    """A batch that is more than segment.ms newer than a segment's first one begins the next; settings of then count."""
+    size = len(stamped(1))
+    plane = plane_with(*[stamped(WALL_MS - age) for age in (500, 400, 300)], retention_bytes=size, segment_ms=300)
+    assert enforce(plane) == 0
+    produce(plane, stamped(WALL_MS))
+    assert enforce(plane) == 3
+    plane.settings["t"]["segment.ms"] = 1
+    plane.partitions.on_config_changed(2, "t")
+    produce(plane, stamped(WALL_MS + 1))
+    assert enforce(plane) == 3, "the batches that were seen before stay in one segment"
+    produce(plane, stamped(WALL_MS + 3))
+    assert enforce(plane) == 5
 
 
 def test_compacted_and_unlimited_topics_keep_all_batches() -> None:

@@ -6,8 +6,10 @@ import pytest
 
 from kcore.broker.metadata import machine as topic_machine
 from kcore.broker.metadata.image import ConfigType
+from kcore.broker.metadata.image_parts import image_parts, image_size
 from kcore.broker.metadata.machine import METADATA_PARTITION, MetadataMachine
-from kcore.broker.metadata.records import config_record, image_records, image_size, partition_records
+from kcore.broker.metadata.partition_range import MetadataBlock
+from kcore.broker.metadata.records import config_record, partition_records
 from kcore.broker.metadata.topics import Topics
 from kcore.log.faults import SimulatedCrashError
 from kcore.log.interface import PartitionLog
@@ -58,7 +60,7 @@ def durable_state(node: BrokerContext) -> object:
 
 def test_a_replayed_image_gives_the_same_state(node: BrokerContext) -> None:
     """Replays into an empty machine and over the same state; listeners get no notifications."""
-    records = image_records(node.topics.image, 1)
+    records = [record for part in image_parts(node.topics.image, 1) for record in MetadataBlock(part)]
     assert image_size(node.topics.image) == len(records) > 5
     machine = MetadataMachine(node.machine.context, Topics(), lambda offset: None, 0)
     for _ in range(2):

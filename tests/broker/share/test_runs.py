@@ -13,7 +13,7 @@ from kcore_ext.batch import BatchBuilder, stamp
 from kcore_ext.broker.share.changes import Change, ShareRuns
 from kcore_ext.broker.share.runs import Lock
 from kcore_ext.runtime.timer_wheel import TimerWheel
-from tests.broker.share.model import ACQUIRED, COMPLETE, Acknowledgement, Model
+from tests.reference.share_partition import ACQUIRED, COMPLETE, Acknowledgement, Model
 
 MEMBERS = st.sampled_from(["a", "b", "c"])
 LOCK_MS = 100

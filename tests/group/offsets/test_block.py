@@ -16,7 +16,7 @@ from kcore_ext.batch import BatchBuilder
 from kcore_ext.group.offset_block import OffsetBlock, unknown_partitions
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 from kcore_ext.runtime.shard import EncodedRecords
-from tests.group.offsets import reference
+from tests.reference import offsets as reference
 
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)

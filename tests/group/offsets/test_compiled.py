@@ -16,7 +16,7 @@ from kcore.protocol.records.legacy_offset_commit import LegacyOffsetCommitKey
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore_ext.group import offsets as compiled
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata, OffsetDecoder
-from tests.group.offsets import reference
+from tests.reference import offsets as reference
 
 int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 int32 = st.integers(-(1 << 31), (1 << 31) - 1)

@@ -12,7 +12,7 @@ from kcore.group.offsets.store import OffsetStore
 from kcore.protocol.messages.txn_offset_commit import TxnOffsetCommitRequestPartition
 from kcore.runtime.machine import Record
 from kcore_ext.group.offset_block import OffsetBlock
-from tests.group.offsets import reference
+from tests.reference import offsets as reference
 
 GROUPS = st.sampled_from(["g", "h"])
 PRODUCERS = st.sampled_from([0, 7, 1 << 40])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from kcore.group.apis.delete_share_group_offsets import DeleteShareGroupOffsetsA
 from kcore.group.apis.describe_share_group_offsets import DescribeShareGroupOffsetsApi
 from kcore.group.apis.share_group_describe import ShareGroupDescribeApi
 from kcore.group.apis.share_group_heartbeat import ShareGroupHeartbeatApi
-from kcore.group.share.offsets import MAX_NAMES, begin_alter
-from kcore.group.share.partitions import StatePartitions, StateTopic
+from kcore.group.share.offsets import MAX_NAMES, look_up_altered
+from kcore.group.share.partitions import StateTopic
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_share_group_offsets import (
@@ -37,6 +38,7 @@ from kcore.protocol.messages.describe_share_group_offsets import (
 from kcore.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kcore.runtime.api import RequestContext
+from kcore.runtime.pending import Pending
 from tests.group.share.test_heartbeats import kinds
 from tests.group.share.world import GROUP, Member, World
 from tests.kit import batch, produce
@@ -112,6 +114,15 @@ def test_altering_again_replaces_the_state() -> None:
     assert [value.initializing_topics != () for _, value in world.records()] == [True, False, True, False]
 
 
+def finished(steps: Generator[int, None, Any]) -> Any:
+    """Runs the steps, and returns their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
 def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -> None:
     """The cost of each entry must not depend on the partitions of the entries before it."""
     count = 8_000
@@ -120,9 +131,9 @@ def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -
 
     def seconds(request: AlterShareGroupOffsetsRequest) -> float:
         begin = time.perf_counter()
-        outcome = begin_alter(machine, request)
+        alteration = finished(look_up_altered(machine.topics, GROUP, request.topics))
         used = time.perf_counter() - begin
-        assert [len(topic.partitions) for topic in outcome.reply.responses] == [1] * count
+        assert [len(topic.partitions) for topic in alteration.responses] == [1] * count
         return used
 
     few, many = (
@@ -218,25 +229,6 @@ def test_a_request_that_names_too_much_is_refused() -> None:
 
 
 # ---- delete
-
-
-def test_a_topic_that_is_named_many_times_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request with 25000 names of a topic with many partitions would stop the server for seconds."""
-    world = World({"t": 3})
-    world.alter({"t": {0: 1, 1: 1, 2: 1}})
-    looked_up: list[bytes] = []
-    initialized_of = StatePartitions.initialized_of
-
-    def counted(state: StatePartitions, topic_id: bytes) -> frozenset[int]:
-        looked_up.append(topic_id)
-        return initialized_of(state, topic_id)
-
-    monkeypatch.setattr(StatePartitions, "initialized_of", counted)
-    response = world.delete_offsets(*["t"] * 5)
-    assert [(t.topic_id, t.error_code) for t in response.responses] == [(world.topic_id("t"), 0)] * 5
-    assert looked_up == [world.topic_id("t")]
-    name, request = world.persister.calls[-1]
-    assert (name, [p.partition for p in request.topics[0].partitions]) == ("delete", [0, 1, 2])
 
 
 def test_a_failed_deletion_of_offsets_can_be_repeated() -> None:
@@ -386,7 +378,97 @@ def test_permissions(operation: Operation, resource: ResourceType, expected: dic
     delete = DeleteShareGroupOffsetsRequest(
         group_id="empty", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name="t")]
     )
-    deleted = call(DeleteShareGroupOffsetsApi(shards, share, authorizer), delete)
+    deleted = call(DeleteShareGroupOffsetsApi(shards, share, topics, authorizer), delete)
     found["delete"] = deleted.error_code
     found["deleted topic"] = deleted.responses[0].error_code if deleted.responses else 0
     assert {name: code for name, code in found.items() if code} == expected
+
+
+# ---- long requests
+
+
+LONG = 600
+"""Partitions of the topic of long requests."""
+
+
+def long_requests() -> list[Any]:
+    """Returns requests that name hundreds of partitions, some of which repeat, do not exist, or have no topic."""
+    indexes = [*range(LONG), 3, 3, LONG, LONG + 1, -1]
+    partitions = {
+        "wide": indexes,
+        "unknown": indexes,
+        "t": [0, 5],
+        **{f"unknown-{number}": [0] for number in range(100)},
+    }
+
+    def describe(*group_ids: str) -> DescribeShareGroupOffsetsRequest:
+        topics = [
+            DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=rows) for name, rows in partitions.items()
+        ]
+        groups = [DescribeShareGroupOffsetsRequestGroup(group_id=name, topics=topics) for name in group_ids]
+        groups.append(DescribeShareGroupOffsetsRequestGroup(group_id="g", topics=None))
+        return DescribeShareGroupOffsetsRequest(groups=groups)
+
+    alter = AlterShareGroupOffsetsRequest(
+        group_id="g",
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=name,
+                partitions=[
+                    AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=index % 7)
+                    for index in rows
+                ],
+            )
+            for name, rows in [*partitions.items(), ("t", [0])]
+        ],
+    )
+    delete = DeleteShareGroupOffsetsRequest(
+        group_id="g", topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in (*partitions, "t")]
+    )
+    return [alter, describe("g", "other"), delete, describe("g")]
+
+
+def decided(world: World, request: Any) -> tuple[Any, int]:
+    """Decides a request with a commit after each slice; returns the response and the number of slices."""
+    engine = world.engine
+    engine.slices.requests.enabled = True
+    result = engine.submit(RequestContext(engine.newest_version(request)), request)
+    slices = 0
+    engine.commit()
+    while isinstance(result, Pending) and not result.done:
+        assert engine.slices.step() or result.done or slices < 10_000
+        engine.commit()
+        slices += 1
+    engine.slices.requests.enabled = False
+    return (result.response if isinstance(result, Pending) else result), slices
+
+
+def test_long_requests_are_decided_in_slices() -> None:
+    """Responses and records are those of requests that are decided in one piece."""
+    pieces, whole = World({"wide": LONG, "t": 1}), World({"wide": LONG, "t": 1})
+    for request in long_requests():
+        response, slices = decided(pieces, request)
+        assert slices >= 2, request
+        assert response == whole.node.send(request)
+        assert not getattr(response, "error_code", 0)
+    assert pieces.records() == whole.records()
+
+
+def test_other_requests_are_served_between_slices() -> None:
+    """A topic that is deleted between the slices of a request has an error, and another group is served meanwhile."""
+    world = World({"wide": LONG, "t": 1})
+    engine = world.engine
+    engine.slices.requests.enabled = True
+    request = long_requests()[0]
+    result = engine.submit(RequestContext(0), request)
+    assert isinstance(result, Pending)
+    assert not result.done
+    engine.slices.requests.enabled = False
+    other = engine.submit(RequestContext(0), DescribeShareGroupOffsetsRequest(groups=[]))
+    assert other.groups == []
+    world.drop_topic("wide")
+    world.advance(0)
+    assert result.done
+    wide = result.response.responses[0]
+    assert {partition.error_code for partition in wide.partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert world.group.state_partitions.lists(wide.topic_id) is False

@@ -202,3 +202,21 @@ def test_topologies_are_equal_if_epoch_and_content_are() -> None:
     with pytest.raises(KafkaError) as caught:
         from_request(topology(one, epoch=-1))
     assert caught.value.code is ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+@pytest.mark.parametrize("positions", [([-1], []), ([], [-1]), ([0, -2], []), ([2], []), ([], [1])])
+def test_a_copartition_group_of_unknown_positions_is_an_error(positions: tuple[list[int], list[int]]) -> None:
+    """A negative position does not count from the end."""
+    part = subtopology("0", ["a", "b"], repartitions=[internal("r", 1)], copartition=[positions])
+    code, message = error({"a": 1, "b": 1, "r": 1}, part)
+    assert code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert message == "a co-partition group of subtopology 0 names an unknown topic"
+
+
+@pytest.mark.parametrize("existing", [{}, {"r": 2}])
+def test_a_negative_partition_count_is_an_error(existing: dict[str, int]) -> None:
+    """The topic is neither created nor compared with an existing one."""
+    part = subtopology("0", ["a"], repartitions=[internal("r", -1)])
+    code, message = error({"a": 2, **existing}, part)
+    assert code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert message == "the internal topic r has -1 partitions; the count must be 1 or more"

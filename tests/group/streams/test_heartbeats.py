@@ -79,6 +79,21 @@ def test_failures_of_the_creation_are_reported() -> None:
     )
 
 
+def test_long_names_do_not_make_a_status_too_long_to_encode() -> None:
+    """A text has at most 32,767 bytes on the wire; the names of three topics may have more."""
+    world = World({"in": 1})
+    member = Member(world, "m1")
+    sources = [letter * 30_000 for letter in "abc"]
+    response = member.join(topology(subtopology("0", sources)))
+    (status,) = response.status or ()
+    assert status.status_code == Status.MISSING_SOURCE_TOPICS.value
+    assert status.status_detail == f"the source topics {'a' * 3_982}..."
+    assert StreamsGroupHeartbeatResponse.decode(response.encode(0), 0) == response
+    world.internal.failed = {"log": "x" * 40_000}
+    response = Member(world, "m2").join(topology(subtopology("0", sources)))
+    assert StreamsGroupHeartbeatResponse.decode(response.encode(0), 0) == response
+
+
 def test_a_deleted_source_topic_takes_the_tasks_away() -> None:
     """A group whose source topic disappears gets empty targets until the topic is back."""
     world = World({"in": 2})

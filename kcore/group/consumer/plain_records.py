@@ -1,6 +1,6 @@
-"""The reference implementation of the compiled records in `kcore_ext.group.consumer_records`.
+"""Records of consumer groups, made as key and value objects.
 
-Both implementations must produce the same log and the same groups.
+The compiled records of `kcore_ext.group.consumer_records` are the same records; both lead to the same log and groups.
 """
 
 from __future__ import annotations

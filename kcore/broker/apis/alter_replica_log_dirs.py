@@ -1,0 +1,90 @@
+"""AlterReplicaLogDirs (key 34, versions 1-2): a node has one folder, so replicas can only stay in it (KIP-113)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, client_code
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.broker.data.log_dirs import LogDirs
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.shard import Shard
+
+
+class AlterReplicaLogDirsApi(ControlApi[AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse]):
+    """Accepts this node's folder and refuses any other.
+
+    Args:
+        shard: the metadata shard.
+        log_dirs: the node's data folder.
+        authorizer: decides about each operation; None allows all.
+    """
+
+    __slots__ = ("_log_dirs",)
+
+    key: ClassVar[ApiKey] = ApiKey.ALTER_REPLICA_LOG_DIRS
+    request_type: ClassVar[type] = AlterReplicaLogDirsRequest
+    response_type: ClassVar[type] = AlterReplicaLogDirsResponse
+    versions: ClassVar[tuple[int, int]] = (1, 2)
+
+    def __init__(self, shard: Shard[MetadataMachine], log_dirs: LogDirs, authorizer: Authorizer | None = None) -> None:
+        super().__init__(shard, authorizer)
+        self._log_dirs = log_dirs
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: AlterReplicaLogDirsRequest) -> Any:
+        """Checks the folder of each partition."""
+        if not self.allowed(context, Operation.ALTER, ResourceType.CLUSTER):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+        def code(path: str, topic: str, index: int) -> ErrorCode:
+            if path != self._log_dirs.path:
+                return ErrorCode.LOG_DIR_NOT_FOUND
+            info = machine.image.by_name(topic)
+            known = info is not None and 0 <= index < info.partitions
+            return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+        return _response(request, code)
+
+    def error(
+        self, context: RequestContext, request: AlterReplicaLogDirsRequest, code: ErrorCode, message: str | None = None
+    ) -> AlterReplicaLogDirsResponse:
+        """Makes a response with the same code for each partition."""
+        return _response(request, lambda path, topic, index: client_code(code))
+
+
+def _response(
+    request: AlterReplicaLogDirsRequest, code: Callable[[str, str, int], ErrorCode]
+) -> AlterReplicaLogDirsResponse:
+    """Makes the response: one entry for each topic. The last folder of a partition counts."""
+    topics: dict[str, dict[int, ErrorCode]] = {}
+    for folder in request.dirs:
+        for topic in folder.topics:
+            codes = topics.setdefault(topic.name, {})
+            for index in topic.partitions:
+                codes[index] = code(folder.path, topic.name, index)
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
+                    for index, error in codes.items()
+                ],
+            )
+            for name, codes in topics.items()
+        ]
+    )

@@ -1,0 +1,76 @@
+"""The loggers of the server, whose levels operators can read and change (resource type 8 of DescribeConfigs, KIP-412).
+
+They are the loggers of the package `kcore`. Loggers of a program that embeds kcore are neither listed nor changed.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ROOT = "root"
+"""Kafka's name of the logger whose level the others have by default; here it is the logger of the package."""
+
+PACKAGE = "kcore"
+TRACE = 5
+
+LEVELS: Mapping[str, int] = {
+    "TRACE": TRACE,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+"""Kafka's names of the levels -> the levels of `logging`."""
+
+SET, DELETE = 0, 1
+
+
+def loggers() -> dict[str, str]:
+    """Returns the level in force of each logger, by name; names are sorted, `root` is the first."""
+    names = sorted(name for name in logging.root.manager.loggerDict if name.startswith(f"{PACKAGE}."))
+    return {ROOT: _level_of(_logger(ROOT)), **{name: _level_of(_logger(name)) for name in names}}
+
+
+def alter_loggers(changes: Sequence[tuple[str, int, str | None]], *, validate_only: bool) -> None:
+    """Changes levels; a deleted level is that of the parent again.
+
+    Args:
+        changes: the name of a logger, the operation and the level; each name occurs once.
+        validate_only: True to check the changes only.
+
+    Raises:
+        KafkaError: a change is refused, and nothing was changed: INVALID_CONFIG for an unknown logger or level,
+            INVALID_REQUEST for an operation that levels do not have.
+    """
+    known = loggers()
+    for name, operation, value in changes:
+        if operation not in {SET, DELETE}:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"the level of {name} can be set or deleted, nothing else")
+        if operation == DELETE and name == ROOT:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the level of the root logger cannot be deleted")
+        if name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"there is no logger {name!r}")
+        if operation == SET and value not in LEVELS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{value!r} is not a level; valid: {', '.join(LEVELS)}")
+    if validate_only:
+        return
+    for name, operation, value in changes:
+        _logger(name).setLevel(LEVELS[value] if operation == SET and value is not None else logging.NOTSET)
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(PACKAGE if name == ROOT else name)
+
+
+def _level_of(logger: logging.Logger) -> str:
+    """Returns Kafka's name of a logger's level in force: the most severe level that is not above it."""
+    level = logger.getEffectiveLevel()
+    return next((name for name, value in reversed(list(LEVELS.items())) if value <= level), "TRACE")

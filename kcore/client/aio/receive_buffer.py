@@ -1,0 +1,85 @@
+"""Memory for the bytes that a connection receives. It is reused, because new memory costs more than the bytes."""
+
+from __future__ import annotations
+
+SMALLEST_BYTES = 1 << 16
+LARGEST_KEPT_BYTES = 1 << 23
+"""A larger buffer is given up after its frame."""
+MAX_FRAME_BYTES = 1 << 30
+"""A longer response means that the peer does not speak Kafka's protocol."""
+
+
+class ReceiveBuffer:
+    """Collects received bytes and cuts them into frames.
+
+    The caller writes to the memory of `space`, reports the number of bytes to `add`, and then calls `next_frame` until
+    it returns None.
+    """
+
+    def __init__(self) -> None:
+        self._memory = bytearray(SMALLEST_BYTES)
+        self._start = 0
+        self._end = 0
+
+    def __len__(self) -> int:
+        """Returns the number of received bytes that belong to no complete frame yet."""
+        return self._end - self._start
+
+    def space(self) -> memoryview:
+        """Returns memory for at least one more byte. Frames that `next_frame` returned become invalid."""
+        start, end = self._start, self._end
+        capacity = self._capacity()
+        if capacity != len(self._memory):  # resizing would fail while a caller still holds a view
+            memory = bytearray(capacity)
+            memory[: end - start] = memoryview(self._memory)[start:end]
+            self._memory = memory
+        elif start:
+            self._memory[: end - start] = self._memory[start:end]
+        self._start, self._end = 0, end - start
+        return memoryview(self._memory)[self._end :]
+
+    def _capacity(self) -> int:
+        """Returns the size of the memory for the next bytes.
+
+        A frame above LARGEST_KEPT_BYTES gets memory as its bytes arrive, and not for the announced size.
+        """
+        capacity, size = len(self._memory), len(self)
+        needed = self._frame_size() if size >= 4 else 0
+        if capacity > LARGEST_KEPT_BYTES and max(size, needed) < SMALLEST_BYTES:
+            return SMALLEST_BYTES
+        if needed <= capacity:
+            return capacity
+        if needed <= LARGEST_KEPT_BYTES:
+            return needed
+        return min(needed, max(LARGEST_KEPT_BYTES, 2 * size))
+
+    def _frame_size(self) -> int:
+        """Returns the size of the next frame with its length.
+
+        Raises:
+            ValueError: the frame is too long.
+        """
+        start = self._start
+        size = int.from_bytes(self._memory[start : start + 4], "big")
+        if size > MAX_FRAME_BYTES:
+            raise ValueError(f"a response of {size} bytes: the peer does not speak Kafka's protocol")
+        return 4 + size
+
+    def add(self, size: int) -> None:
+        """Counts bytes that were written to the memory of `space`."""
+        self._end += size
+
+    def next_frame(self) -> memoryview | None:
+        """Removes a complete frame and returns it without its length; it is valid until the next call of `space`.
+
+        Raises:
+            ValueError: the frame is too long.
+        """
+        if self._end - self._start < 4:
+            return None
+        size = self._frame_size()
+        if size > self._end - self._start:
+            return None
+        start = self._start
+        self._start += size
+        return memoryview(self._memory)[start + 4 : self._start]

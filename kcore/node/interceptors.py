@@ -1,0 +1,85 @@
+"""Interceptors: code of the user that sees, and may change, every record of a producer or a consumer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from kcore.node.types import HeaderList, OffsetAndMetadata, Record, RecordMetadata, TopicPartition
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record that a producer is about to append.
+
+    Attributes:
+        topic: the topic.
+        value: the value.
+        key: the key.
+        headers: names and values.
+        partition: the partition; None: the producer chooses it.
+        timestamp_ms: the timestamp in milliseconds since the epoch; None: now.
+    """
+
+    topic: str
+    value: bytes | str | None
+    key: bytes | str | None = None
+    headers: HeaderList = ()
+    partition: int | None = None
+    timestamp_ms: int | None = None
+
+
+class ProducerInterceptor:
+    """The base of producer interceptors: each method may be overridden.
+
+    An exception of an interceptor is logged. It changes nothing else: the next interceptor gets the record as it was.
+    """
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Returns the record to append instead of `record`; called before the partition is chosen."""
+        return record
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        """Gets the result of a record. After an error, the offset is -1, and the partition too if it is not known."""
+
+
+class ConsumerInterceptor:
+    """The base of consumer interceptors: each method may be overridden.
+
+    An exception of an interceptor is logged. It changes nothing else: the next interceptor gets the records as they
+    were.
+    """
+
+    def on_consume(self, records: list[Record]) -> list[Record]:
+        """Returns the records that the program gets instead of `records`, which count as processed in any case."""
+        return records
+
+    def on_commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+        """Gets the offsets of a successful commit, before the callback of the commit."""
+
+
+def chained(calls: Iterable[Callable[[T], T]], value: T) -> T:
+    """Passes a value through interceptors; one that raises is left out."""
+    for call in calls:
+        try:
+            value = call(value)
+        except Exception:
+            logger.exception("client: an interceptor failed")
+    return value
+
+
+def notified(calls: Iterable[Callable[[], None]]) -> None:
+    """Calls interceptors; an exception of one does not keep the others from being called."""
+    for call in calls:
+        try:
+            call()
+        except Exception:
+            logger.exception("client: an interceptor failed")

@@ -1,0 +1,97 @@
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, final
+
+class BatchEvent(Protocol):
+    """The event that an Accumulator gives each batch."""
+
+    def set(self) -> None: ...
+
+@final
+class ProducerBatch:
+    """Records of one partition that are sent together."""
+
+    @property
+    def created_s(self) -> float: ...
+    @property
+    def done(self) -> Any: ...
+    error: Exception | None
+    base_offset: int
+    log_time_ms: int
+    sequence: tuple[int, int, int] | None
+    attempts: int
+    @property
+    def count(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def build(self, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes: ...
+    def complete(self, error: Exception | None) -> None: ...
+
+class DeliveryBase:
+    """The batch, the place in it and the timestamp of one record; the base of both styles' delivery."""
+
+    @property
+    def batch(self) -> ProducerBatch: ...
+    @property
+    def partition(self) -> Any: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp_ms(self) -> int: ...
+
+@final
+class PartitionQueue:
+    """The batches of one partition. One batch at a time is sent, so that retries keep the order."""
+
+    def __init__(self, partition: Any) -> None: ...
+    @property
+    def partition(self) -> Any: ...
+    @property
+    def batches(self) -> deque[ProducerBatch]: ...
+    sending: bool
+    not_before_s: float
+    sequence: tuple[int, int, int]
+    def assign(self, batch: ProducerBatch, sequence: tuple[int, int, int]) -> None: ...
+    def remove(self, batch: ProducerBatch) -> bool: ...
+
+@final
+class Accumulator:
+    """The batches of a producer that are not stored yet."""
+
+    def __init__(
+        self,
+        delivery_type: type[DeliveryBase],
+        partition_type: Callable[[str, int], Any],
+        event_type: Callable[[], BatchEvent],
+        *,
+        batch_bytes: int,
+        buffer_bytes: int,
+        burst_bytes: int,
+        compression: int,
+        compress: Callable[[int, bytes], bytes],
+        to_bytes: Callable[[Any], bytes | None],
+        measure: Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], int],
+        on_batch: Callable[[], None],
+        monotonic: Callable[[], float],
+    ) -> None: ...
+    closed: bool
+    @property
+    def queues(self) -> dict[Any, PartitionQueue]: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def full(self) -> bool: ...
+    def knows(self, topic: str, partition: int) -> bool: ...
+    def add_topic(self, topic: str, partitions: int) -> None: ...
+    def rest(self) -> None: ...
+    def remove(self, queue: PartitionQueue, batch: ProducerBatch) -> None: ...
+    def clear(self) -> list[ProducerBatch]: ...
+    def append(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> Any: ...

@@ -1,0 +1,404 @@
+"""Open batches of a producer: `Accumulator.append` encodes a record into the batch of its partition at once."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.object cimport PyObject, PyTypeObject
+from libc.stdint cimport int32_t, int64_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.client.partitioner cimport partition_of_key
+
+import random
+from collections import deque
+
+cdef enum:
+    RECORD_BYTES = 32  # an upper bound of a record's size besides key, value and headers
+    BATCH_HEADER_BYTES = 61
+
+cdef bytes NO_HEADERS = b"\0"  # a count of 0
+cdef tuple NO_ARGUMENTS = ()
+cdef object randrange = random.randrange
+
+
+@cython.final
+cdef class ProducerBatch:
+    """Records of one partition that are sent together.
+
+    Attributes:
+        created_s: the time of the first record.
+        done: an event, which is set when the batch is stored or has failed.
+        error: the reason of the failure.
+        base_offset: the offset of its first record; -1: unknown.
+        log_time_ms: the time of the append, if the topic's records have it; -1 otherwise.
+        sequence: the producer id, epoch and first sequence; None: not sent yet.
+        attempts: the number of failed attempts to send it.
+        count: the number of its records.
+        size: the size of the batch before compression.
+    """
+
+    cdef BatchBuilder builder
+    cdef readonly double created_s
+    cdef readonly object done
+    cdef public object error
+    cdef public int64_t base_offset
+    cdef public int64_t log_time_ms
+    cdef public tuple sequence
+    cdef public int attempts
+    cdef readonly int32_t count
+    cdef readonly Py_ssize_t size
+
+    def __init__(self):
+        raise TypeError("a ProducerBatch is made by an Accumulator")
+
+    def build(self, int64_t producer_id, int producer_epoch, int32_t base_sequence):
+        """Returns the encoded batch with the fields of an idempotent producer; -1 for none.
+
+        Raises:
+            ValueError: the batch was completed before.
+        """
+        if self.builder is None:
+            raise ValueError("the batch was completed")
+        self.builder.set_producer(producer_id, producer_epoch, base_sequence)
+        return self.builder.build()
+
+    def complete(self, error):
+        """Frees the records, and wakes the waiting deliveries.
+
+        Args:
+            error: the reason of a failure, or None.
+        """
+        self.builder = None
+        self.error = error
+        self.done.set()
+
+
+cdef class DeliveryBase:
+    """The batch, the place in it and the timestamp of one record; the base of both styles' delivery.
+
+    Attributes:
+        batch: the record's batch.
+        partition: the topic and the partition.
+        offset: the record's offset once the batch is stored; -1: unknown.
+        timestamp_ms: the record's timestamp, or the time of its append once the batch is stored.
+    """
+
+    cdef readonly ProducerBatch batch
+    cdef readonly object partition
+    cdef int32_t index
+    cdef int64_t given_ms
+
+    @property
+    def offset(self):
+        """The record's offset once the batch is stored; -1: unknown."""
+        cdef ProducerBatch batch = self.batch
+        return -1 if batch is None or batch.base_offset < 0 else batch.base_offset + self.index
+
+    @property
+    def timestamp_ms(self):
+        """The record's timestamp, or the time of its append once the batch is stored."""
+        cdef ProducerBatch batch = self.batch
+        return self.given_ms if batch is None or batch.log_time_ms < 0 else batch.log_time_ms
+
+
+@cython.final
+cdef class PartitionQueue:
+    """The batches of one partition. One batch at a time is sent, so that retries keep the order.
+
+    Attributes:
+        partition: the topic and the partition.
+        batches: the batches in the order of their records.
+        sending: True while the first batch is being sent.
+        not_before_s: the earliest time of the next attempt.
+        sequence: the producer id, the epoch and the next sequence.
+    """
+
+    cdef readonly object partition
+    cdef readonly object batches
+    cdef public bint sending
+    cdef public double not_before_s
+    cdef public tuple sequence
+    cdef ProducerBatch open  # the last of `batches` while it accepts records, else None
+
+    def __init__(self, partition):
+        self.partition = partition
+        self.batches = deque()
+        self.sequence = (-1, -1, 0)
+
+    def assign(self, ProducerBatch batch not None, tuple sequence):
+        """Gives a batch its sequence; it accepts no more records."""
+        if self.open is batch:
+            self.open = None
+        batch.sequence = sequence
+
+    def remove(self, ProducerBatch batch not None):
+        """Removes the first batch; returns False if `batch` is not the first one."""
+        if not self.batches or self.batches[0] is not batch:
+            return False
+        self.batches.popleft()
+        if self.open is batch:
+            self.open = None
+        return True
+
+
+@cython.final
+cdef class TopicQueues:
+    """The queues of a topic's partitions, and the partition of its records without a key."""
+
+    cdef list queues  # None for a partition without records so far
+    cdef int sticky
+    cdef Py_ssize_t filled  # bytes that the sticky partition got
+
+    def __init__(self, int partitions):
+        self.queues = [None] * partitions
+        self.sticky = -1
+
+
+@cython.final
+cdef class Accumulator:
+    """The batches of a producer that are not stored yet.
+
+    `append` needs no lock: no other thread runs between its look-up of the open batch and the end of the encoding,
+    because this part runs no Python code and holds the interpreter's lock. All other methods need the producer's lock.
+
+    Args:
+        delivery_type: a subclass of DeliveryBase without attributes.
+        partition_type: makes a partition's name from a topic and a number.
+        event_type: makes the event of a batch.
+        batch_bytes: the size at which a batch is full.
+        buffer_bytes: the size of all batches at which `append` returns None.
+        burst_bytes: the size of records after which `append` returns None once, so that the sender gets its turn.
+        compression: the codec.
+        compress: `compress(codec, data) -> bytes`.
+        to_bytes: converts a key or a value that is neither bytes, str nor None, or raises TypeError.
+        measure: returns an upper bound of the size of a record with headers, or raises TypeError.
+        on_batch: called after a batch got its first record.
+        monotonic: returns the time in seconds.
+
+    Attributes:
+        queues: the queues of the partitions.
+        size: the size of all batches.
+        closed: True if no more records are accepted.
+    """
+
+    cdef PyTypeObject* delivery_type
+    cdef object delivery_class, partition_type, event_type, compress, to_bytes, measure, on_batch, monotonic
+    cdef Py_ssize_t batch_bytes, buffer_bytes, burst_bytes, burst
+    cdef int compression
+    cdef dict topics
+    cdef readonly dict queues
+    cdef readonly Py_ssize_t size
+    cdef public bint closed
+
+    def __init__(
+        self, type delivery_type not None, partition_type, event_type, *, Py_ssize_t batch_bytes,
+        Py_ssize_t buffer_bytes, Py_ssize_t burst_bytes, int compression, compress, to_bytes, measure, on_batch,
+        monotonic,
+    ):
+        if not issubclass(delivery_type, DeliveryBase) or delivery_type.__basicsize__ != DeliveryBase.__basicsize__:
+            raise TypeError(f"{delivery_type.__name__} is no subclass of DeliveryBase without attributes")
+        self.delivery_class = delivery_type
+        self.delivery_type = <PyTypeObject*>delivery_type
+        self.partition_type = partition_type
+        self.event_type = event_type
+        self.batch_bytes = batch_bytes
+        self.buffer_bytes = buffer_bytes
+        self.burst_bytes = burst_bytes
+        self.compression = compression
+        self.compress = compress
+        self.to_bytes = to_bytes
+        self.measure = measure
+        self.on_batch = on_batch
+        self.monotonic = monotonic
+        self.topics = {}
+        self.queues = {}
+
+    def knows(self, str topic not None, int partition):
+        """Returns True if `add_topic` was called for the topic, and it has the partition."""
+        cdef TopicQueues queues = self.topics.get(topic)
+        return queues is not None and partition < len(queues.queues)
+
+    def add_topic(self, str topic not None, int partitions):
+        """Sets the number of a topic's partitions, which `append` needs. The number never falls."""
+        cdef TopicQueues queues = self.topics.get(topic)
+        if queues is None:
+            self.topics[topic] = TopicQueues(partitions)
+        elif partitions > len(queues.queues):
+            queues.queues += [None] * (partitions - len(queues.queues))
+
+    @property
+    def full(self):
+        """True while the batches have reached the limit of the buffer."""
+        return self.size >= self.buffer_bytes
+
+    def rest(self):
+        """Begins a new burst of records."""
+        self.burst = 0
+
+    def remove(self, PartitionQueue queue not None, ProducerBatch batch not None):
+        """Removes the first batch of a queue, if `batch` is the first one."""
+        if queue.remove(batch):
+            self.size -= batch.size
+
+    def clear(self):
+        """Removes all batches, and returns them."""
+        cdef list batches = []
+        cdef PartitionQueue queue
+        for queue in self.queues.values():
+            batches += queue.batches
+        self.queues = {}
+        self.topics = {}
+        self.size = 0
+        return batches
+
+    def append(self, topic, value, key, headers, partition, timestamp_ms):
+        """Adds a record to the open batch of its partition.
+
+        Args:
+            topic: the topic.
+            value, key: bytes, text or None.
+            headers: names and values.
+            partition: the partition; None: by the key, or without a key the same one until a batch is full.
+            timestamp_ms: the timestamp; None: now.
+
+        Returns:
+            The record's delivery. None: nothing was added, because the topic or the partition is unknown, the buffer
+            is full, the sender needs a turn, or the producer is closed.
+
+        Raises:
+            TypeError: an argument has the wrong type.
+            ValueError: the partition is negative.
+            MemoryError: nothing was added.
+        """
+        cdef DeliveryBase delivery
+        cdef TopicQueues queues
+        cdef PartitionQueue queue
+        cdef ProducerBatch batch
+        cdef bytes data = to_field(self, value), name = to_field(self, key)
+        cdef int64_t now_ms = wall_ms() if timestamp_ms is None else timestamp_ms
+        cdef Py_ssize_t bound
+        cdef Py_ssize_t before
+        cdef int number
+        cdef bint fits
+        if headers:
+            bound = self.measure(name, data, headers)
+            headers = exact(headers)
+        else:
+            bound = RECORD_BYTES
+            if name is not None:
+                bound += PyBytes_GET_SIZE(name)
+            if data is not None:
+                bound += PyBytes_GET_SIZE(data)
+        if self.closed or self.size >= self.buffer_bytes or self.burst >= self.burst_bytes:
+            return None
+        found = self.topics.get(topic)
+        if found is None:
+            return None
+        queues = <TopicQueues>found
+        delivery = <DeliveryBase>self.delivery_type.tp_new(self.delivery_class, <PyObject*>NO_ARGUMENTS, NULL)
+        number = self.choose(queues, name, bound) if partition is None else partition
+        if number < 0:
+            raise ValueError(f"partition {number}")
+        if number >= len(queues.queues):
+            return None
+        found = queues.queues[number]
+        if found is None:
+            found = self.add_queue(queues, topic, number)
+        queue = <PartitionQueue>found
+        batch = queue.open
+        if batch is not None:
+            before = batch.builder.records_size
+            if headers:
+                fits = batch.builder.append(now_ms, name, data, headers)
+            else:
+                fits = batch.builder.add(now_ms, name, data, NO_HEADERS, -1)
+            if fits:
+                self.count_record(queues, batch, delivery, queue, now_ms, batch.builder.records_size - before)
+                return delivery
+        if not self.begin(queues, queue, delivery, name, data, headers, now_ms, bound):
+            return None
+        self.on_batch()
+        return delivery
+
+    cdef bint begin(
+        self, TopicQueues queues, PartitionQueue queue, DeliveryBase delivery, bytes key, bytes value, object headers,
+        int64_t now_ms, Py_ssize_t bound,
+    ) except -1:
+        """Begins a batch with a record; the batch has room for it even if the record alone exceeds the limit.
+
+        Another thread may run until the batch is complete: it may begin a batch of the same partition, which precedes
+        this one then, or close the producer. Returns False in the latter case.
+        """
+        cdef ProducerBatch batch = ProducerBatch.__new__(ProducerBatch)
+        batch.builder = BatchBuilder(
+            max(self.batch_bytes, BATCH_HEADER_BYTES + bound),
+            base_timestamp_ms=now_ms,
+            compression=self.compression,
+            compress=self.compress,
+        )
+        batch.done = self.event_type()
+        batch.created_s = self.monotonic()
+        batch.base_offset = batch.log_time_ms = -1
+        batch.size = BATCH_HEADER_BYTES
+        if not batch.builder.append(now_ms, key, value, headers):
+            raise AssertionError("a new batch has room for its first record")
+        batch.builder.max_size_bytes = self.batch_bytes  # the limit of further records
+        if self.closed:
+            return False
+        queue.batches.append(batch)
+        queue.open = batch
+        self.size += BATCH_HEADER_BYTES
+        self.count_record(queues, batch, delivery, queue, now_ms, batch.builder.records_size)
+        return True
+
+    cdef void count_record(
+        self, TopicQueues queues, ProducerBatch batch, DeliveryBase delivery, PartitionQueue queue, int64_t now_ms,
+        Py_ssize_t size,
+    ) noexcept:
+        """Completes the delivery of a record that was encoded, and adds its size to the totals."""
+        delivery.batch = batch
+        delivery.partition = queue.partition
+        delivery.index = batch.count
+        delivery.given_ms = now_ms
+        batch.count += 1
+        batch.size += size
+        queues.filled += size
+        self.size += size
+        self.burst += size
+
+    cdef int choose(self, TopicQueues queues, bytes key, Py_ssize_t bound) except -1:
+        """Returns the partition of a record."""
+        cdef int partitions = <int>len(queues.queues)
+        if key is not None:
+            return partition_of_key(key, partitions)
+        if queues.sticky < 0 or queues.filled + bound > self.batch_bytes:
+            queues.sticky = randrange(partitions)
+            queues.filled = 0
+        return queues.sticky
+
+    cdef PartitionQueue add_queue(self, TopicQueues queues, object topic, int number):
+        """Adds the queue of a partition, unless another thread has added it in the meantime."""
+        partition = self.partition_type(topic, number)
+        cdef PartitionQueue queue = self.queues.setdefault(partition, PartitionQueue(partition))
+        queues.queues[number] = queue
+        return queue
+
+
+cdef inline bytes to_field(Accumulator accumulator, object field):
+    if field is None or type(field) is bytes:
+        return <bytes>field
+    if isinstance(field, str):
+        return (<str>field).encode()
+    return <bytes?>bytes(accumulator.to_bytes(field))
+
+
+cdef list exact(object headers):
+    """Copies headers whose types `measure` has checked, so that encoding them runs no code of the caller."""
+    return [(str(name), None if value is None else bytes(value)) for name, value in headers]
+
+
+cdef inline int64_t wall_ms() except? -1:
+    cdef timespec now
+    if clock_gettime(CLOCK_REALTIME, &now) != 0:
+        raise OSError("the clock cannot be read")
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000

@@ -1,0 +1,82 @@
+"""Enforcement of quotas: rates as Kafka measures them, the order of entities, and the throttle time of Produce."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.broker.data.client_quotas import PRODUCER_BYTE_RATE, ClientQuotas, Rate
+from kcore.broker.metadata.image import QuotaEntity
+from kcore.broker.metadata.topics import Topics
+from kcore.clock import ManualClock, Now
+from kcore.config.node import Config
+from kcore.runtime.api import RequestContext
+
+
+def quotas(
+    rates: dict[QuotaEntity, float], **settings: str
+) -> tuple[ClientQuotas, ManualClock, Now, list[tuple[int, int]]]:
+    topics, clock = Topics(), ManualClock()
+    for entity, rate in rates.items():
+        topics.image.put_quota(entity, PRODUCER_BYTE_RATE, rate)
+    now = Now(clock)
+    muted: list[tuple[int, int]] = []
+    enforced = ClientQuotas(topics, now, Config.of(**settings))
+    enforced.mute = lambda connection_id, duration_ms: muted.append((connection_id, duration_ms))
+    return enforced, clock, now, muted
+
+
+def test_a_rate_begins_with_a_burst_and_falls_with_time() -> None:
+    """The first samples are measured over ten windows of a second, so ten times the quota passes at once."""
+    rate = Rate()
+    rate.record(20_000, 0, 1_000)
+    assert rate.excess_ms(10_000, 0, 1_000, 11) == 0
+    rate.record(140_000, 0, 1_000)
+    assert rate.excess_ms(10_000, 0, 1_000, 11) == 6_000
+    assert rate.excess_ms(10_000, 10_000, 1_000, 11) == 6_000
+    assert rate.excess_ms(10_000, 10_999, 1_000, 11) == 5_001
+    assert rate.excess_ms(10_000, 11_000, 1_000, 11) == 0, "the samples are too old"
+
+
+def test_a_client_above_its_quota_is_muted() -> None:
+    enforced, clock, now, muted = quotas({(("client-id", "c"),): 10_000})
+    context = RequestContext(9, "c", connection_id=7)
+    assert enforced.charge(PRODUCER_BYTE_RATE, context, 100_000) == 0
+    assert enforced.charge(PRODUCER_BYTE_RATE, context, 50_000) == 5_000
+    assert muted == [(7, 5_000)]
+    assert enforced.charge(PRODUCER_BYTE_RATE, RequestContext(9, "other"), 1e9) == 0
+    assert enforced.charge("consumer_byte_rate", context, 1e9) == 0
+    clock.advance(11_000)
+    now.update()
+    assert enforced.charge(PRODUCER_BYTE_RATE, context, 100_000) == 0
+
+
+BOTH, USER, CLIENT = (("client-id", "c"), ("user", "u")), (("user", "u"),), (("client-id", "c"),)
+ORDER: list[QuotaEntity] = [
+    BOTH,
+    (("client-id", None), ("user", "u")),
+    USER,
+    (("client-id", "c"), ("user", None)),
+    (("client-id", None), ("user", None)),
+    (("user", None),),
+    CLIENT,
+    (("client-id", None),),
+]
+
+
+@pytest.mark.parametrize("first", range(len(ORDER)))
+def test_the_order_of_entities(first: int) -> None:
+    """Pairs go before users, users before client ids, and names before defaults within each user."""
+    enforced, *_ = quotas({entity: 1_000.0 + place for place, entity in enumerate(ORDER) if place >= first})
+    context = RequestContext(9, "c", principal="User:u")
+    found = enforced._find(PRODUCER_BYTE_RATE, context)
+    assert found is not None
+    measured = BOTH if len(ORDER[first]) == 2 else USER if ORDER[first][0][0] == "user" else CLIENT
+    assert found == (measured, 1_000.0 + first)
+
+
+def test_nothing_is_measured_without_quotas() -> None:
+    enforced, _, _, muted = quotas({})
+    seen: list[bool] = []
+    enforced.observe(lambda: seen.append(enforced.has(PRODUCER_BYTE_RATE)))
+    assert enforced.charge(PRODUCER_BYTE_RATE, RequestContext(9, "c"), 1e12) == 0
+    assert (enforced._rates, muted, seen) == ({}, [], [False])

@@ -1,0 +1,246 @@
+"""Clients against servers that break the protocol: every wait ends with a clear error, and memory is bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore.client import Connection
+from kcore.errors import ConnectionClosedError, CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from tests.recording_proxy import RecordingProxy
+
+TIMEOUT_S = 1.0
+MEMORY_BYTES = 64 << 20
+
+Answer = Callable[[socket.socket, bytes], None]
+"""Gets the connection and the correlation id of the first request."""
+
+
+def frame(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+def garbage(client: socket.socket, correlation: bytes) -> None:
+    client.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+def noise(client: socket.socket, correlation: bytes) -> None:
+    client.sendall(frame(correlation + bytes(range(256))))
+
+
+def short_frame(client: socket.socket, correlation: bytes) -> None:
+    client.sendall(frame(b"\0"))
+
+
+def empty_frame(client: socket.socket, correlation: bytes) -> None:
+    client.sendall(frame(b""))
+
+
+def wrong_correlation(client: socket.socket, correlation: bytes) -> None:
+    client.sendall(frame(b"\x7f\xff\xff\xff\0\0\0\0\0\0"))
+
+
+def truncated(client: socket.socket, correlation: bytes) -> None:
+    client.sendall((1000).to_bytes(4, "big") + correlation + b"\0\0")
+    client.shutdown(socket.SHUT_WR)
+
+
+def half_closed(client: socket.socket, correlation: bytes) -> None:
+    client.shutdown(socket.SHUT_WR)
+
+
+def silent(client: socket.socket, correlation: bytes) -> None:
+    time.sleep(5 * TIMEOUT_S)
+
+
+def dripping(client: socket.socket, correlation: bytes) -> None:
+    client.sendall((1000).to_bytes(4, "big") + correlation)
+    for _ in range(100):
+        time.sleep(TIMEOUT_S / 10)
+        client.sendall(b"\0")
+
+
+def huge_count(client: socket.socket, correlation: bytes) -> None:
+    """ApiVersions with two thousand million rows, of which none is there."""
+    client.sendall(frame(correlation + b"\0\0" + b"\xff\xff\xff\xff\x07" + bytes(16)))
+
+
+def huge_frame(client: socket.socket, correlation: bytes) -> None:
+    """Announces a frame below the limit, and sends a few of its bytes."""
+    client.sendall(((1 << 30) - 1).to_bytes(4, "big") + correlation + bytes(1000))
+    time.sleep(2 * TIMEOUT_S)
+
+
+def endless_tags(client: socket.socket, correlation: bytes) -> None:
+    client.sendall(frame(correlation + b"\0\0\x01" + bytes(4) + b"\xff" * 200))
+
+
+ANSWERS = [
+    garbage,
+    noise,
+    short_frame,
+    empty_frame,
+    wrong_correlation,
+    truncated,
+    half_closed,
+    silent,
+    dripping,
+    huge_count,
+    huge_frame,
+    endless_tags,
+]
+
+
+@contextlib.contextmanager
+def hostile(answer: Answer) -> Iterator[str]:
+    """Runs a server that treats the first request of each connection in its own manner."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                threading.Thread(target=talk, args=(client,), daemon=True).start()
+
+    def talk(client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            request = client.recv(1 << 16)
+            answer(client, request[8:12])
+            while client.recv(1 << 16):
+                pass
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.close()
+
+
+@contextlib.contextmanager
+def bounded() -> Iterator[None]:
+    """Checks that the block ends soon and takes little memory."""
+    tracemalloc.start()
+    started_s = time.monotonic()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < MEMORY_BYTES
+    finally:
+        tracemalloc.stop()
+    assert time.monotonic() - started_s < 20 * TIMEOUT_S
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_node_does_not_connect_to_a_server_that_breaks_the_protocol(answer: Answer) -> None:
+    with hostile(answer) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)) as raised:
+        kcore.connect(address, timeout=TIMEOUT_S)
+    assert str(raised.value)
+    expected = TimeoutError if answer in (silent, dripping, huge_frame) else ConnectionClosedError
+    assert isinstance(raised.value, expected)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_a_node_on_a_loop_does_not_connect_either(answer: Answer) -> None:
+    with hostile(answer) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)):
+        await kcore.connect_async(address, timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_the_connection_of_the_tools_fails_and_is_closed(answer: Answer) -> None:
+    with hostile(answer) as address, bounded():
+        host, port = address.split(":")
+        connection = Connection(host, int(port), timeout_s=TIMEOUT_S)
+        with pytest.raises((ConnectionClosedError, TimeoutError)):
+            connection.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+        assert connection.closed
+
+
+class Redirects:
+    """Makes a broker refuse each coordinator request with a code, or look groups up in vain.
+
+    Args:
+        code: the error code.
+        lookup: True to refuse FindCoordinator instead of the requests to the coordinator.
+    """
+
+    def __init__(self, code: ErrorCode, lookup: bool) -> None:
+        self.code = code
+        self.lookup = lookup
+        self.count = 0
+
+    def change(self, api: ApiKey, response: Any) -> None:
+        if api is ApiKey.FIND_COORDINATOR:
+            if self.lookup:
+                self.count += 1
+                response.coordinators[0].error_code = self.code
+        elif not self.lookup:
+            if api in (ApiKey.JOIN_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_FETCH):
+                self.count += 1
+                for each in getattr(response, "groups", None) or [response]:
+                    each.error_code = self.code
+            elif api is ApiKey.OFFSET_COMMIT:
+                self.count += 1
+                for topic in response.topics:
+                    for row in topic.partitions:
+                        row.error_code = self.code
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("lookup", [False, True], ids=["coordinator", "lookup"])
+def test_endless_redirects_end_every_wait(bootstrap: str, name: str, lookup: bool, protocol: Any) -> None:
+    """The pauses between the repetitions bound the number of requests."""
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE if lookup else ErrorCode.NOT_COORDINATOR
+    redirects = Redirects(code, lookup)
+    kind = CoordinatorNotAvailableError if lookup else NotCoordinatorError
+    with (
+        RecordingProxy(bootstrap, on_response=redirects.change) as proxy,
+        kcore.connect(proxy.bootstrap, timeout=TIMEOUT_S) as node,
+    ):
+        node.topics.create(name, 1)
+        node._calls.timeout_s = 2.0
+        group = node.group(name)
+        started_s = time.monotonic()
+        with pytest.raises(kind):
+            group.commit({(name, 0): 1})
+        with pytest.raises(kind):
+            group.committed()
+        with pytest.raises(TimeoutError, match="has not assigned within 2 s"):
+            group.join(name, protocol=protocol).start(timeout=2)
+        with group.consume(name, protocol=protocol) as consumer:
+            assert consumer.poll(1) == []
+        elapsed_s = time.monotonic() - started_s
+        assert elapsed_s < 60
+        assert redirects.count < 40 * elapsed_s
+    assert redirects.count > 4
+
+
+def test_a_response_without_the_partition_of_the_request_ends_the_wait(bootstrap: str, name: str) -> None:
+    def drop(api: ApiKey, response: Any) -> None:
+        if api is ApiKey.LIST_OFFSETS:
+            response.topics = []
+
+    with RecordingProxy(bootstrap, on_response=drop) as proxy, kcore.connect(proxy.bootstrap) as node:
+        topic = node.topics.create(name, 1)
+        with pytest.raises(kcore.errors.KcoreError, match="left out"):
+            topic.end_offsets()
+
+
+def test_a_cluster_without_brokers_is_an_error(bootstrap: str, name: str) -> None:
+    def drop(api: ApiKey, response: Any) -> None:
+        if api is ApiKey.METADATA:
+            response.brokers = []
+
+    with RecordingProxy(bootstrap, on_response=drop) as proxy, kcore.connect(proxy.bootstrap) as node:
+        node._calls.timeout_s = 1.0
+        with pytest.raises(KafkaError):
+            node.topics[name].append("x", partition=0)

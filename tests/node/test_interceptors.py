@@ -1,0 +1,119 @@
+"""Interceptors of producers and consumers: order, changes, and failures, which only the log shows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore.errors import MessageTooLargeError, UnknownTopicOrPartitionError
+from kcore.node.types import RecordMetadata
+
+
+class Tagging(kcore.ProducerInterceptor):
+    """Appends a tag to each value, and keeps the results."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.results: list[tuple[int, int, str]] = []
+
+    def on_send(self, record: kcore.ProducerRecord) -> kcore.ProducerRecord:
+        return replace(record, value=f"{record.value!s}{self.tag}")
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        self.results.append((metadata.partition, metadata.offset, type(error).__name__))
+
+
+class Failing(kcore.ProducerInterceptor, kcore.ConsumerInterceptor):
+    """Raises in each method."""
+
+    def on_send(self, record: kcore.ProducerRecord) -> kcore.ProducerRecord:
+        raise RuntimeError("on_send")
+
+    def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        raise RuntimeError("on_acknowledgement")
+
+    def on_consume(self, records: list[kcore.Record]) -> list[kcore.Record]:
+        raise RuntimeError("on_consume")
+
+    def on_commit(self, offsets: Mapping[Any, Any]) -> None:
+        raise RuntimeError("on_commit")
+
+
+class Even(kcore.ConsumerInterceptor):
+    """Passes on the records with even offsets, and keeps the committed offsets."""
+
+    def __init__(self) -> None:
+        self.committed: list[dict[int, int]] = []
+
+    def on_consume(self, records: list[kcore.Record]) -> list[kcore.Record]:
+        return [record for record in records if record.offset % 2 == 0]
+
+    def on_commit(self, offsets: Mapping[Any, Any]) -> None:
+        self.committed.append({key.partition: value.offset for key, value in offsets.items()})
+
+
+def test_producer_interceptors_change_records_and_see_their_results(
+    node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = node.topics.create(name, 1, config={"max.message.bytes": 1_000})
+    first, last = Tagging("-a"), Tagging("-b")
+    with caplog.at_level(logging.ERROR), node.producer(interceptors=[first, Failing(), last]) as producer:
+        assert producer.append(name, "x").result().offset == 0
+        assert producer.append(name, "y").result().offset == 1
+        refused = producer.append(name, "z" * 5_000)
+        with pytest.raises(MessageTooLargeError):
+            refused.result()
+        with pytest.raises(UnknownTopicOrPartitionError):
+            producer.append(f"no-{name}", "x")
+        with pytest.raises(MessageTooLargeError):
+            producer.flush()
+    assert [record.value for record in topic.read(0, 0)] == [b"x-a-b", b"y-a-b"]
+    none = "NoneType"
+    expected = [(0, 0, none), (0, 1, none), (0, -1, "MessageTooLargeError"), (-1, -1, "UnknownTopicOrPartitionError")]
+    assert (first.results, last.results) == (expected, expected)
+    failures = [record for record in caplog.records if "an interceptor failed" in record.message]
+    assert len(failures) == 4 + 4
+
+
+def test_a_closed_producer_reports_records_that_were_not_stored(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    seen = Tagging("")
+    producer = node.producer(linger=60, interceptors=[seen])
+    producer.append(name, "x")
+    producer.close()
+    assert seen.results == [(0, -1, "KcoreError")]
+
+
+@pytest.mark.parametrize("loop", [False, True], ids=["poll", "loop"])
+def test_consumer_interceptors_filter_records_and_see_commits(node: kcore.Node, name: str, loop: bool) -> None:
+    node.topics.create(name, 1).append_many([str(number) for number in range(5)])
+    even = Even()
+    found: list[int] = []
+    with node.group(name).consume(name, auto_commit=None, interceptors=[Failing(), even]) as consumer:
+        if loop:
+            for record in consumer:
+                found.append(record.offset)
+                if record.offset == 4:
+                    break
+        else:
+            while 4 not in found:
+                found += [record.offset for record in consumer.poll(10)]
+        consumer.commit()
+    assert found == [0, 2, 4]
+    assert even.committed == [{0: 5}]
+    assert {key.partition: value.offset for key, value in node.group(name).committed().items()} == {0: 5}
+
+
+async def test_interceptors_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
+    await anode.topics.create(name, 1)
+    seen, even = Tagging("!"), Even()
+    async with anode.producer(interceptors=[seen]) as producer:
+        assert (await (await producer.append(name, "a")).result()).offset == 0
+    async with anode.group(name).consume(name, auto_commit=60.0, interceptors=[even]) as consumer:
+        assert [record.value for record in await consumer.poll(10)] == [b"a!"]
+    assert (seen.results, even.committed) == ([(0, 0, "NoneType")], [{0: 1}])

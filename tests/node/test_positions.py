@@ -1,0 +1,148 @@
+"""A consumer's positions: buffered records, polls, loops over single records, and late responses."""
+
+from __future__ import annotations
+
+from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
+from kcore.client.fetching import Positions
+from kcore.node.types import Record
+from kcore.protocol.compression import decompress
+from kcore.protocol.topic_partition import TopicPartition
+from kcore_ext.batch import BatchBuilder
+from kcore_ext.client.fetched import FetchedRecords
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def fetched(partition: TopicPartition, offset: int, count: int) -> FetchedRecords[Record]:
+    """Makes a response with records from an offset on."""
+    builder = BatchBuilder(1 << 16, base_timestamp_ms=5)
+    for _ in range(count):
+        assert builder.append(5, None, b"v")
+    records = FetchedRecords(Record, *partition)
+    records.add(builder.build(offset, leader_epoch=4), offset, None, decompress)
+    return records
+
+
+def assigned(*partitions: TopicPartition, offset: int = 0) -> Positions:
+    """Makes positions at an offset."""
+    positions = Positions()
+    positions.assign(partitions)
+    for partition in partitions:
+        positions.seek(partition, offset)
+    return positions
+
+
+def store(positions: Positions, partition: TopicPartition, offset: int, count: int) -> None:
+    """Buffers a response of the present version."""
+    version = positions.by_partition[partition].version
+    positions.store(partition, version, offset, fetched(partition, offset, count))
+
+
+def places(records: list[Record]) -> list[tuple[int, int]]:
+    """Returns partition and offset of each record."""
+    return [(record.partition, record.offset) for record in records]
+
+
+def offsets(positions: Positions) -> dict[TopicPartition, int]:
+    """Returns the offsets to commit."""
+    consumed = positions.consumed()
+    assert all(isinstance(value, OffsetAndMetadata) for value in consumed.values())
+    return {key: value.offset for key, value in consumed.items() if isinstance(value, OffsetAndMetadata)}
+
+
+def test_polls_take_partition_after_partition_and_count_at_the_next_poll() -> None:
+    positions = assigned(ZERO, ONE)
+    store(positions, ZERO, 0, 3)
+    store(positions, ONE, 0, 2)
+    assert positions.to_fetch(0) == {}
+    assert places(positions.take(2)) == [(0, 0), (0, 1)]
+    assert offsets(positions) == {ZERO: 0, ONE: 0}
+    positions.processed()
+    assert offsets(positions) == {ZERO: 2, ONE: 0}
+    assert places(positions.take(9)) == [(0, 2), (1, 0), (1, 1)]
+    positions.processed()
+    assert offsets(positions) == {ZERO: 3, ONE: 2}
+    assert positions.consumed()[ZERO] == OffsetAndMetadata(3, "", 4)
+    assert positions.to_fetch(0) == {ZERO: 3, ONE: 2}
+    assert positions.take(9) == []
+
+
+def test_a_second_response_for_the_same_offset_is_dropped() -> None:
+    """Two brokers may respond for one partition while its leader moves."""
+    positions = assigned(ZERO)
+    store(positions, ZERO, 0, 2)
+    positions.store(ZERO, 1, 0, fetched(ZERO, 0, 2))
+    assert places(positions.take(9)) == [(0, 0), (0, 1)]
+    positions.store(ZERO, 1, 0, fetched(ZERO, 0, 2))
+    assert positions.take(9) == []
+    assert positions.to_fetch(0) == {ZERO: 2}
+
+
+def test_a_response_for_an_earlier_position_is_dropped() -> None:
+    positions = assigned(ZERO)
+    positions.seek(ZERO, 0)
+    positions.store(ZERO, 1, 0, fetched(ZERO, 0, 2))
+    assert positions.take(9) == []
+    assert positions.to_fetch(0) == {ZERO: 0}
+
+
+def test_a_loop_counts_a_record_when_the_next_one_is_requested() -> None:
+    positions = assigned(ZERO, ONE)
+    store(positions, ZERO, 0, 2)
+    store(positions, ONE, 0, 2)
+    assert positions.take_for_loop(9)
+    assert places([next(positions.cursor), next(positions.cursor)]) == [(0, 0), (0, 1)]
+    assert offsets(positions) == {ZERO: 1, ONE: 0}
+    next(positions.cursor)
+    assert offsets(positions) == {ZERO: 2, ONE: 0}
+    positions.processed()
+    assert offsets(positions) == {ZERO: 2, ONE: 1}
+    assert not positions.take_for_loop(0)
+
+
+def test_a_poll_after_a_loop_begins_with_the_records_that_the_loop_left() -> None:
+    """Otherwise a commit after the poll would skip them."""
+    positions = assigned(ZERO)
+    store(positions, ZERO, 0, 4)
+    assert positions.take_for_loop(3)
+    next(positions.cursor)
+    positions.processed()
+    assert places(positions.take(9)) == [(0, 1), (0, 2), (0, 3)]
+    positions.processed()
+    assert offsets(positions) == {ZERO: 4}
+
+
+def test_records_of_a_lost_partition_leave_the_loop_and_do_not_count() -> None:
+    positions = assigned(ZERO, ONE)
+    store(positions, ZERO, 0, 2)
+    store(positions, ONE, 0, 2)
+    assert positions.take_for_loop(9)
+    next(positions.cursor)
+    positions.drop([ZERO])
+    positions.remove([ZERO])
+    positions.assign([ZERO])
+    assert places(list(positions.cursor)) == [(1, 0), (1, 1)]
+    positions.processed()
+    assert offsets(positions) == {ONE: 2}
+
+
+def test_polled_records_of_a_sought_partition_do_not_count() -> None:
+    positions = assigned(ZERO, ONE)
+    store(positions, ZERO, 0, 2)
+    store(positions, ONE, 0, 2)
+    assert len(positions.take(9)) == 4
+    positions.drop([ZERO])
+    positions.seek(ZERO, 0)
+    positions.processed()
+    assert offsets(positions) == {ZERO: 0, ONE: 2}
+
+
+def test_paused_partitions_are_neither_taken_nor_fetched() -> None:
+    positions = assigned(ZERO, ONE)
+    store(positions, ZERO, 0, 2)
+    store(positions, ONE, 0, 1)
+    positions.by_partition[ZERO].paused = True
+    assert places(positions.take(9)) == [(1, 0)]
+    assert positions.to_fetch(0) == {ONE: 1}
+    positions.by_partition[ZERO].paused = False
+    assert places(positions.take(9)) == [(0, 0), (0, 1)]

@@ -1,0 +1,1 @@
+"""Models in plain Python of what is compiled: tests compare both."""
