@@ -27,8 +27,9 @@ class ConnectionCore:
     """The part of a connection that runs for every read.
 
     At most 16 times in one turn of the event loop, responses of one connection are sent, and the rest of its requests
-    waits for a later turn. So do requests of more than 1 KiB while other connections wait for their turns, and the rest
-    of what a client sends after a read of 128 KiB, because uvloop reads 32 times in a turn.
+    waits for a later turn. The rest also waits when its requests have taken the time of a turn. So do requests of more
+    than 1 KiB while other connections wait for their turns, and the rest of what a client sends after a read of
+    128 KiB, because uvloop reads 32 times in a turn.
 
     Args:
         server: the server that accepted the connection.

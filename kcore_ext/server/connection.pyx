@@ -15,6 +15,7 @@ cdef enum:
     SINGLE_BYTES = 1_024            # these three are explained in the stub
     BULK_BYTES = 131_072
     MAX_FLUSHES = 16
+    AFTER_FIRST = -2                # the time of a turn begins behind its first requests; see `RequestQueue._is_late`
 
 UNREAD_CHECK_BYTES = UNREAD_CHECK_LIMIT
 READ_AHEAD_BYTES = READ_AHEAD_LIMIT
@@ -68,6 +69,7 @@ cdef class ConnectionCore:
         """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""
         cdef RequestQueue queue = self._queue
         cdef int flushes = 0
+        cdef int64_t until_ns = AFTER_FIRST
         if self._unread or self._closing or self._refused or self._continues:
             return 0
         queue.turn_ns = self._turns.turn_ns
@@ -77,7 +79,8 @@ cdef class ConnectionCore:
                 if self._unread or queue.held_bytes > self._row_bytes:
                     break
                 flushes += 1
-                if flushes == MAX_FLUSHES:
+                # Long responses end `queue.serve`, which measures the time of its own requests only.
+                if flushes == MAX_FLUSHES or queue.turn_ns and queue._is_late(&until_ns):
                     self._continue_later()
                     break
             if queue.late:

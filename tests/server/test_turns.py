@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
-from kcore.server import turns
+from kcore.server import connection, turns
 from kcore.server.connection import Connection
 from kcore.server.turns import SHARED_NS, SHORTEST_NS, TURN_NS, Turns
+from kcore_ext.server.request_queue import RequestQueue
 from tests.kit import wait_until
 from tests.server.live import LiveServer, Raw
 
@@ -63,6 +65,31 @@ def test_a_single_request_does_not_wait_for_those_of_other_connections(loop: str
         live.call(held.stop)
         assert first.answer(large, 4)[1].error_code == 25
         assert live.call(lambda: live.server.turns.waiting) == {}
+
+
+def test_requests_with_long_responses_also_share_the_time_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response that fills the buffer is sent at once. The time of its request still counts for the turn."""
+    now_ns, continued = 0, 0
+    go_on = Connection.continue_requests
+
+    def slow_clock_ns() -> int:
+        nonlocal now_ns
+        now_ns += TURN_NS
+        return now_ns
+
+    def counted(self: Any) -> None:
+        nonlocal continued
+        continued += 1
+        go_on(self)
+
+    monkeypatch.setattr(connection, "RequestQueue", partial(RequestQueue, clock_ns=slow_clock_ns))
+    monkeypatch.setattr(Connection, "continue_requests", counted)
+    request = FindCoordinatorRequest(coordinator_keys=[f"group-{number}" for number in range(40)], key_type=0)
+    with LiveServer({"kcore.connection.buffer.bytes": "1024"}) as live, live.raw() as raw:
+        raw.send(b"".join(raw.request(request, 4) for _ in range(64)))
+        answers = [raw.answer(request, 4) for _ in range(64)]
+    assert [correlation_id for correlation_id, _ in answers] == list(range(1, 65))
+    assert continued >= 64 // 4, "at most two requests a turn, also if the requests arrive in pieces"
 
 
 class Waiting:

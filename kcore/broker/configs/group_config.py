@@ -46,7 +46,8 @@ def _offset_reset_fault(value: str) -> str | None:
     kind, colon, duration = value.partition(":")
     if kind in {"latest", "earliest"} and not colon:
         return None
-    if kind == "by_duration" and _DURATION.fullmatch(duration) and "-" not in duration:
+    # More digits than an int64 has would raise when the duration is used; Java refuses them, too.
+    if kind == "by_duration" and _DURATION.fullmatch(duration) and not re.search(r"-|\d{19}", duration):
         return None
     return "neither latest nor earliest nor by_duration: with an ISO 8601 duration"
 

@@ -190,20 +190,15 @@ class SharePartition(ShareRuns):
             return
         result = response.results[0].partitions[0]
         code = client_error(result.error_code)
-        start_offset: int | None = result.start_offset
-        if code is ErrorCode.NONE and start_offset == -1:
-            start_offset = initial_offset(self.partition, self.settings.reset, self._services.now.wall_ms)
-            if start_offset is None:
-                code = ErrorCode.OFFSET_NOT_AVAILABLE
         if code is ErrorCode.NONE:
-            assert start_offset is not None, "there is an error without an offset"
             try:
-                self.reset(start_offset, batches_of(result.state_batches))
-            except ValueError as error:
-                logger.error("share partition %r: its stored state is invalid: %s", self, error)
+                code = self._restore(result)
+            except Exception as error:
+                # Without a final state, later fetches would wait for this load for ever.
+                log_failure(logger, error, "share partition %r: its stored state cannot be used", self)
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
         if code is not ErrorCode.NONE:
-            if code is not ErrorCode.OFFSET_NOT_AVAILABLE:
+            if result.error_code:
                 self._services.load_failed(self, ErrorCode(result.error_code))
             self.error = code
             self._transition(SharePartitionState.FAILED)
@@ -212,6 +207,21 @@ class SharePartition(ShareRuns):
             self._state_epoch = result.state_epoch
             self._transition(SharePartitionState.ACTIVE)
         self._services.progressed(self)
+
+    def _restore(self, result: Any) -> ErrorCode:
+        """Takes over the stored state; returns OFFSET_NOT_AVAILABLE if the reset policy gives no start offset yet.
+
+        Raises:
+            ValueError: the stored state is invalid.
+        """
+        start_offset: int = result.start_offset
+        if start_offset == -1:
+            initial = initial_offset(self.partition, self.settings.reset, self._services.now.wall_ms)
+            if initial is None:
+                return ErrorCode.OFFSET_NOT_AVAILABLE
+            start_offset = initial
+        self.reset(start_offset, batches_of(result.state_batches))
+        return ErrorCode.NONE
 
     def fence(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER) -> None:
         """Stops serving the share partition: its locks end, and waiting fetches get the error."""

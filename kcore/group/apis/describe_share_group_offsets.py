@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 UNKNOWN: Final = -1
 """The start offset, lag or leader epoch that is not known."""
 
+MAX_LAG: Final = 2**63 - 1
+"""The bound of a lag and of its negative, which int64 can hold; requests may set any start offset."""
+
 
 class RequestedTopic(NamedTuple):
     """The partitions of one topic whose offsets are described.
@@ -260,6 +263,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
             if end_offset is None:
                 return _without_offset(state.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
             lag = end_offset - state.start_offset - state.delivery_complete_count
+            lag = max(-MAX_LAG, min(lag, MAX_LAG))
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=state.partition,
             start_offset=state.start_offset,

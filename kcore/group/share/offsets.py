@@ -173,6 +173,8 @@ def look_up_altered(
 ) -> Generator[int, None, Alteration]:
     """Looks up the partitions of a request, in steps: unknown ones get their error, the others are to be altered."""
     found = Alteration(group_id, {}, {}, [])
+    indexes: dict[bytes, set[int]] = {}  # a request may name a topic many times
+    names: dict[bytes, str] = {}
     for requested in requested_topics:
         topic = topics.by_name(requested.topic_name)
         yield NAME_COST
@@ -184,9 +186,8 @@ def look_up_altered(
             if 0 <= partition.partition_index < count
         }
         if topic is not None:
-            known = found.topics.get(topic_id)
-            earlier = frozenset() if known is None else known.partitions
-            found.topics[topic_id] = StateTopic(topic.name, earlier.union(valid))
+            names[topic_id] = topic.name
+            indexes.setdefault(topic_id, set()).update(valid)
             found.offsets.update(((topic_id, index), offset) for index, offset in valid.items())
         rows: list[AlterShareGroupOffsetsResponsePartition] = []
         for first in range(0, len(requested.partitions), FEW_PARTITIONS):
@@ -196,6 +197,8 @@ def look_up_altered(
         found.responses.append(
             AlterShareGroupOffsetsResponseTopic(topic_name=requested.topic_name, topic_id=topic_id, partitions=rows)
         )
+    for topic_id, partitions in indexes.items():
+        found.topics[topic_id] = StateTopic(names[topic_id], frozenset(partitions))
     return found
 
 

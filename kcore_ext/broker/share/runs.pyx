@@ -12,6 +12,9 @@ from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.timer_wheel cimport timer_cancel
 
+cdef int64_t MAX_OFFSET = 0x7FFFFFFFFFFFFFFF
+cdef int64_t MAX_LOADED_COUNT = 0x7FFE
+
 
 @cython.final
 @cython.freelist(64)
@@ -74,11 +77,12 @@ cdef class RunList:
         self.start_offset = self.end_offset = self.candidate = start_offset
         self.complete_count = 0
         for first, last, state, count in state_batches:
-            if first < at or last < first or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED):
+            if first < at or not first <= last < MAX_OFFSET or state not in (AVAILABLE, ACKNOWLEDGED, ARCHIVED):
                 raise ValueError(f"the state batch {first}-{last} of state {state} does not fit behind offset {at}")
             if first > at:
                 self.runs.append(new_run(at, first - 1, UNFETCHED, 0))
-            run = new_run(first, last, state, count)
+            # Another program may have written any count. A delivery adds one, and responses have 16 bits for it.
+            run = new_run(first, last, state, max(0, min(<int64_t>count, MAX_LOADED_COUNT)))
             self.runs.append(run)
             self.complete_count += self.counted(run)
             at = last + 1

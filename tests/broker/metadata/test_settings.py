@@ -188,6 +188,7 @@ def test_values_are_read_as_kafka_reads_them(name: str, text: str, shown: str | 
         ("by_duration:PT", False),
         ("by_duration:1h", False),
         ("by_duration:-PT1H", False),
+        pytest.param(f"by_duration:P{'9' * 5000}D", False, id="5000 digits"),
         ("latest:", False),
         ("Latest", False),
     ],

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.apis import share_fetch
 from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_fetch import ShareFetchResponse
@@ -313,6 +314,37 @@ def test_uninitialized_state_is_an_error_of_the_partition() -> None:
     assert len(world.engine.share_partitions) == 0
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param((0, 2**63 - 1, 0, 1), id="no offset behind the last one"),
+        pytest.param((0, 3, 77, 1), id="unknown state"),
+    ],
+)
+def test_invalid_stored_state_is_an_error_of_every_fetch(stored: tuple[int, int, int, int]) -> None:
+    """A failed load leaves nothing behind: a share partition that loads for ever would also outlive the repair."""
+    world = World()
+    world.produce(1)
+    world.store(stored)
+    for epoch in (0, 1):
+        response = world.fetch("m", epoch, [0] if not epoch else ())
+        assert response.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert len(world.engine.share_partitions) == 0
+    world.initialize([0], state_epoch=2)
+    assert world.acquire("m", 2) == [(0, 0, 1)]
+
+
+@pytest.mark.parametrize(("stored", "shown"), [(32767, 32767), (32766, 32767), (-32768, 1)])
+def test_a_stored_delivery_count_of_any_size_can_be_delivered(stored: int, shown: int) -> None:
+    """The next count must fit into the response, or the member would lose its connection at each delivery."""
+    world = World()
+    world.produce(1)
+    world.store((0, 0, 0, stored))
+    response = world.fetch("m", 0, [0])
+    assert acquired(response) == [(0, 0, shown)]
+    response.encode(2)
+
+
 def test_failed_loads_log_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     """A fetch of many partitions without state would otherwise log one line for each of them."""
     world = World()
@@ -547,3 +579,18 @@ def test_a_session_has_at_most_10000_partitions() -> None:
     world.fetch("m", 0, range(10_000))
     assert world.fetch("m", 1, [10_000]).error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
     assert world.acquire("m", 1, []) == []
+
+
+def test_a_request_begins_few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further requests load the other partitions, and do not wait before all of them are loaded."""
+    monkeypatch.setattr(share_fetch, "MAX_LOADS", 2)
+    world = World(partitions=5)
+    world.produce(1, partition=4)
+    shown = []
+    for epoch in range(2):
+        response = world.fetch("m", epoch, range(5) if not epoch else (), max_wait_ms=5000)
+        shown.append([data.partition_index for topic in response.responses for data in topic.partitions])
+        assert acquired(response) == []
+    assert shown == [[0, 1], [2, 3]]
+    assert world.acquire("m", 2, max_wait_ms=5000) == [(0, 0, 1)]
+    assert len(world.engine.share_partitions) == 5

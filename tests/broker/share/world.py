@@ -34,6 +34,12 @@ from kcore.protocol.messages.share_acknowledge import (
 )
 from kcore.protocol.messages.share_fetch import AcknowledgementBatch as FetchAcknowledgement
 from kcore.protocol.messages.share_fetch import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
+from kcore.protocol.messages.write_share_group_state import PartitionData as WritePartition
+from kcore.protocol.messages.write_share_group_state import (
+    StateBatch,
+    WriteShareGroupStateRequest,
+    WriteStateData,
+)
 from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime import Pending, RequestContext
 from kcore_ext.batch import BatchBuilder, iter_records, split_batches
@@ -144,6 +150,24 @@ class World:
         )
         response = self.call(request, 0)
         assert {result.error_code for result in response.results[0].partitions} == {0}, response
+
+    def store(self, *batches: tuple[int, int, int, int]) -> None:
+        """Writes state batches of partition 0 as another program could: first and last offset, state, count."""
+        data = WritePartition(
+            partition=0,
+            state_epoch=-1,
+            leader_epoch=-1,
+            start_offset=-1,
+            state_batches=[
+                StateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+                for first, last, state, count in batches
+            ],
+        )
+        request = WriteShareGroupStateRequest(
+            group_id="g", topics=[WriteStateData(topic_id=self.topic_id(), partitions=[data])]
+        )
+        response = self.call(request, 0)
+        assert not response.results[0].partitions[0].error_code, response
 
     def produce(self, *sizes: int, partition: int = 0, wall_ms: int | None = None) -> None:
         """Appends one log batch of each size."""

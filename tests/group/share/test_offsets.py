@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from kcore.group.apis.delete_share_group_offsets import DeleteShareGroupOffsetsA
 from kcore.group.apis.describe_share_group_offsets import DescribeShareGroupOffsetsApi
 from kcore.group.apis.share_group_describe import ShareGroupDescribeApi
 from kcore.group.apis.share_group_heartbeat import ShareGroupHeartbeatApi
-from kcore.group.share.offsets import MAX_NAMES
+from kcore.group.share.offsets import MAX_NAMES, look_up_altered
 from kcore.group.share.partitions import StateTopic
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -31,6 +33,7 @@ from kcore.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponse,
 )
 from kcore.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -111,6 +114,45 @@ def test_altering_again_replaces_the_state() -> None:
     assert [value.initializing_topics != () for _, value in world.records()] == [True, False, True, False]
 
 
+def finished(steps: Generator[int, None, Any]) -> Any:
+    """Runs the steps, and returns their result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -> None:
+    """The cost of each entry must not depend on the partitions of the entries before it."""
+    count = 8_000
+    world = World({"few": 1, "many": count})
+    machine = world.engine.groups.of(GROUP).machine
+
+    def seconds(request: AlterShareGroupOffsetsRequest) -> float:
+        begin = time.perf_counter()
+        alteration = finished(look_up_altered(machine.topics, GROUP, request.topics))
+        used = time.perf_counter() - begin
+        assert [len(topic.partitions) for topic in alteration.responses] == [1] * count
+        return used
+
+    few, many = (
+        AlterShareGroupOffsetsRequest(
+            group_id=GROUP,
+            topics=[
+                AlterShareGroupOffsetsRequestTopic(
+                    topic_name=name,
+                    partitions=[AlterShareGroupOffsetsRequestPartition(partition_index=index % partitions)],
+                )
+                for index in range(count)
+            ],
+        )
+        for name, partitions in (("few", 1), ("many", count))
+    )
+    ratio = min(seconds(many) for _ in range(3)) / min(seconds(few) for _ in range(3))
+    assert ratio < 4, f"{ratio:.1f} times as long"
+
+
 def test_a_request_without_topics_creates_no_group() -> None:
     """The response is empty, and nothing is written."""
     world = World({"t": 1})
@@ -136,6 +178,16 @@ def test_the_lag_is_what_remains_from_the_start_offset() -> None:
         (1, 15, -5),
         (2, -1, -1),
     ]
+
+
+@pytest.mark.parametrize(("start_offset", "lag"), [(-(2**63), 2**63 - 1), (2**63 - 1, -(2**63 - 1)), (-5, 5)])
+def test_a_lag_fits_into_its_field(start_offset: int, lag: int) -> None:
+    """The response must be encodable, or the connection would be closed."""
+    world = World({"t": 1})
+    world.alter({"t": {0: start_offset}})
+    response = world.offsets({"t": [0]})
+    assert [(p.start_offset, p.lag) for p in response.topics[0].partitions] == [(start_offset, lag)]
+    DescribeShareGroupOffsetsResponse(groups=[response]).encode(1)
 
 
 def test_unknown_groups_have_no_offsets() -> None:
