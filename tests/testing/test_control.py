@@ -349,6 +349,24 @@ def test_a_data_folder_is_refused() -> None:
         broker_for(Config.of({"kcore.data.dir": "/nowhere"}))
 
 
+def test_all_listeners_keep_their_addresses() -> None:
+    """Neither a restart nor a time without listeners changes the ports that the system selected."""
+    config = Config.of({"listeners": "A://127.0.0.2:0,B://127.0.0.1:0", "group.max.size": "7"})
+    config.set("listener.security.protocol.map", "A:PLAINTEXT,B:PLAINTEXT", "-c")
+    with broker_for(config) as broker:
+        before = broker.addresses
+        assert list(before) == ["A", "B"]
+        assert broker.bootstrap == f"127.0.0.2:{before['A'][1]}"
+        assert broker.node.config.group_max_size == 7
+        broker.restart(kill=True)
+        assert broker.addresses == before
+        broker.refuse_connections()
+        broker.accept_connections()
+        assert broker.addresses == before
+        for address in before.values():
+            socket.create_connection(address).close()
+
+
 def test_the_command_serves_both_and_ends_cleanly() -> None:
     command = [sys.executable, "-m", "kcore", "serve", "--listen", "127.0.0.1:0", "--control"]
     options = ["-c", "group.max.size=7"]

@@ -56,7 +56,8 @@ def run(name: str, folder: Path, addresses: dict[str, str], *commands: list[str]
 
 
 def test_junit(tmp_path: Path, addresses: dict[str, str]) -> None:
-    assert "Tests run: 2, Failures: 0, Errors: 0, Skipped: 0" in run("junit", tmp_path, addresses, ["mvn", "-B", "test"])
+    output = run("junit", tmp_path, addresses, ["mvn", "-B", "test"])
+    assert "Tests run: 2, Failures: 0, Errors: 0, Skipped: 0" in output
 
 
 def test_go(tmp_path: Path, addresses: dict[str, str]) -> None:
