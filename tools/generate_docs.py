@@ -29,6 +29,7 @@ from kcore.runtime.shard import TRANSITIONS
 from kcore.server.observe import METRICS
 from kcore.spark.audit.finding import FINDINGS
 from kcore.spark.audit.kinds import KINDS
+from kcore.testing.control.openapi import text as control_description
 from kcore.transaction.states import EMPTY, NAMES, PREVIOUS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -191,6 +192,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "states.md": states,
     "cli.md": cli,
     "audit.md": audit,
+    "control.openapi.json": control_description,
 }
 
 

@@ -37,6 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", type=Path, help="a properties file with Kafka's names")
     parser.add_argument("-c", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting")
     parser.add_argument("--print-config", action="store_true", help="show the effective configuration and exit")
+    parser.add_argument(
+        "--control", metavar="HOST:PORT", help="serve a broker for tests, in memory, whose faults and clock are "
+        "controlled over HTTP at this loopback address; GET /openapi.json describes the requests",
+    )  # fmt: skip
     parser.add_argument("--log-level", default="warning", choices=("debug", "info", "warning", "error"))
     parser.add_argument(
         "--log-format", default="text", choices=process_logging.FORMATS, help="json: one object per line"
@@ -58,6 +62,10 @@ def run(options: argparse.Namespace) -> int:
         print_config(config)
         return 0
     process_logging.configure(sys.stderr, options.log_level, options.log_format)
+    if options.control is not None:
+        from kcore.testing.control.serve import serve_controlled  # noqa: PLC0415  # only for tests
+
+        return serve_controlled(config, options.control)
     gc.disable()  # until all modules are imported: collections would take a fifth of the start time
     return run_loop(_serve(config, forgetful))
 

@@ -14,7 +14,7 @@ from kcore.errors import KcoreError
 from kcore.node.embedded import EmbeddedNode
 from kcore.node.listening import NAME, LoopThreadDriver
 from kcore.security.protocols import SecurityProtocol
-from kcore.server.listeners import Listener, parse_listeners
+from kcore.server.listeners import ANYWHERE, Listener, parse_listeners
 from kcore.server.server import Server
 from kcore.testing import faults
 from kcore.testing.checks import Checks
@@ -80,6 +80,8 @@ class Broker(Checks):
         self._settings = {**FAST_SETTINGS, **{name: str(value) for name, value in (settings or {}).items()}}
         self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
         self._port = port
+        self._host = HOST
+        self._ports: dict[str, int] = {}  # of the listeners in `settings`, which a restart keeps
         self._steppable = SteppableClock()
         self._disk = Disk()
         self._recorder = Recorder(self._steppable)
@@ -119,11 +121,14 @@ class Broker(Checks):
 
     async def _listen(self, engine: ObservedEngine) -> None:
         listeners = parse_listeners(engine.config) if "listeners" in self._settings else [self._listener()]
+        listeners = [listener._replace(port=self._ports.get(listener.name, listener.port)) for listener in listeners]
         self._server = Server(self._driver.driver, listeners)
         self._interceptor.attach(self._server)
         await self._server.start()
         self._listener_name = listeners[0].name
-        self._port = self._server.addresses[self._listener_name][1]
+        self._host = HOST if listeners[0].host in ANYWHERE else listeners[0].host
+        self._ports = {name: port for name, (_, port) in self._server.addresses.items()}
+        self._port = self._ports[self._listener_name]
         self._driver.driver.at_end_of_round(self._round_ended)
 
     def _listener(self) -> Listener:
@@ -185,8 +190,13 @@ class Broker(Checks):
 
     @property
     def bootstrap(self) -> str:
-        """The HOST:PORT that clients connect to."""
-        return f"{HOST}:{self._port}"
+        """The HOST:PORT that clients connect to; with the setting `listeners`, that of the first one."""
+        return f"{self._host}:{self._port}"
+
+    @property
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """The (host, port) on which each listener listens, by its name."""
+        return self.call(lambda _: dict(self._server.addresses))
 
     @property
     def node(self) -> EmbeddedNode:
@@ -335,7 +345,7 @@ class Broker(Checks):
 
         async def listen() -> None:
             for listener, security in self._server._listeners:
-                await self._server._listen(listener._replace(port=self._port), security)
+                await self._server._listen(listener._replace(port=self._ports[listener.name]), security)
 
         self._driver.run_on_loop(listen(), CALL_TIMEOUT_S)
 
