@@ -179,6 +179,18 @@ def test_aborted_records_are_not_printed(kcore: Terminal) -> None:
     assert kcore("consume", "--topic", "u") == (0, "before\ncommitted\n", "")
 
 
+def test_reading_ends_before_an_open_transaction(kcore: Terminal) -> None:
+    import kcore as library
+
+    with library.connect(f"127.0.0.1:{kcore.live.port}") as node:
+        node.topics.create("u", 1).append("before")
+        with node.transaction("id") as txn:
+            txn.append("u", "open")
+            txn.flush()
+            assert kcore("consume", "--topic", "u") == (0, "before\n", "")
+        assert kcore("consume", "--topic", "u").lines == ["before", "open"]
+
+
 def test_aborted_records_of_a_response_are_left_out() -> None:
     """Committed records and those without a transaction are returned."""
     from kcore.node.requests import read_batches
