@@ -38,6 +38,13 @@ SAID = {
         "the second step failed before the commit: SQLite rolls back",
         "200 squares are stored, each once: True",
     ],
+    "lag_monitor": [
+        "GROUP                TYPE      STATE                     LAG  WORST                CAUGHT UP IN",
+        "billing              classic   Empty                      60  orders-0             -",
+        "shipping             classic   Empty                       0  -                    caught up",
+        "billing: lag 60, then 30",
+        "shipping: lag 0, then 30",
+    ],
     "work_queue": [
         "11 jobs are done",
         "the killed worker's job: done in delivery 2",

@@ -8,38 +8,28 @@ import json
 import re
 import signal
 import sys
-import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import kcore
 from kcore.cli import target
-from kcore.client.cluster import Cluster
 from kcore.errors import ConfigError, KcoreError
-from kcore.inspect.groups import EARLIEST, LATEST, list_offset
+from kcore.inspect.groups import EARLIEST, LATEST
 from kcore.printable import clean
-from kcore.protocol.compression import decompress
-from kcore.protocol.error_codes import ErrorCode, code_name
-from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.topic_partition import TopicPartition
-from kcore_ext.batch import Record, iter_records, parse_header, split_batches
 
 if TYPE_CHECKING:
     from kcore.client.consumer_coordinator.interface import Assigned
     from kcore.node._sync.consumer import Consumer
     from kcore.node._sync.node import Node
+    from kcore.node._sync.topics import Topic
+    from kcore.node.types import Record
 
-FETCH_BYTES = 1 << 20
 TIMEOUT_S = 90.0
 WAIT_MS = 500  # time for which a server waits for new records
-NAMES_VERSION = 12  # Fetch 13 addresses topics by id (KIP-516)
-MOVED = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.LEADER_NOT_AVAILABLE}
-COMMITTED_ONLY = 1  # isolation level: aborted records are not read
-
-Place = tuple[str, int]
-"""A topic and a partition."""
+MAX_RECORDS = 500  # of one read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,24 +91,16 @@ def _consume(options: argparse.Namespace) -> int:
     start = parse_start(options.start or "earliest")
     if options.group is not None:
         return _consume_as_member(options, start)
-    with Cluster(options.bootstrap, timeout_s=TIMEOUT_S, security=target.security(options)) as cluster:
-        reader = Reader(cluster, start)
-        reader.take(_all_partitions(cluster, options.topic, options.partition), {})
-        records = _standalone(reader, options.follow)
-        left = options.max
-        show = _shown_as(options.format)
-        try:
-            while left is None or left > 0:
-                batch = next(records, None)
-                if batch is None:
-                    break
-                for place, record in batch[:left]:
-                    print(show(place, record))
-                    reader.positions[place] = record.offset + 1
-                sys.stdout.flush()
-                left = None if left is None else left - len(batch)
-        finally:
-            records.close()
+    show = _shown_as(options.format)
+    left = options.max
+    with kcore.connect(options.bootstrap, timeout=TIMEOUT_S, security=target.security(options)) as node:
+        reader = Reader(node, _all_partitions(node, options.topic, options.partition), start)
+        while (left is None or left > 0) and (options.follow or not reader.at_end()):
+            records = reader.read(options.follow, left)
+            for record in records:
+                print(show(record))
+            sys.stdout.flush()
+            left = None if left is None else left - len(records)
     return 0
 
 
@@ -140,122 +122,84 @@ def parse_start(text: str) -> tuple[str, int]:
     return "time", max(0, int(when.timestamp() * 1000))
 
 
-def _all_partitions(cluster: Cluster, topics: list[str], wanted: list[int]) -> list[Place]:
-    found = cluster.partitions(topics)
+def _all_partitions(node: Node, topics: list[str], wanted: list[int]) -> list[TopicPartition]:
+    places: list[TopicPartition] = []
     for topic in topics:
-        missing = sorted(set(wanted) - set(found[topic]))
-        if not found[topic] or missing:
-            what = f"has no partition {missing[0]}" if found[topic] else "does not exist"
-            raise KcoreError(f"topic {topic!r} {what}")
-    return [(topic, index) for topic in topics for index in found[topic] if not wanted or index in wanted]
+        if not node.topics.exists(topic):
+            raise KcoreError(f"topic {topic!r} does not exist")
+        known = node.topics[topic].partitions()
+        missing = sorted(set(wanted) - {place.partition for place in known})
+        if missing:
+            raise KcoreError(f"topic {topic!r} has no partition {missing[0]}")
+        places += [place for place in known if not wanted or place.partition in wanted]
+    return places
+
+
+def first_offset(topic: Topic, partition: int, start: tuple[str, int], end: int) -> int:
+    """Returns the offset of a partition at which reading begins.
+
+    Args:
+        topic: the topic.
+        partition: the partition.
+        start: the start position, as returned by `parse_start`.
+        end: the current end of the partition.
+    """
+    kind, value = start
+    if kind == "offset":
+        return value
+    if value == EARLIEST:
+        return topic.start_offsets()[partition]
+    found = None if value == LATEST else topic.offsets_at(value / 1000)[partition]
+    return end if found is None else found  # no record is that late
 
 
 class Reader:
-    """Reads partitions.
+    """Reads partitions without a group, in turn.
 
     Args:
-        cluster: the brokers.
+        node: the cluster.
+        places: the partitions.
         start: the start position, as returned by `parse_start`.
-
-    Attributes:
-        positions: partition -> next offset to read, after the printed records.
     """
 
-    def __init__(self, cluster: Cluster, start: tuple[str, int]) -> None:
-        self.positions: dict[Place, int] = {}
-        self._cluster = cluster
-        self._start = start
+    def __init__(self, node: Node, places: list[TopicPartition], start: tuple[str, int]) -> None:
+        self._topics = {place.topic: node.topics[place.topic] for place in places}
+        ends = {name: topic.end_offsets() for name, topic in self._topics.items()}
+        self._ends = {place: ends[place.topic][place.partition] for place in places}
+        self._positions = {
+            place: first_offset(self._topics[place.topic], place.partition, start, end)
+            for place, end in self._ends.items()
+        }
+        self._unread = [place for place in places if self._positions[place] < self._ends[place]]
+        self._places = places
         self._turn = 0
 
-    def take(self, places: list[Place], committed: dict[Place, int]) -> None:
-        """Sets the partitions to read: from their committed offsets, else from the start position."""
-        self._cluster.partitions(sorted({topic for topic, _ in places}))
-        self.positions = {place: committed[place] if place in committed else self._first(place) for place in places}
+    def at_end(self) -> bool:
+        """Returns True once all records that existed at the start were returned."""
+        return not self._unread
 
-    def _first(self, place: Place) -> int:
-        kind, value = self._start
-        if kind == "offset":
-            return value
-        offset = list_offset(self._cluster.leader(*place), *place, value)
-        return offset if offset >= 0 else self.end(place)  # no record is that late
+    def read(self, follow: bool, max_records: int | None) -> list[Record]:
+        """Reads records of the next partition.
 
-    def end(self, place: Place) -> int:
-        """Returns the current end of a partition."""
-        return list_offset(self._cluster.leader(*place), *place, LATEST)
-
-    def fetch(self, places: list[Place], wait_ms: int) -> tuple[Place, list[Record], int] | None:
-        """Fetches records of one of the partitions, in turn, and its next offset; None if there are none now."""
-        if not places:
-            time.sleep(wait_ms / 1000)
-            return None
+        Args:
+            follow: True to read all partitions and wait for new records; False: those that are not at their end.
+            max_records: the largest number of records; None: `MAX_RECORDS`.
+        """
+        places = self._places if follow else self._unread
         self._turn += 1
         place = places[self._turn % len(places)]
-        topic, partition = place
-        position = self.positions[place]
-        part = FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)
-        request = FetchRequest(
-            max_wait_ms=wait_ms,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES,
-            isolation_level=COMMITTED_ONLY,
-            session_epoch=-1,
-            topics=[FetchTopic(topic=topic, partitions=[part])],
+        records = self._topics[place.topic].read(
+            place.partition,
+            self._positions[place],
+            min(MAX_RECORDS, max_records or MAX_RECORDS),
+            wait=WAIT_MS / 1000 / len(places) if follow else 0.0,
         )
-        answer = self._cluster.leader(topic, partition).send(request, NAMES_VERSION).responses[0].partitions[0]
-        if answer.error_code in MOVED:
-            time.sleep(WAIT_MS / 1000)
-            self._cluster.partitions([topic])
-            return None
-        if answer.error_code:
-            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(answer.error_code)}")
-        records, following = read_records(answer, position)
-        return (place, records, following) if following > position else None
-
-
-def read_records(answer: Any, position: int) -> tuple[list[Record], int]:
-    """Returns the records of a fetched partition from a position on, without aborted ones (KIP-98).
-
-    Returns:
-        The records, and the offset after the last batch.
-    """
-    data = answer.records or b""
-    aborted = sorted((entry.first_offset, entry.producer_id) for entry in answer.aborted_transactions or ())
-    open_aborted: set[int] = set()
-    records: list[Record] = []
-    for start, size in split_batches(data).batches:
-        batch = data[start : start + size]
-        header = parse_header(batch)
-        while aborted and aborted[0][0] <= header.base_offset:
-            open_aborted.add(aborted.pop(0)[1])
-        if header.is_control:
-            open_aborted.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in open_aborted):
-            records += [found for found in iter_records(batch, decompress=decompress) if found.offset >= position]
-        position = max(position, header.next_offset)
-    return records, position
-
-
-Records = list[tuple[Place, Record]]
-
-
-def _standalone(reader: Reader, follow: bool) -> Generator[Records, None, None]:
-    """Yields records up to the initial end of every partition; endlessly with `follow`."""
-    ends = {place: reader.end(place) for place in reader.positions}
-    while True:
-        places = [place for place, offset in reader.positions.items() if follow or offset < ends[place]]
-        if not places:
-            return
-        yield from _one_fetch(reader, places, WAIT_MS if follow else 0)
-
-
-def _one_fetch(reader: Reader, places: list[Place], wait_ms: int) -> Generator[Records, None, None]:
-    found = reader.fetch(places, wait_ms // max(1, len(places)))
-    if found is not None:
-        place, records, following = found
         if records:
-            yield [(place, record) for record in records]
-        if reader.positions[place] >= (records[-1].offset + 1 if records else 0):
-            reader.positions[place] = following  # after control batches and compacted records
+            self._positions[place] = records[-1].offset + 1
+        # Only control batches or aborted records may lie between the last record and the end.
+        if place in self._unread and (not records or self._positions[place] >= self._ends[place]):
+            self._unread.remove(place)
+        return records
 
 
 class Membership:
@@ -287,18 +231,9 @@ class Membership:
             topic = self._node.topics[partition.topic]
             self.ends[partition] = topic.end_offsets()[partition.partition]
             if partition not in committed:
-                self.consumer.seek(partition, self._first(partition))
+                first = first_offset(topic, partition.partition, self._start, self.ends[partition])
+                self.consumer.seek(partition, first)
         self.joined = True
-
-    def _first(self, partition: TopicPartition) -> int:
-        kind, value = self._start
-        if kind == "offset":
-            return value
-        topic = self._node.topics[partition.topic]
-        if value == EARLIEST:
-            return topic.start_offsets()[partition.partition]
-        found = None if value == LATEST else topic.offsets_at(value / 1000)[partition.partition]
-        return self.ends[partition] if found is None else found  # no record is that late
 
     def at_end(self) -> bool:
         """Returns True once all records that existed at the assignment were returned."""
@@ -326,7 +261,7 @@ def _consume_as_member(options: argparse.Namespace, start: tuple[str, int]) -> i
                     break
                 records = consumer.poll(WAIT_MS / 1000, left)
                 for record in records:
-                    print(show(record.topic_partition, record))
+                    print(show(record))
                 if records:
                     sys.stdout.flush()
                     consumer.commit()
@@ -334,25 +269,25 @@ def _consume_as_member(options: argparse.Namespace, start: tuple[str, int]) -> i
     return 0
 
 
-def _shown_as(form: str) -> Callable[[Place, Any], str]:
+def _shown_as(form: str) -> Callable[[Record], str]:
     """Chooses the output format: control characters are escaped only on a terminal."""
     if form == "json":
         return as_json
     if sys.stdout.isatty():
-        return lambda _, record: clean(as_text(record), keep="\n\t")
-    return lambda _, record: as_text(record)
+        return lambda record: clean(as_text(record), keep="\n\t")
+    return as_text
 
 
-def as_text(record: Any) -> str:
+def as_text(record: Record) -> str:
     """Formats a record's value as one line; escapes bytes that are not UTF-8."""
     return "" if record.value is None else record.value.decode(errors="backslashreplace")
 
 
-def as_json(place: Place, record: Any) -> str:
+def as_json(record: Record) -> str:
     """Formats a record as a JSON object."""
     fields: dict[str, Any] = {
-        "topic": place[0],
-        "partition": place[1],
+        "topic": record.topic,
+        "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
     }

@@ -163,9 +163,38 @@ def test_refusals_state_the_cause(kcore: Terminal) -> None:
     assert said == (0, "", ""), "behind the end is nothing yet"
 
 
-def test_aborted_records_are_not_printed() -> None:
-    """Committed records and those without a transaction are printed."""
-    from kcore.cli.consume import read_records
+def test_aborted_records_are_not_printed(kcore: Terminal) -> None:
+    """The command prints committed records, and ends although the log ends with the marker of an abort."""
+    import kcore as library
+
+    with library.connect(f"127.0.0.1:{kcore.live.port}") as node:
+        topic = node.topics.create("u", 1)
+        topic.append("before")
+        for value in ("committed", "aborted"):
+            with node.transaction("id") as txn:
+                txn.append("u", value)
+                txn.flush()
+                if value == "aborted":
+                    txn.abort()
+    assert kcore("consume", "--topic", "u") == (0, "before\ncommitted\n", "")
+
+
+def test_reading_ends_before_an_open_transaction(kcore: Terminal) -> None:
+    import kcore as library
+
+    with library.connect(f"127.0.0.1:{kcore.live.port}") as node:
+        node.topics.create("u", 1).append("before")
+        with node.transaction("id") as txn:
+            txn.append("u", "open")
+            txn.flush()
+            assert kcore("consume", "--topic", "u") == (0, "before\n", "")
+        assert kcore("consume", "--topic", "u").lines == ["before", "open"]
+
+
+def test_aborted_records_of_a_response_are_left_out() -> None:
+    """Committed records and those without a transaction are returned."""
+    from kcore.node.requests import read_batches
+    from kcore.node.types import TopicPartition
     from kcore.protocol.messages.fetch import AbortedTransaction, PartitionData
     from kcore_ext.batch import build_control_batch, stamp
 
@@ -187,5 +216,5 @@ def test_aborted_records_are_not_printed() -> None:
     response = PartitionData(
         records=b"".join(log), aborted_transactions=[AbortedTransaction(producer_id=5, first_offset=1)]
     )
-    records, following = read_records(response, 0)
+    records, following, _ = read_batches(TopicPartition("t", 0), response, 0, True)
     assert ([record.value for record in records], following) == ([b"plain", b"good", b"again"], 7)

@@ -89,6 +89,47 @@ def test_a_closed_producer_reports_records_that_were_not_stored(node: kcore.Node
     assert seen.results == [(0, -1, "KcoreError")]
 
 
+def test_transactions_call_producer_interceptors(node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    topic = node.topics.create(name, 1, config={"max.message.bytes": 1_000})
+    first, last = Tagging("-a"), Tagging("-b")
+    interceptors = [first, Failing(), last]
+    with caplog.at_level(logging.ERROR), node.transaction(name, interceptors=interceptors) as txn:
+        txn.append(name, "x")
+        txn.append(name, "y", partition=0)
+        assert first.results == []  # buffered
+        txn.flush()
+        txn.append(name, "z")
+        with pytest.raises(UnknownTopicOrPartitionError):
+            txn.append(f"no-{name}", "x")
+    assert [record.value for record in topic.read(0, 0)] == [b"x-a-b", b"y-a-b", b"z-a-b"]
+    none = "NoneType"
+    expected = [(0, 0, none), (0, 1, none), (-1, -1, "UnknownTopicOrPartitionError"), (0, 2, none)]
+    assert (first.results, last.results) == (expected, expected)
+    assert len([record for record in caplog.records if "an interceptor failed" in record.message]) == 4 + 4
+
+
+def test_transactions_report_records_that_were_not_stored(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 2, config={"max.message.bytes": 1_000})
+    aborted, refused = Tagging(""), Tagging("")
+    with node.transaction(name, interceptors=[aborted]) as txn:
+        txn.append(name, "sent", partition=0)
+        txn.flush()
+        txn.append(name, "buffered", partition=1)
+        txn.abort()
+    with node.transaction(name, interceptors=[refused]) as txn:
+        txn.append(name, "x" * 5_000, partition=0)
+        txn.append(name, "behind it", partition=1)
+        with pytest.raises(MessageTooLargeError):
+            txn.flush()
+        txn.abort()
+    too_large = "MessageTooLargeError"
+    assert (aborted.results, refused.results) == (
+        [(0, 0, "NoneType"), (1, -1, "KcoreError")],
+        [(0, -1, too_large), (1, -1, too_large)],
+    )
+    assert [topic.read(partition, 0) for partition in (0, 1)] == [[], []]
+
+
 @pytest.mark.parametrize("loop", [False, True], ids=["poll", "loop"])
 def test_consumer_interceptors_filter_records_and_see_commits(node: kcore.Node, name: str, loop: bool) -> None:
     node.topics.create(name, 1).append_many([str(number) for number in range(5)])

@@ -85,7 +85,14 @@ class Node:
         listed = [topics] if isinstance(topics, str) else list(topics)
         return Queue(self._calls, listed, group, auto_accept=auto_accept, max_jobs=max_jobs, rack=rack)
 
-    def transaction(self, transactional_id: str, *, timeout: float = 60.0, compression: str = "none") -> Transaction:
+    def transaction(
+        self,
+        transactional_id: str,
+        *,
+        timeout: float = 60.0,
+        compression: str = "none",
+        interceptors: Iterable[ProducerInterceptor] = (),
+    ) -> Transaction:
         """Returns a transaction, as a context manager: commits at the end of the block, aborts if the block raises.
 
         The first transaction of an id on a node fences all other producers of that id.
@@ -94,6 +101,7 @@ class Node:
             transactional_id: the id of the producer, the same in every run of it.
             timeout: the time in seconds after which the coordinator aborts the transaction.
             compression: "none", "gzip", "snappy", "lz4" or "zstd".
+            interceptors: see each record before it is buffered, and the result of its append.
 
         Raises:
             ProducerFencedError: on entering, at an operation or at the commit: another producer has taken over the id.
@@ -103,7 +111,7 @@ class Node:
 
         producer = transactional_producer(self._calls, self._producers, transactional_id, timeout)
         self._producers[transactional_id] = producer
-        return Transaction(producer, CompressionType.from_name(compression))
+        return Transaction(producer, CompressionType.from_name(compression), tuple(interceptors))
 
     def producer(
         self,

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -15,8 +16,18 @@ from kcore.errors import KafkaError, KcoreError, ProducerFencedError, raise_part
 from kcore.node import versions
 from kcore.node._sync.backend import Lock
 from kcore.node._sync.calls import Calls
+from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
 from kcore.node.requests import build_batch, by_topic, check_commit, produce_request, record_size
-from kcore.node.types import HeaderList, OffsetAndMetadata, Offsets, TopicPartition, as_partition, to_bytes, to_ms
+from kcore.node.types import (
+    HeaderList,
+    OffsetAndMetadata,
+    Offsets,
+    RecordMetadata,
+    TopicPartition,
+    as_partition,
+    to_bytes,
+    to_ms,
+)
 from kcore.protocol.compression import CompressionType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -142,8 +153,13 @@ class TransactionalProducer:
 
         self._coordinate(request, read, at_most=versions.ADD_PARTITIONS_BY_CLIENT)
 
-    def produce(self, partition: TopicPartition, rows: list[Row], compression: CompressionType) -> None:
-        """Appends a batch to a partition. A repetition has the same sequence, so that it is stored once."""
+    def produce(self, partition: TopicPartition, rows: list[Row], compression: CompressionType) -> tuple[int, int]:
+        """Appends a batch to a partition. A repetition has the same sequence, so that it is stored once.
+
+        Returns:
+            The offset of the first record, and the time of the append in ms if the topic's records have that
+            timestamp. Both are -1 if the response does not contain them.
+        """
         sequence = self.sequences.get(partition, 0)
         batch = build_batch(
             rows,
@@ -154,15 +170,19 @@ class TransactionalProducer:
             transactional=True,
         )
 
-        def read(response: Any) -> None:
+        def read(response: Any) -> tuple[int, int]:
             row = response.responses[0].partition_responses[0]
-            if row.error_code and row.error_code != ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            if row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:  # stored before; the offset is not known
+                return UNKNOWN, UNKNOWN
+            if row.error_code:
                 raise KafkaError.of(row.error_code, row.error_message, [partition])
+            return row.base_offset, row.log_append_time_ms
 
         request = produce_request({partition: batch}, ACKS_ALL, PRODUCE_TIMEOUT_MS, self.transactional_id)
         at_most = versions.PRODUCE if self.implicit else versions.TRANSACTION_V1_PRODUCE
-        self.calls.call(request, read, at_most=at_most)
+        stored: tuple[int, int] = self.calls.call(request, read, at_most=at_most)
         self.sequences[partition] = (sequence + len(rows)) & MAX_SEQUENCE
+        return stored
 
     def commit_offsets(self, group: tuple[str, str, int, str | None], offsets: Offsets) -> None:
         """Adds offsets of a group to the transaction."""
@@ -237,9 +257,15 @@ class TransactionalProducer:
 class Transaction:
     """One transaction, as a context manager: commits at the end of the block, and aborts if the block raises."""
 
-    def __init__(self, producer: TransactionalProducer, compression: CompressionType) -> None:
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        compression: CompressionType,
+        interceptors: Sequence[ProducerInterceptor] = (),
+    ) -> None:
         self._producer = producer
         self._compression = compression
+        self._interceptors = interceptors
         self._rows: dict[TopicPartition, list[Row]] = {}
         self._size_bytes = 0
         self._partitions: set[TopicPartition] = set()
@@ -307,16 +333,63 @@ class Transaction:
             KafkaError: the server refused buffered records.
         """
         self._require_open()
+        timestamp_ms = None if timestamp is None else to_ms(timestamp)
+        if self._interceptors:
+            self._buffer_intercepted(ProducerRecord(topic, value, key, headers, partition, timestamp_ms))
+        else:
+            self._buffer(topic, value, key, headers, partition, timestamp_ms)
+        if self._size_bytes >= FLUSH_BYTES:
+            self.flush()
+
+    def _buffer_intercepted(self, record: ProducerRecord) -> None:
+        """Buffers what the interceptors make of a record."""
+        record = chained([each.on_send for each in self._interceptors], record)
+        try:
+            self._buffer(record.topic, record.value, record.key, record.headers, record.partition, record.timestamp_ms)
+        except Exception as error:
+            partition = UNKNOWN if record.partition is None else record.partition
+            timestamp_ms = UNKNOWN if record.timestamp_ms is None else record.timestamp_ms
+            self._acknowledge(RecordMetadata(record.topic, partition, UNKNOWN, timestamp_ms), error)
+            raise
+
+    def _buffer(
+        self,
+        topic: str,
+        value: bytes | str | None,
+        key: bytes | str | None,
+        headers: HeaderList,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> None:
         data = value.encode() if isinstance(value, str) else value if isinstance(value, bytes) else to_bytes(value)
         name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
         if partition is None:
             partition = self._choose(topic, name)
-        timestamp_ms = time.time_ns() // 1_000_000 if timestamp is None else to_ms(timestamp)
+        if timestamp_ms is None:
+            timestamp_ms = time.time_ns() // 1_000_000
         size_bytes = record_size(name, data, headers)
         self._rows.setdefault(TopicPartition(topic, partition), []).append((timestamp_ms, name, data, headers))
         self._size_bytes += size_bytes
-        if self._size_bytes >= FLUSH_BYTES:
-            self.flush()
+
+    def _acknowledge(self, metadata: RecordMetadata, error: Exception | None) -> None:
+        notified(partial(each.on_acknowledgement, metadata, error) for each in self._interceptors)
+
+    def _acknowledge_stored(self, partition: TopicPartition, rows: list[Row], base_offset: int, time_ms: int) -> None:
+        """Tells the interceptors the offsets of a batch."""
+        if not self._interceptors:
+            return
+        for index, row in enumerate(rows):
+            offset = UNKNOWN if base_offset < 0 else base_offset + index
+            self._acknowledge(RecordMetadata(*partition, offset, row[0] if time_ms < 0 else time_ms), None)
+
+    def _acknowledge_failed(self, rows: Mapping[TopicPartition, list[Row]], error: BaseException) -> None:
+        """Tells the interceptors that records were not stored."""
+        if not self._interceptors:
+            return
+        cause = error if isinstance(error, Exception) else KcoreError(f"the transaction was interrupted: {error!r}")
+        for partition, batch in rows.items():
+            for row in batch:
+                self._acknowledge(RecordMetadata(*partition, UNKNOWN, row[0]), cause)
 
     def _choose(self, topic: str, key: bytes | None) -> int:
         count = self._counts.get(topic)
@@ -341,10 +414,12 @@ class Transaction:
                 self._producer.add_partitions(added)
             self._partitions.update(added)
             self._changed = self._changed or bool(rows)
-            for partition, batch in rows.items():
-                self._producer.produce(partition, batch, self._compression)
-        except BaseException:
+            for partition in list(rows):
+                stored = self._producer.produce(partition, rows[partition], self._compression)
+                self._acknowledge_stored(partition, rows.pop(partition), *stored)
+        except BaseException as error:
             self._failed = True
+            self._acknowledge_failed(rows, error)
             raise
 
     def commit_offsets(self, group: GroupMetadata, offsets: Offsets) -> None:
@@ -385,8 +460,9 @@ class Transaction:
     def abort(self) -> None:
         """Aborts the transaction before the end of the block."""
         self._require_open()
-        self._rows = {}
+        rows, self._rows = self._rows, {}
         self._open = False
+        self._acknowledge_failed(rows, KcoreError("the transaction was aborted before the record was sent"))
         if self._changed:
             self._producer.end(False)
         if self._failed and not self._producer.implicit:

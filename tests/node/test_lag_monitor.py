@@ -1,0 +1,88 @@
+"""The example examples/lag_monitor.py: its measurements on each target, and its command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kcore
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "lag_monitor.py"
+
+
+@pytest.fixture(scope="module")
+def monitor() -> Any:
+    spec = importlib.util.spec_from_file_location("lag_monitor", EXAMPLE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["lag_monitor"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def prepare(node: kcore.Node, name: str) -> None:
+    """Makes a topic with 5 and 2 records, a group that is 3 records behind, and a group without lag."""
+    topic = node.topics.create(name, 2)
+    for partition, count in ((0, 5), (1, 2)):
+        topic.append_many([str(number) for number in range(count)], partition=partition)
+    node.group(f"{name}-behind").commit({(name, 0): 3, (name, 1): 1})
+    node.group(f"{name}-done").commit({(name, 0): 5, (name, 1): 2})
+
+
+def test_it_measures_groups_of_all_types(node: kcore.Node, name: str, monitor: Any) -> None:
+    prepare(node, name)
+    node.group(f"{name}-queue").set_config({"share.auto.offset.reset": "earliest"})
+    with (
+        node.queue(name, group=f"{name}-queue", auto_accept=False) as queue,
+        node.group(f"{name}-member").consume(name, auto_commit=None) as consumer,
+    ):
+        job = queue.get(30)
+        assert job is not None
+        job.accept()
+        first = consumer.poll(30)[0]
+        consumer.commit({first.topic_partition: first.offset + 1})
+        rows = {row.group_id: row for row in monitor.measure(node) if row.group_id.startswith(name)}
+    at = kcore.TopicPartition
+    assert {key: (row.type, row.state, row.lag, row.worst) for key, row in rows.items() if row.type == "classic"} == {
+        f"{name}-behind": ("classic", "Empty", 3, at(name, 0)),
+        f"{name}-done": ("classic", "Empty", 0, None),
+    }
+    member, share = rows[f"{name}-member"], rows[f"{name}-queue"]
+    rest = {0: 4, 1: 1}[first.partition]
+    assert (member.type, member.state, member.lag, member.worst) == (
+        "consumer",
+        "Stable",
+        rest,
+        at(name, first.partition),
+    )
+    assert (share.type, share.state) == ("share", "Stable")
+    assert set(rows) == {f"{name}-{kind}" for kind in ("behind", "done", "member", "queue")}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [(None, 10, "-"), (None, 0, "caught up"), (30, 10, "5 s"), (10, 10, "no progress"), (5, 10, "falls behind")],
+)
+def test_the_forecast_follows_from_two_measurements(monitor: Any, before: int | None, now: int, expected: str) -> None:
+    def row(lag: int, time_s: float) -> Any:
+        return monitor.Row("g", "classic", "Empty", lag, None, time_s)
+
+    assert monitor.forecast(None if before is None else row(before, 0.0), row(now, 10.0)) == expected
+
+
+def test_its_command_watches_a_cluster_until_the_count(bootstrap: str, name: str) -> None:
+    with kcore.connect(bootstrap) as node:
+        prepare(node, name)
+    command = [sys.executable, str(EXAMPLE), bootstrap, "0.01", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (1, "")
+    lines = [line.split() for line in done.stdout.splitlines() if line.startswith(f"{name}-behind")]
+    row = [f"{name}-behind", "classic", "Empty", "3", f"{name}-0"]
+    assert lines == [[*row, "-"], [*row, "no", "progress"]]
