@@ -422,7 +422,7 @@ class Config(SecuritySettings):
         """
         entry = self.SETTINGS.get(name)
         if entry is None and name.startswith(LISTENER_PREFIX):
-            own = self._of_listener(name)
+            own = self.listener_setting(name)
             self._of_listeners[own.name.lower()] = Effective(own, own.parse(value), source)
             return
         if entry is None:
@@ -500,8 +500,12 @@ class Config(SecuritySettings):
             setattr(settings, attribute, self.get(name) if own is None else own.value)
         return settings
 
-    def _of_listener(self, name: str) -> Setting:
-        """Returns the setting for a name with a listener's prefix, under that name."""
+    def listener_setting(self, name: str) -> Setting:
+        """Returns the setting for a name with a listener's prefix, under that name.
+
+        Raises:
+            ConfigError: it cannot be set for one listener.
+        """
         for attribute in PER_LISTENER:
             setting_name = attribute.replace("_", ".")
             if name.endswith(f".{setting_name}") and len(name) > len(LISTENER_PREFIX + setting_name) + 1:
@@ -509,7 +513,12 @@ class Config(SecuritySettings):
         raise ConfigError(f"{name!r} is not a setting that can be set for one listener")
 
 
-SAME_AS = {"broker.id": "node.id", "log.dirs": "kcore.data.dir", "log.dir": "kcore.data.dir"}
+SAME_AS = {
+    "broker.id": "node.id",
+    "log.dirs": "kcore.data.dir",
+    "log.dir": "kcore.data.dir",
+    "sasl.jaas.config": "plain.sasl.jaas.config",
+}
 """Kafka's names of settings that have another name in kcore."""
 
 UNDERSTOOD = frozenset(
