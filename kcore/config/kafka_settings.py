@@ -94,7 +94,6 @@ def _setting(row: dict[str, Any]) -> Setting:
         row.get("high"),
         None if choices is None else tuple(choices),
         dynamic="dynamic" in row and name not in UNSUPPORTED and name not in AT_START,
-        check=_overrides_fault if name == "max.connections.per.ip.overrides" else None,
         ignore_case=ignore_case,
     )
     default = row["default"]
@@ -103,11 +102,3 @@ def _setting(row: dict[str, Any]) -> Setting:
     # A default may be out of the bounds that hold for values that are set.
     free = setting._replace(low=None, high=None, choices=None, check=None)
     return setting._replace(default=free.parse(default))
-
-
-def _overrides_fault(value: str) -> str | None:
-    for part in filter(None, (part.strip() for part in value.split(","))):
-        host, colon, count = part.rpartition(":")
-        if not (colon and host.strip() and count.strip().isdigit()):
-            return f"{part!r} is not HOST:COUNT"
-    return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from kcore.config.connections import overrides_fault
 from kcore.config.security import LISTENER_PREFIX, PER_LISTENER, SecuritySettings
 from kcore.config.setting import INT_MAX, Setting, SettingType, declared, setting
 from kcore.errors import ConfigError
@@ -318,6 +319,16 @@ class Config(SecuritySettings):
     )
     max_connections_per_ip: int = setting(
         INT_MAX, "Maximum number of connections of one address; further ones are closed.", low=0, dynamic=True
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "",
+        "Maximum number of connections of single addresses in place of max.connections.per.ip, ADDRESS:COUNT each, "
+        "separated by commas.",
+        dynamic=True,
+        check=overrides_fault,
+    )
+    max_connection_creation_rate: int = setting(
+        INT_MAX, "Maximum number of new connections per second; above it, further clients wait.", low=0, dynamic=True
     )
     queued_max_request_bytes: int = setting(
         -1, "Bytes of queued requests at which the whole server stops reading; -1: no limit.", kind=LONG

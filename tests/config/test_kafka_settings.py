@@ -99,7 +99,9 @@ def test_names_of_kafka_that_mean_settings_of_kcore(tmp_path: Path) -> None:
             "controller",
             "process.roles=controller: kcore is a broker; valid: broker or broker,controller",
         ),
-        ("max.connections.per.ip.overrides", "10.0.0.1", "'10.0.0.1' is not HOST:COUNT"),
+        ("max.connections.per.ip.overrides", "10.0.0.1", "'10.0.0.1' is not ADDRESS:COUNT"),
+        ("max.connections.per.ip.overrides", "example.org:1", "'example.org' is not an address"),
+        ("max.connections.per.ip.overrides", "::1:1,[0::1]:2", "::1 is named twice"),
     ],
 )
 def test_mistakes_stay_fatal(setting: str, value: str, text: str) -> None:
