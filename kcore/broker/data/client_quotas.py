@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kcore.broker.metadata.quotas import CLIENT_ID, IP, USER
+from kcore.config.setting import INT_MAX
 from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ MAX_RATES = 10_000
 """Number of measured rates above which those without a recent sample are dropped."""
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
+CONSUMER_BYTE_RATE = "consumer_byte_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 
@@ -124,6 +126,19 @@ class ClientQuotas(MetadataListener):
         if throttle_ms and self.mute is not None:
             self.mute(context.connection_id, throttle_ms)
         return throttle_ms
+
+    def refund(self, quota: str, context: RequestContext, value: float) -> None:
+        """Takes back a value that `charge` recorded."""
+        found = self._find(quota, context)
+        if found is not None:
+            self._rate(quota, found[0]).record(-value, self._now.now_ms, self.window_ms)
+
+    def burst(self, quota: str, context: RequestContext) -> int:
+        """Returns the largest value that the client's quota allows at once; INT_MAX if it has none."""
+        found = self._find(quota, context)
+        if found is None:
+            return INT_MAX
+        return min(int(found[1] * (self.samples - 1) * self.window_ms / 1_000), INT_MAX)
 
     def connection_throttle_ms(self, address: str) -> int:
         """Counts a new connection of an address; returns its throttle time, 0 if the address is not above its quota.
