@@ -26,11 +26,10 @@ UNSUPPORTED: Mapping[str, str] = {
     "delegation.token.secret.key": "delegation tokens are not supported",
     "principal.builder.class": "use ssl.principal.mapping.rules",
     "remote.log.storage.system.enable": "tiered storage is not supported",
-    "sasl.jaas.config": "use `kcore users` or listener.name.NAME.plain.sasl.jaas.config",
     "sasl.oauthbearer.expected.audience": "use kcore.sasl.oauthbearer.validator",
     "sasl.oauthbearer.expected.issuer": "use kcore.sasl.oauthbearer.validator",
     "sasl.oauthbearer.jwks.endpoint.url": "use kcore.sasl.oauthbearer.validator",
-    "sasl.server.callback.handler.class": "use `kcore users` or kcore.sasl.oauthbearer.validator",
+    "sasl.server.callback.handler.class": "use plain.sasl.jaas.config or kcore.sasl.oauthbearer.validator",
     "security.providers": "Java's security providers are not supported",
     "ssl.engine.factory.class": "Java's TLS engines are not supported",
     "ssl.keystore.certificate.chain": "use ssl.keystore.location",
@@ -41,6 +40,9 @@ UNSUPPORTED: Mapping[str, str] = {
     "unstable.api.versions.enable": "unstable versions are not served",
 }
 """Settings that kcore refuses, because ignoring them would weaken a limit or break a promise; with the remedy."""
+
+AT_START = frozenset({"sasl.jaas.config"})
+"""Settings that Kafka changes at run time and kcore reads only when it starts."""
 
 THREAD_POOLS = frozenset(
     {
@@ -91,8 +93,7 @@ def _setting(row: dict[str, Any]) -> Setting:
         row.get("low"),
         row.get("high"),
         None if choices is None else tuple(choices),
-        dynamic="dynamic" in row and name not in UNSUPPORTED,
-        check=_overrides_fault if name == "max.connections.per.ip.overrides" else None,
+        dynamic="dynamic" in row and name not in UNSUPPORTED and name not in AT_START,
         ignore_case=ignore_case,
     )
     default = row["default"]
@@ -101,11 +102,3 @@ def _setting(row: dict[str, Any]) -> Setting:
     # A default may be out of the bounds that hold for values that are set.
     free = setting._replace(low=None, high=None, choices=None, check=None)
     return setting._replace(default=free.parse(default))
-
-
-def _overrides_fault(value: str) -> str | None:
-    for part in filter(None, (part.strip() for part in value.split(","))):
-        host, colon, count = part.rpartition(":")
-        if not (colon and host.strip() and count.strip().isdigit()):
-            return f"{part!r} is not HOST:COUNT"
-    return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from kcore.config.connections import overrides_fault
 from kcore.config.security import LISTENER_PREFIX, PER_LISTENER, SecuritySettings
 from kcore.config.setting import INT_MAX, Setting, SettingType, declared, setting
 from kcore.errors import ConfigError
@@ -319,6 +320,16 @@ class Config(SecuritySettings):
     max_connections_per_ip: int = setting(
         INT_MAX, "Maximum number of connections of one address; further ones are closed.", low=0, dynamic=True
     )
+    max_connections_per_ip_overrides: str = setting(
+        "",
+        "Maximum number of connections of single addresses in place of max.connections.per.ip, ADDRESS:COUNT each, "
+        "separated by commas.",
+        dynamic=True,
+        check=overrides_fault,
+    )
+    max_connection_creation_rate: int = setting(
+        INT_MAX, "Maximum number of new connections per second; above it, further clients wait.", low=0, dynamic=True
+    )
     queued_max_request_bytes: int = setting(
         -1, "Bytes of queued requests at which the whole server stops reading; -1: no limit.", kind=LONG
     )
@@ -422,7 +433,7 @@ class Config(SecuritySettings):
         """
         entry = self.SETTINGS.get(name)
         if entry is None and name.startswith(LISTENER_PREFIX):
-            own = self._of_listener(name)
+            own = self.listener_setting(name)
             self._of_listeners[own.name.lower()] = Effective(own, own.parse(value), source)
             return
         if entry is None:
@@ -500,8 +511,12 @@ class Config(SecuritySettings):
             setattr(settings, attribute, self.get(name) if own is None else own.value)
         return settings
 
-    def _of_listener(self, name: str) -> Setting:
-        """Returns the setting for a name with a listener's prefix, under that name."""
+    def listener_setting(self, name: str) -> Setting:
+        """Returns the setting for a name with a listener's prefix, under that name.
+
+        Raises:
+            ConfigError: it cannot be set for one listener.
+        """
         for attribute in PER_LISTENER:
             setting_name = attribute.replace("_", ".")
             if name.endswith(f".{setting_name}") and len(name) > len(LISTENER_PREFIX + setting_name) + 1:
@@ -509,7 +524,12 @@ class Config(SecuritySettings):
         raise ConfigError(f"{name!r} is not a setting that can be set for one listener")
 
 
-SAME_AS = {"broker.id": "node.id", "log.dirs": "kcore.data.dir", "log.dir": "kcore.data.dir"}
+SAME_AS = {
+    "broker.id": "node.id",
+    "log.dirs": "kcore.data.dir",
+    "log.dir": "kcore.data.dir",
+    "sasl.jaas.config": "plain.sasl.jaas.config",
+}
 """Kafka's names of settings that have another name in kcore."""
 
 UNDERSTOOD = frozenset(

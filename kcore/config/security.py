@@ -6,6 +6,7 @@ Those of TLS and SASL may be set for one listener, with Kafka's prefix:
 
 from __future__ import annotations
 
+from kcore.config.jaas import jaas_fault
 from kcore.config.setting import SettingType, setting
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -65,6 +66,14 @@ class SecuritySettings:
         "package.module:callable that checks the tokens of OAUTHBEARER: (token, extensions) -> OAuthIdentity. There is "
         "no default: kcore accepts no token without a check.",
     )
+    plain_sasl_jaas_config: str | None = setting(
+        None,
+        'The users of PLAIN: org.apache.kafka.common.security.plain.PlainLoginModule required user_NAME="password"; '
+        "If it is set, PLAIN accepts these users only, not those of `kcore users`. The name without `plain.`, "
+        "sasl.jaas.config, means the same; for one listener the name is listener.name.NAME.plain.sasl.jaas.config.",
+        kind=SettingType.PASSWORD,
+        check=jaas_fault,
+    )
     connection_failed_authentication_delay_ms: int = setting(
         100, "Delay of the response to a failed authentication.", low=0
     )
@@ -92,6 +101,6 @@ class SecuritySettings:
 PER_LISTENER = frozenset(
     name
     for name in SecuritySettings.__annotations__
-    if name.startswith(("ssl_", "sasl_", "kcore_ssl_", "kcore_sasl_", "connections_max_reauth"))
+    if name.startswith(("ssl_", "sasl_", "kcore_ssl_", "kcore_sasl_", "plain_sasl_", "connections_max_reauth"))
 )
 """Attributes of the settings that may be set for one listener."""

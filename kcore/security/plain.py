@@ -1,10 +1,13 @@
 """PLAIN (RFC 4616): name and password in clear text, for listeners with TLS.
 
 It uses the SCRAM users: a password is checked against the stored SCRAM credential, so that no password is stored.
+A listener whose settings define users (`plain.sasl.jaas.config`) uses those instead.
 """
 
 from __future__ import annotations
 
+import hmac
+from collections.abc import Mapping
 from typing import ClassVar
 
 from kcore.security.mechanism import AuthenticationError, Mechanism
@@ -62,3 +65,25 @@ class Plain(Mechanism):
             if credential.has_password(password) and found is not None:
                 return True
         return False
+
+
+class PlainOfSettings(Plain):
+    """The server side of one exchange with the users of the listener's settings.
+
+    Args:
+        passwords: user -> password.
+    """
+
+    __slots__ = ("_passwords",)
+
+    threads: ClassVar[int] = 0  # nothing is derived from the password
+
+    def __init__(self, passwords: Mapping[str, str]) -> None:
+        Mechanism.__init__(self)
+        self._passwords = passwords
+
+    def _fits(self, user: str, password: str) -> bool:
+        """Returns True if the password is the user's; the time depends on neither the user nor the password."""
+        known = self._passwords.get(user)
+        same = hmac.compare_digest((known or "").encode(), password.encode())
+        return same and known is not None

@@ -12,11 +12,15 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
+from kcore.broker.data.client_quotas import Rate
+from kcore.config.connections import connection_overrides
+from kcore.config.setting import INT_MAX
 from kcore.server.log_limits import QuietLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.config.node import Config
     from kcore.server.authentication import ListenerSecurity
     from kcore.server.connection import Connection
@@ -37,6 +41,9 @@ RETRY_S: Final = 0.5
 FREE_PORT_ATTEMPTS: Final = 5
 """Attempts to find a free port if the port is 0."""
 
+MAX_THROTTLED: Final = 1_000
+"""Connections above the quota of their address that one listener keeps open; further ones are closed at once."""
+
 _NO_FAMILY: Final = frozenset((errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL))
 _NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 _PEER_GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR))
@@ -46,17 +53,20 @@ class ConnectionQuota:
     """Counts the server's connections in total and per client address, from accept to close.
 
     Args:
-        config: contains `max.connections` and `max.connections.per.ip`, which may change at any time.
+        config: contains the limits `max.connection*`, which may change at any time.
+        clients: the quotas of addresses.
 
     Attributes:
         total: number of connections.
         by_host: client address -> number of its connections.
     """
 
-    __slots__ = ("_config", "_handshakes", "_waiting", "by_host", "total")
+    __slots__ = ("_clients", "_config", "_handshakes", "_rate", "_waiting", "by_host", "total")
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, clients: ClientQuotas) -> None:
         self._config = config
+        self._clients = clients
+        self._rate = Rate()
         self._handshakes: list[Handshakes] = []
         self._waiting: dict[Acceptor, None] = {}
         self.by_host: dict[str, int] = {}
@@ -78,11 +88,35 @@ class ConnectionQuota:
     def take(self, host: str) -> bool:
         """Counts a new connection. Returns False, without counting it, if its address has too many connections."""
         count = self.by_host.get(host, 0)
-        if count >= self._config.max_connections_per_ip:
+        if count >= self.limit_of(host):
             return False
         self.by_host[host] = count + 1
         self.total += 1
         return True
+
+    def limit_of(self, host: str) -> int:
+        """Returns the maximum number of connections of an address."""
+        config = self._config
+        text, limit = config.max_connections_per_ip_overrides, config.max_connections_per_ip
+        return connection_overrides(text).get(host[1:], limit) if text else limit
+
+    def creation_pause_ms(self, now_ms: int) -> int:
+        """Counts a new connection for `max.connection.creation.rate`; returns the time until the next may be accepted.
+
+        As in Kafka, it is at most the time of one sample.
+        """
+        bound = self._config.max_connection_creation_rate
+        if bound == INT_MAX:
+            return 0
+        window_ms = self._clients.window_ms
+        self._rate.record(1, now_ms, window_ms)
+        if not bound:
+            return window_ms
+        return min(self._rate.excess_ms(bound, now_ms, window_ms, self._clients.samples), window_ms)
+
+    def throttle_ms(self, host: str) -> int:
+        """Counts a new connection for the quota of its address; returns the time after which to close it, or 0."""
+        return self._clients.connection_throttle_ms(host[1:])
 
     def release(self, host: str) -> None:
         """Uncounts a connection; listeners that waited for a slot accept again."""
@@ -106,7 +140,9 @@ class Acceptor:
     """Accepts the connections of one listening socket.
 
     - At `max.connections` connections it stops accepting until one ends; clients wait in the backlog.
-    - A connection beyond `max.connections.per.ip` is closed immediately.
+    - Above `max.connection.creation.rate` it stops accepting for some time.
+    - A connection beyond `max.connections.per.ip` or its overrides is closed immediately.
+    - A connection above the quota of its address (connection_creation_rate) is not read, and closed after some time.
     - Without a free file descriptor it retries every `RETRY_S`.
     - In both cases it first closes TLS clients that have sent no first message for some time.
     - With TLS, `Handshakes` takes over an accepted socket.
@@ -142,6 +178,7 @@ class Acceptor:
         self._closed = False
         self._retry: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Task[None]] = set()
+        self._throttled: dict[socket.socket, asyncio.TimerHandle] = {}
         self._burst = 1
         self._short = False  # of slots or file descriptors
         self._short_log = QuietLog(loop.time)
@@ -191,6 +228,10 @@ class Acceptor:
                 continue
             self._short = False
             self._accepted(client, f"/{address[0]}")
+            pause_ms = self._quota.creation_pause_ms(int(self._loop.time() * 1_000))
+            if pause_ms:
+                self._pause(pause_ms / 1_000)
+                return
         self._burst = min(2 * self._burst, ACCEPTS_PER_TURN)
 
     def _survives(self, error: OSError) -> bool:
@@ -212,7 +253,22 @@ class Acceptor:
             self._short = True
             self._short_log.warn(f"new connections wait: {why}", *arguments, listener=self._security.name)
 
+    def _throttle(self, client: socket.socket, duration_ms: int) -> None:
+        """Keeps a connection unread, because its address is above its quota, and closes it after some time."""
+        if len(self._throttled) >= MAX_THROTTLED:
+            client.close()
+            return
+        self._throttled[client] = self._loop.call_later(duration_ms / 1_000, self._end_throttle, client)
+
+    def _end_throttle(self, client: socket.socket) -> None:
+        del self._throttled[client]
+        client.close()
+
     def _accepted(self, client: socket.socket, host: str) -> None:
+        throttle_ms = self._quota.throttle_ms(host)
+        if throttle_ms:
+            self._throttle(client, throttle_ms)
+            return
         if not self._quota.take(host):
             self.refused += 1
             self._refused_log.warn(
@@ -258,6 +314,10 @@ class Acceptor:
             self._accepting = False
             self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
+        for client, timer in self._throttled.items():
+            timer.cancel()
+            client.close()
+        self._throttled.clear()
         if self.handshakes is not None:
             self.handshakes.close()
 

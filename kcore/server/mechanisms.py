@@ -9,10 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kcore.broker.metadata.scram_users import ScramUsers
+from kcore.config.jaas import plain_users
 from kcore.errors import ConfigError, LogError
 from kcore.security.mechanism import Mechanism
 from kcore.security.oauthbearer import OAuthBearer
-from kcore.security.plain import Plain
+from kcore.security.plain import Plain, PlainOfSettings
 from kcore.security.plugin import load_object
 from kcore.security.sasl import SaslExchange
 from kcore.security.scram import Decoys, ScramSha256, ScramSha512
@@ -70,7 +71,9 @@ def _mechanisms(settings: SecuritySettings, engine: Engine) -> Makers:
     nonce = partial(secrets.token_urlsafe, NONCE_BYTES)
     makers: dict[str, Callable[[], Mechanism]] = {}
     for name in settings.sasl_enabled_mechanisms:
-        if name == Plain.name:
+        if name == Plain.name and settings.plain_sasl_jaas_config:
+            makers[name] = partial(PlainOfSettings, plain_users(settings.plain_sasl_jaas_config))
+        elif name == Plain.name:
             makers[name] = partial(Plain, users, decoys)
         elif name == ScramSha256.name:
             makers[name] = partial(ScramSha256, users, decoys, nonce)

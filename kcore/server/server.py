@@ -78,7 +78,7 @@ class Server:
         self.addresses: dict[str, tuple[str, int]] = {}
         limit_bytes = self.config.queued_max_request_bytes
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
-        self.quota = ConnectionQuota(self.config)
+        self.quota = ConnectionQuota(self.config, self.engine.client_quotas)
         self.turns = Turns(self.loop)
         self.unauthenticated = UnauthenticatedMemory()
         self.acceptors: list[Acceptor] = []

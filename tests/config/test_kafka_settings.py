@@ -99,7 +99,9 @@ def test_names_of_kafka_that_mean_settings_of_kcore(tmp_path: Path) -> None:
             "controller",
             "process.roles=controller: kcore is a broker; valid: broker or broker,controller",
         ),
-        ("max.connections.per.ip.overrides", "10.0.0.1", "'10.0.0.1' is not HOST:COUNT"),
+        ("max.connections.per.ip.overrides", "10.0.0.1", "'10.0.0.1' is not ADDRESS:COUNT"),
+        ("max.connections.per.ip.overrides", "example.org:1", "'example.org' is not an address"),
+        ("max.connections.per.ip.overrides", "::1:1,[0::1]:2", "::1 is named twice"),
     ],
 )
 def test_mistakes_stay_fatal(setting: str, value: str, text: str) -> None:
@@ -165,3 +167,25 @@ def test_changes_at_run_time_have_an_effect() -> None:
         assert node.control.group_configs.get("g", key) == 1001
     assert node.alter(ConfigType.BROKER, "", ("producer.id.expiration.ms", 0, "100")).error_code == 0
     assert node.config.producer_id_expiration_ms == 100
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("listener.name.plaintext.ssl.keystore.location", "cannot be changed while the broker runs"),
+        ("listener.name.plaintext.plain.sasl.jaas.config", "cannot be changed while the broker runs"),
+        ("listener.name.plaintext.num.partitions", "is not a setting that can be set for one listener"),
+        ("listener.name.plaintext.ssl.keystore.locatoin", "is not a setting that can be set for one listener"),
+        ("sasl.jaas.config", "cannot be changed while the broker runs"),
+    ],
+)
+@pytest.mark.parametrize("broker", [str(NODE_ID), ""])
+def test_settings_of_listeners_are_refused_at_run_time(name: str, reason: str, broker: str) -> None:
+    """They would be stored without effect; the message does not have the value, which may be a password."""
+    node = BrokerContext()
+    before = dict(node.topics.settings_of(ConfigType.BROKER, broker))
+    response = node.alter(ConfigType.BROKER, broker, (name, 0, "hush"))
+    assert response.error_code == 42
+    assert name in response.error_message
+    assert response.error_message.endswith(reason), "and so has no value"
+    assert node.topics.settings_of(ConfigType.BROKER, broker) == before

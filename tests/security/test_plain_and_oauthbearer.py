@@ -9,11 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kcore.cli.users import add
+from kcore.config.jaas import PLAIN_MODULE
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.oauthbearer import OAuthBearer, OAuthIdentity
-from kcore.security.plain import Plain
-from kcore.security.scram import Decoys
+from kcore.security.plain import Plain, PlainOfSettings
+from kcore.security.scram import MIN_ITERATIONS, Decoys, ScramMechanism
 from tests.security.exchange import Users
+from tests.security.test_sasl_wire import handshake, plain
+from tests.server.live import LiveServer, Raw
 
 NOW_MS = 1_700_000_000_000
 
@@ -110,3 +114,50 @@ def test_no_bytes_do_anything_but_be_refused(token: bytes) -> None:
     """Any token gets an AuthenticationError."""
     with pytest.raises(AuthenticationError):
         bearer().evaluate(token)
+
+
+@pytest.mark.parametrize(
+    ("token", "fits"),
+    [
+        (b"\0alice\0secret", True),
+        (b"\0b\xc3\xb6b\0p\xc3\xa4ss", True),
+        (b"\0alice\0Secret", False),
+        (b"\0alice\0", False),
+        (b"\0nobody\0secret", False),
+        (b"\0nobody\0", False),
+    ],
+)
+def test_plain_with_users_of_the_settings(token: bytes, fits: bool) -> None:
+    """The same checks as with stored users."""
+    one = PlainOfSettings({"alice": "secret", "böb": "päss"})
+    if fits:
+        assert (one.evaluate(token), one.complete, one.user) == (b"", True, token.split(b"\0")[1].decode())
+        return
+    with pytest.raises(AuthenticationError):
+        one.evaluate(token)
+    assert not one.complete
+
+
+def test_a_listener_has_the_users_of_its_settings() -> None:
+    """PLAIN accepts them alone on that listener; another listener keeps the stored users."""
+    jaas = f'{PLAIN_MODULE} required user_carol="of-the-file";'
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,OWN://127.0.0.1:0,STORED://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OWN:SASL_PLAINTEXT,STORED:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.own.plain.sasl.jaas.config": jaas,
+        "connection.failed.authentication.delay.ms": "0",
+    }
+    with LiveServer(settings) as live:
+        with live.connect() as connection:
+            add(connection, "dave", "stored-password", list(ScramMechanism), MIN_ITERATIONS)
+        for listener, user, password, code in (
+            ("OWN", "carol", "of-the-file", 0),
+            ("OWN", "carol", "of-the-other-file", 58),
+            ("OWN", "dave", "stored-password", 58),
+            ("STORED", "dave", "stored-password", 0),
+            ("STORED", "carol", "of-the-file", 58),
+        ):
+            with Raw(live.server.addresses[listener][1]) as raw:
+                assert handshake(raw, "PLAIN").error_code == 0
+                assert plain(raw, password, user).error_code == code, (listener, user)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.data.client_quotas import CONNECTION_CREATION_RATE
 from kcore.client import ConnectionClosedError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -271,3 +272,61 @@ def test_an_error_message_that_repeats_a_long_name_is_truncated(serve: Any) -> N
         response = connection.send(beat)
         assert response.error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
         assert 0 < len(response.error_message) <= 1_000
+
+
+def test_single_addresses_have_their_own_limit(serve: Any) -> None:
+    """`max.connections.per.ip.overrides` applies at once; the other addresses keep `max.connections.per.ip`."""
+    live: LiveServer = serve({"max.connections.per.ip": "1", "max.connections.per.ip.overrides": "127.0.0.2:2"})
+    with live.raw(), Raw(live.port, source="127.0.0.2"), Raw(live.port, source="127.0.0.2") as second:
+        live.wait_for_connections(3)
+        for source in ("127.0.0.1", "127.0.0.2"):
+            with Raw(live.port, source=source) as more:
+                assert more.closed
+        live.call(lambda: live.config.set("max.connections.per.ip.overrides", "127.0.0.1:2", "test"))
+        with live.raw() as more:
+            more.send(more.request(BEAT, 4))
+            assert more.answer(BEAT, 4)[1].error_code == 25
+        with Raw(live.port, source="127.0.0.2") as more:
+            assert more.closed
+        second.send(second.request(BEAT, 4))
+        assert second.answer(BEAT, 4)[1].error_code == 25, "open connections stay"
+
+
+def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
+    """Ten seconds' worth of connections pass at once, as in Kafka; the next waits at most for a second."""
+    live: LiveServer = serve({"max.connection.creation.rate": "1"})
+    quota = live.server.quota
+    pauses = live.call(lambda: [quota.creation_pause_ms(1_000) for _ in range(12)])
+    assert pauses == [0] * 10 + [1_000, 1_000]
+    assert live.call(lambda: quota.creation_pause_ms(100_000)) == 0
+    live.call(lambda: live.config.set("max.connection.creation.rate", str(2**31 - 1), "test"))
+    assert live.call(lambda: quota.creation_pause_ms(100_000)) == 0
+    live.call(lambda: live.config.set("max.connection.creation.rate", "0", "test"))
+    with live.raw() as first, live.raw() as second:
+        for raw in (first, second):
+            raw.send(raw.request(BEAT, 4))
+            assert raw.answer(BEAT, 4)[1].error_code == 25, "connections wait and are not refused"
+
+
+def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: Any) -> None:
+    """connection_creation_rate: a throttled connection gets no response and does not count; other addresses go on."""
+    live: LiveServer = serve({})
+
+    def set_quota(rate: float) -> None:
+        live.server.engine.topics.image.put_quota((("ip", "127.0.0.1"),), CONNECTION_CREATION_RATE, rate)
+
+    live.call(lambda: set_quota(0.1))
+    with live.raw() as first:
+        first.send(first.request(BEAT, 4))
+        assert first.answer(BEAT, 4)[1].error_code == 25
+        with live.raw() as second:
+            second.send(second.request(BEAT, 4))
+            assert second.closed
+        assert live.call(lambda: (live.server.quota.total, live.server.accepted_connections)) == (1, 1)
+        with Raw(live.port, source="127.0.0.2") as other:
+            other.send(other.request(BEAT, 4))
+            assert other.answer(BEAT, 4)[1].error_code == 25
+        live.call(lambda: set_quota(1_000))
+        with live.raw() as third:
+            third.send(third.request(BEAT, 4))
+            assert third.answer(BEAT, 4)[1].error_code == 25

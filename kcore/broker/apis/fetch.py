@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.data.client_quotas import CONSUMER_BYTE_RATE
 from kcore.broker.data.delayed_fetch import DelayedFetch, FetchPending
 from kcore.broker.data.fetch import FIRST_VERSION_WITH_LEADER, READ_COMMITTED, read, refused_early
 from kcore.broker.data.fetch_budget import NOTED_BYTES, FetchMemoryBudget
@@ -36,6 +37,7 @@ from kcore_ext.broker.fetch_reader import FetchItem, FetchParams, FetchReader
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.broker.data.fetch_session import FetchContext, FetchSession
     from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import Partitions
@@ -64,6 +66,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         cluster: this node's endpoints, for responses that name the leader.
         room: the memory for responses.
         authorizer: decides about READ of each topic; None allows all.
+        quotas: measures the rates of consumers; None: there are no quotas.
 
     Attributes:
         sessions: the node's fetch sessions.
@@ -78,6 +81,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         "_now",
         "_partitions",
         "_purgatory",
+        "_quotas",
         "reader",
         "room",
         "sessions",
@@ -99,6 +103,7 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         cluster: ClusterView | None = None,
         room: FetchMemoryBudget,
         authorizer: Authorizer | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self._partitions = partitions
         self._purgatory = purgatory
@@ -116,6 +121,13 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
             errors=ErrorCode,
         )
         partitions.when_progress(self._progress)
+        self._quotas: ClientQuotas | None = None  # while a consumer has a quota
+        if quotas is not None:
+            quotas.observe(lambda: self._follow(quotas))
+
+    def _follow(self, quotas: ClientQuotas) -> None:
+        """Measures rates from now on if any consumer has a quota, else stops to."""
+        self._quotas = quotas if quotas.has(CONSUMER_BYTE_RATE) else None
 
     def _progress(self, partition: Partition) -> None:
         self._purgatory.check_and_complete(partition)
@@ -150,6 +162,9 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
                 return FetchResponse(error_code=opened)
             fetch_context, session = opened, opened.session
         most, max_bytes, max_wait_ms = self.room.most_bytes, request.max_bytes, request.max_wait_ms
+        if self._quotas is not None:
+            # A response of more bytes than the quota allows in all windows would be throttled for ever.
+            most = min(most, self._quotas.burst(CONSUMER_BYTE_RATE, context))
         params = FetchParams(
             version,
             request.isolation_level == READ_COMMITTED,
@@ -250,6 +265,10 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         self, fetch_context: FetchContext | None, context: RequestContext, items: list[Any], reading: Reading
     ) -> FetchResponse:
         results = reading.results
+        if self._quotas is not None:
+            throttled = self._throttled(self._quotas, fetch_context, context, reading.size_bytes)
+            if throttled is not None:
+                return throttled
         if reading.size_bytes > NOTED_BYTES:
             self.room.take(reading.size_bytes)
         if fetch_context is None:
@@ -273,6 +292,22 @@ class FetchApi(Api[FetchRequest, FetchResponse]):
         if reading.failed and context.api_version >= FIRST_VERSION_WITH_LEADER:
             response.node_endpoints = self._endpoints(context, results)
         return response
+
+    def _throttled(
+        self, quotas: ClientQuotas, fetch_context: FetchContext | None, context: RequestContext, size_bytes: int
+    ) -> FetchResponse | None:
+        """Counts the bytes of a response for the client's quota; returns an empty response if it is above.
+
+        The bytes of an empty response do not count, and a new session is not opened: the client fetches again.
+        """
+        session = None if fetch_context is None else fetch_context.session
+        if fetch_context is not None and session is not None and session.epoch != next_epoch(fetch_context.epoch):
+            return None
+        throttle_ms = quotas.charge(CONSUMER_BYTE_RATE, context, size_bytes)
+        if not throttle_ms:
+            return None
+        quotas.refund(CONSUMER_BYTE_RATE, context, size_bytes)
+        return FetchResponse(throttle_time_ms=throttle_ms, session_id=0 if session is None else session.session_id)
 
     def _endpoints(self, context: RequestContext, results: list[PartitionData | None]) -> list[NodeEndpoint]:
         """Returns this node's endpoint if a partition's response names it as the leader."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
 from kcore.config.kafka_settings import THREAD_POOLS
+from kcore.config.security import LISTENER_PREFIX
+from kcore.errors import ConfigError
 from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
@@ -126,8 +128,15 @@ class BrokerConfig(MetadataListener):
     def fault(self, name: str, text: str) -> str | None:
         """Describes the reason to refuse a change of `name` to `text` at run time; None if the change is allowed.
 
-        An unknown name is stored without effect, as in Kafka.
+        An unknown name is stored without effect, as in Kafka, unless it names a listener: a certificate or a user that
+        an operator believes to be replaced must not stay in force.
         """
+        if name.lower().startswith(LISTENER_PREFIX):
+            try:
+                self.config.listener_setting(name)
+            except ConfigError as error:
+                return str(error)
+            return f"{name} cannot be changed while the broker runs"
         setting = self.config.setting(name)
         if setting is None:
             return None

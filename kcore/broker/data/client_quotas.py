@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kcore.broker.metadata.quotas import CLIENT_ID, USER
+from kcore.broker.metadata.quotas import CLIENT_ID, IP, USER
+from kcore.config.setting import INT_MAX
 from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ MAX_RATES = 10_000
 """Number of measured rates above which those without a recent sample are dropped."""
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
+CONSUMER_BYTE_RATE = "consumer_byte_rate"
+CONNECTION_CREATION_RATE = "connection_creation_rate"
 
 
 class Rate:
@@ -116,18 +119,70 @@ class ClientQuotas(MetadataListener):
         if found is None:
             return 0
         entity, bound = found
+        rate = self._rate(quota, entity)
+        now_ms, window_ms = self._now.now_ms, self.window_ms
+        rate.record(value, now_ms, window_ms)
+        throttle_ms = rate.excess_ms(bound, now_ms, window_ms, self.samples)
+        if throttle_ms and self.mute is not None:
+            self.mute(context.connection_id, throttle_ms)
+        return throttle_ms
+
+    def refund(self, quota: str, context: RequestContext, value: float) -> None:
+        """Takes back a value that `charge` recorded."""
+        found = self._find(quota, context)
+        if found is not None:
+            self._rate(quota, found[0]).record(-value, self._now.now_ms, self.window_ms)
+
+    def burst(self, quota: str, context: RequestContext) -> int:
+        """Returns the largest value that the client's quota allows at once; INT_MAX if it has none."""
+        found = self._find(quota, context)
+        if found is None:
+            return INT_MAX
+        return min(int(found[1] * (self.samples - 1) * self.window_ms / 1_000), INT_MAX)
+
+    def connection_throttle_ms(self, address: str) -> int:
+        """Counts a new connection of an address; returns its throttle time, 0 if the address is not above its quota.
+
+        As in Kafka, a connection that is throttled does not count, and is throttled for at most one sample's time.
+        """
+        quotas = self._topics.image.quotas
+        if not quotas:
+            return 0
+        for named in (address, None):
+            own = quotas.get(((IP, named),))
+            if own is not None and CONNECTION_CREATION_RATE in own:
+                bound = own[CONNECTION_CREATION_RATE]
+                break
+        else:
+            return 0
+        rate = self._rate(CONNECTION_CREATION_RATE, ((IP, address),))
+        self._now.update()  # connections are accepted between rounds
+        now_ms, window_ms = self._now.now_ms, self.window_ms
+        rate.record(1, now_ms, window_ms)
+        throttle_ms = rate.excess_ms(bound, now_ms, window_ms, self.samples)
+        if throttle_ms:
+            rate.record(-1, now_ms, window_ms)
+        return min(throttle_ms, window_ms)
+
+    @property
+    def window_ms(self) -> int:
+        """The time of a sample."""
+        seconds: int = self._config.get("quota.window.size.seconds")
+        return seconds * 1_000
+
+    @property
+    def samples(self) -> int:
+        """The number of samples of a rate."""
+        count: int = self._config.get("quota.window.num")
+        return count
+
+    def _rate(self, quota: str, entity: QuotaEntity) -> Rate:
         rate = self._rates.get((quota, entity))
         if rate is None:
             if len(self._rates) >= MAX_RATES:
                 self._drop_idle()
             rate = self._rates[quota, entity] = Rate()
-        now_ms = self._now.now_ms
-        window_ms = self._config.get("quota.window.size.seconds") * 1_000
-        rate.record(value, now_ms, window_ms)
-        throttle_ms = rate.excess_ms(bound, now_ms, window_ms, self._config.get("quota.window.num"))
-        if throttle_ms and self.mute is not None:
-            self.mute(context.connection_id, throttle_ms)
-        return throttle_ms
+        return rate
 
     def _find(self, quota: str, context: RequestContext) -> tuple[QuotaEntity, float] | None:
         """Returns the measured entity and its quota, by Kafka's order: pairs, then users, then client ids."""
@@ -148,5 +203,5 @@ class ClientQuotas(MetadataListener):
         return None
 
     def _drop_idle(self) -> None:
-        oldest_ms = self._now.now_ms - self._config.get("quota.window.size.seconds") * 1_000
+        oldest_ms = self._now.now_ms - self.window_ms
         self._rates = {key: rate for key, rate in self._rates.items() if rate.last_ms >= oldest_ms}

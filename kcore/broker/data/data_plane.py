@@ -73,6 +73,7 @@ def data_apis(
             cluster=cluster,
             room=room or FetchMemoryBudget(config.fetch_max_bytes),
             authorizer=authorizer,
+            quotas=quotas,
         ),
         ApiKey.LIST_OFFSETS: lambda: apis.ListOffsetsApi(partitions, pipeline, authorizer=authorizer),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: lambda: apis.OffsetForLeaderEpochApi(

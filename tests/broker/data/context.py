@@ -8,12 +8,15 @@ from typing import Any
 
 from kcore.broker.apis.fetch import FetchApi
 from kcore.broker.apis.produce import ProduceApi
+from kcore.broker.data.client_quotas import ClientQuotas
 from kcore.broker.data.data_plane import data_apis
 from kcore.broker.data.fetch_session import FetchSessions
 from kcore.broker.data.partition import Partition
 from kcore.broker.data.partitions import Partitions
 from kcore.broker.data.retention import Housekeeping
 from kcore.broker.data.transaction_verifier import ProduceVerifier
+from kcore.broker.metadata.image import QuotaEntity
+from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
 from kcore.config.node import Config
 from kcore.log import MemoryLogEngine
@@ -65,6 +68,7 @@ class DataPlane:
         session_ids = count(1001)
         self.cluster = SingleNodeCluster(NODE_ID, "A" * 22, self.log.node_epoch)
         self.cluster.advertise("PLAINTEXT", "localhost", 9092)
+        self.quotas = ClientQuotas(Topics(), self.now, self.config)
         apis = data_apis(
             self.partitions,
             self.pipeline,
@@ -79,6 +83,7 @@ class DataPlane:
             cluster=self.cluster,
             authorizer=self.authorizer,
             verifier=self.verifier,
+            quotas=self.quotas,
         )
         self.apis = {api.request_type: api for api in (deferred.make() for deferred in apis)}  # type: ignore[attr-defined]
         self.produce_api: ProduceApi = self.apis[ProduceRequest]
@@ -102,6 +107,11 @@ class DataPlane:
         self.partitions.on_topic_created(topic)
         self.commit()
         return topic
+
+    def set_quota(self, entity: QuotaEntity, quota: str, bound: float) -> None:
+        """Sets a quota of clients, which lasts until `restart`."""
+        self.quotas._topics.image.put_quota(entity, quota, bound)
+        self.quotas.on_quotas_changed()
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         found = self.partitions.get(topic, index)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kcore.broker.data.client_quotas import PRODUCER_BYTE_RATE, ClientQuotas, Rate
+from kcore.broker.data.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, ClientQuotas, Rate
 from kcore.broker.metadata.image import QuotaEntity
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
 from kcore.config.node import Config
+from kcore.protocol.messages.fetch import FetchResponse
 from kcore.runtime.api import RequestContext
+from tests.broker.data.context import DataPlane, batch_of
+from tests.broker.data.test_fetch import data_of, entry, fetch
+from tests.broker.data.test_produce import produce
 
 
 def quotas(
@@ -80,3 +84,48 @@ def test_nothing_is_measured_without_quotas() -> None:
     enforced.observe(lambda: seen.append(enforced.has(PRODUCER_BYTE_RATE)))
     assert enforced.charge(PRODUCER_BYTE_RATE, RequestContext(9, "c"), 1e12) == 0
     assert (enforced._rates, muted, seen) == ({}, [], [False])
+
+
+def consumer_with_quota() -> tuple[DataPlane, int, list[tuple[int, int]]]:
+    """Returns a broker with four batches of one size; the quota allows two of them in all windows."""
+    plane = DataPlane()
+    plane.topic("t")
+    size = len(batch_of(bytes(1_000)))
+    records = batch_of(bytes(1_000 + 5 - size % 5))
+    size = len(records)
+    assert size % 5 == 0
+    for _ in range(4):
+        assert produce(plane, records).error_code == 0
+    muted: list[tuple[int, int]] = []
+    plane.quotas.mute = lambda connection_id, duration_ms: muted.append((connection_id, duration_ms))
+    plane.set_quota((("client-id", "c"),), CONSUMER_BYTE_RATE, size / 5)
+    return plane, size, muted
+
+
+def test_a_consumer_above_its_quota_gets_an_empty_response() -> None:
+    """A response has at most the bytes that the quota allows at once; those of an empty response do not count."""
+    plane, size, muted = consumer_with_quota()
+    first = plane.call(fetch(entry(0)), 11, "c")
+    assert (first.throttle_time_ms, len(data_of(first).records or b"")) == (0, 2 * size)
+    for _ in range(2):
+        assert plane.call(fetch(entry(2)), 11, "c") == FetchResponse(throttle_time_ms=10_000)
+    assert muted == [(0, 10_000)] * 2
+    other = plane.call(fetch(entry(0)), 11, "other")
+    assert (other.throttle_time_ms, len(data_of(other).records or b"")) == (0, 4 * size)
+    plane.clock.advance(11_000)
+    plane.now.update()
+    later = plane.call(fetch(entry(2)), 11, "c")
+    assert (later.throttle_time_ms, len(data_of(later).records or b"")) == (0, 2 * size)
+
+
+def test_a_session_outlives_a_throttled_response() -> None:
+    """The next request of the session gets what the throttled one did not."""
+    plane, size, _ = consumer_with_quota()
+    opened = plane.call(fetch(entry(0), session_epoch=0), 11, "c")
+    assert (opened.session_id, len(data_of(opened).records or b"")) == (1001, 2 * size)
+    throttled = plane.call(fetch(entry(2), session_id=1001, session_epoch=1), 11, "c")
+    assert throttled == FetchResponse(throttle_time_ms=10_000, session_id=1001)
+    plane.clock.advance(11_000)
+    plane.now.update()
+    later = plane.call(fetch(entry(2), session_id=1001, session_epoch=2), 11, "c")
+    assert (later.session_id, later.throttle_time_ms, len(data_of(later).records or b"")) == (1001, 0, 2 * size)

@@ -1,0 +1,89 @@
+"""Users of PLAIN in a JAAS configuration, as Kafka's brokers have them: `user_NAME="password"` of PlainLoginModule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kcore.errors import ConfigError
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+USER_PREFIX = "user_"
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)"""
+    r"""|(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+    r"""|(?P<word>[^\s"'=;/]+)"""
+    r"""|(?P<sign>[=;])""",
+    re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
+
+
+def plain_users(text: str) -> Mapping[str, str]:
+    """Returns the users of a JAAS configuration and their passwords.
+
+    Args:
+        text: the login module, its control flag and its options, closed by a semicolon.
+
+    Raises:
+        ConfigError: the text is not one entry of PlainLoginModule. The message has no part of the text, which contains
+            passwords.
+    """
+    tokens = _tokens(text)
+    if len(tokens) < 3 or tokens[-1] != (";", True):
+        raise ConfigError("a JAAS configuration is MODULE FLAG OPTION=VALUE ...; with a semicolon at its end")
+    if tokens[0] != (PLAIN_MODULE, False):
+        raise ConfigError(f"the login module of SASL/PLAIN is {PLAIN_MODULE}")
+    if tokens[1][0].lower() not in _FLAGS or tokens[1][1]:
+        raise ConfigError(f"the control flag of a login module is one of {', '.join(sorted(_FLAGS))}")
+    options = tokens[2:-1]
+    if (";", True) in options:
+        raise ConfigError("a JAAS configuration of a listener has one login module")
+    users: dict[str, str] = {}
+    for start in range(0, len(options), 3):
+        option = options[start : start + 3]
+        if len(option) < 3 or option[0][1] or option[1] != ("=", True) or option[2][1]:
+            raise ConfigError(f'option {start // 3 + 1} of the login module is not NAME="VALUE"')
+        name, value = option[0][0], option[2][0]
+        if name.startswith(USER_PREFIX):
+            user = name.removeprefix(USER_PREFIX)
+            if not user or not value:
+                raise ConfigError(f"option {start // 3 + 1} of the login module has no user or no password")
+            if user in users:
+                raise ConfigError(f"option {start // 3 + 1} of the login module names a user again")
+            users[user] = value
+    return users
+
+
+def jaas_fault(text: str) -> str | None:
+    """Describes the problem of a JAAS configuration, without any part of it; None if it is valid or empty."""
+    if not text:
+        return None
+    try:
+        plain_users(text)
+    except ConfigError as error:
+        return f"is not valid: {error}"
+    return None
+
+
+def _tokens(text: str) -> list[tuple[str, bool]]:
+    """Splits a JAAS configuration into (text, is a sign); quotes are removed."""
+    tokens: list[tuple[str, bool]] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise ConfigError(f"the JAAS configuration cannot be read from its character {position + 1} on")
+        position = match.end()
+        if match["quoted"] is not None:
+            tokens.append((_ESCAPE.sub(_unescape, match["quoted"][1:-1]), False))
+        elif match["space"] is None:
+            tokens.append((match[0], match["sign"] is not None))
+    return tokens
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return _ESCAPED.get(match[1], match[1])

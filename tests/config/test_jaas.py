@@ -1,0 +1,62 @@
+"""JAAS configurations of listeners: the users of PLAIN, and texts that are refused without a word of their content."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.config.jaas import PLAIN_MODULE, plain_users
+from kcore.config.node import Config
+from kcore.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "users"),
+    [
+        (f'{PLAIN_MODULE} required user_alice="one" user_bob="two";', {"alice": "one", "bob": "two"}),
+        (
+            f'{PLAIN_MODULE} required username="admin" password="x" user_admin="x";',
+            {"admin": "x"},
+        ),
+        (f"{PLAIN_MODULE} REQUIRED\n  user_a-b='it;s = \"q\"'\n  user_c=word ;\n", {"a-b": 'it;s = "q"', "c": "word"}),
+        (f'{PLAIN_MODULE} required // users\n /* none\n but */ user_a="b\\"c\\\\d\\n";', {"a": 'b"c\\d\n'}),
+        (f"{PLAIN_MODULE} required ;", {}),
+    ],
+)
+def test_users(text: str, users: dict[str, str]) -> None:
+    """Options that do not begin with `user_` are those of the broker as a client."""
+    assert plain_users(text) == users
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f'{PLAIN_MODULE} required user_a="hush"', "with a semicolon at its end"),
+        ('hush required user_a="hush";', f"the login module of SASL/PLAIN is {PLAIN_MODULE}"),
+        (f'{PLAIN_MODULE} hush user_a="hush";', "the control flag of a login module is one of optional, "),
+        (f'{PLAIN_MODULE} required user_a "hush";', "option 1 of the login module is not NAME="),
+        (f'{PLAIN_MODULE} required x=y user_a="";', "option 2 of the login module has no user or no password"),
+        (f'{PLAIN_MODULE} required user_="hush";', "option 1 of the login module has no user or no password"),
+        (f"{PLAIN_MODULE} required user_a=hush user_a=hush;", "option 2 of the login module names a user again"),
+        (f"{PLAIN_MODULE} required user_a=hush; {PLAIN_MODULE} required user_b=hush;", "has one login module"),
+        (f'{PLAIN_MODULE} required user_a="hush;', "cannot be read from its character "),
+        ("hush", "a JAAS configuration is MODULE FLAG OPTION=VALUE"),
+    ],
+)
+def test_texts_that_are_refused(text: str, reason: str) -> None:
+    """A node with such a setting does not start, and the message has no password."""
+    for name in ("plain.sasl.jaas.config", "sasl.jaas.config", "listener.name.x.plain.sasl.jaas.config"):
+        with pytest.raises(ConfigError) as raised:
+            Config({name: text})
+        assert reason in str(raised.value)
+        assert "hush" not in str(raised.value)
+
+
+def test_the_name_without_a_mechanism_is_the_default_of_listeners() -> None:
+    one, other = f"{PLAIN_MODULE} required user_a=b;", f"{PLAIN_MODULE} required user_c=d;"
+    config = Config({"sasl.jaas.config": one, "listener.name.x.plain.sasl.jaas.config": other})
+    assert config.for_listener("X").plain_sasl_jaas_config == other
+    assert config.for_listener("Y").plain_sasl_jaas_config == one
+    assert config.without_effect() == []
+    assert {entry.setting.format(entry.value) for entry in config.effective() if "jaas" in entry.setting.name} == {
+        "[hidden]"
+    }
