@@ -8,12 +8,12 @@ from kcore.cli import output, target
 from kcore.cli.properties import parse_assignments
 from kcore.inspect import Target
 from kcore.inspect.topics import describe_topics, find_topics
+from kcore.node import versions
 from kcore.protocol.error_codes import ErrorCode, code_name
 from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 
 TIMEOUT_MS = 30_000
-NAMES_VERSION = 5  # DeleteTopics 6 also addresses topics by id (KIP-516)
 UNSET = -1  # the server's default
 
 
@@ -84,7 +84,7 @@ def _create(server: Target, options: argparse.Namespace, settings: dict[str, str
 
 def _delete(server: Target, options: argparse.Namespace) -> int:
     request = DeleteTopicsRequest(topic_names=options.topic, timeout_ms=TIMEOUT_MS)
-    results = server.send(request, NAMES_VERSION).responses
+    results = server.send(request, versions.DELETE_TOPICS).responses
     gone = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if options.if_exists else set()
     return _say("deleted", [(r.name, r.error_code, r.error_message) for r in results], gone)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from kcore.errors import KcoreError
+from kcore.node import versions
 from kcore.protocol import DecodeError
 from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment
 from kcore.protocol.error_codes import code_name
@@ -14,7 +15,6 @@ from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffse
 from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 EARLIEST, LATEST = -2, -1  # ListOffsets: the start and the end of a log
-NAMES_VERSION = 9  # OffsetFetch 10 returns topic ids instead of names (KIP-848)
 
 
 class Target(Protocol):
@@ -49,7 +49,7 @@ def offset_rows(server: Target, group_ids: Sequence[str]) -> list[tuple[Any, ...
         return []
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in group_ids])
     committed: list[tuple[str, str, int, int, str]] = []
-    for group in server.send(request, NAMES_VERSION).groups:
+    for group in server.send(request, versions.FETCH_OFFSETS).groups:
         if group.error_code:
             raise KcoreError(f"offsets of {group.group_id!r}: {code_name(group.error_code)}")
         for topic in group.topics:

@@ -11,6 +11,7 @@ from kcore.errors import KcoreError
 from kcore.inspect.events import Event, decode_batch
 from kcore.inspect.groups import EARLIEST, LATEST, Target, list_offset
 from kcore.log import LmdbLogEngine, PartitionKey, check_folder
+from kcore.node import versions
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.messages.metadata import MetadataRequest
@@ -18,7 +19,6 @@ from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, deco
 from kcore_ext.batch import iter_records, parse_header, split_batches
 
 FETCH_BYTES = 4 << 20
-NAMES_VERSION = 12  # Fetch 13 addresses topics by id (KIP-516)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _fetched(server: Target, topic: str, partition: int, selection: Selection) -
             partitions=[FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)],
         )
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, session_epoch=-1, topics=[requested])
-        response = server.send(request, NAMES_VERSION).responses[0].partitions[0]
+        response = server.send(request, versions.FETCH).responses[0].partitions[0]
         if response.error_code:
             raise KcoreError(f"{topic}-{partition}@{position}: {code_name(response.error_code)}")
         records = response.records or b""

@@ -8,11 +8,9 @@ from typing import Any, Final
 from kcore.errors import KcoreError
 from kcore.inspect.consumer_groups import NOT_ONE, MemberProgress
 from kcore.inspect.groups import Target
+from kcore.node import versions
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
-
-NAMES_VERSION: Final = 9
-"""The version of Metadata that asks for topics by name alone."""
 
 NOT_READY: Final = "NotReady"
 ROLES: Final = (("active_tasks", ""), ("standby_tasks", "standby "), ("warmup_tasks", "warmup "))
@@ -82,7 +80,7 @@ def topic_fault(server: Target, group: Any) -> str | None:
     }
     names = sorted(sources | internal)
     topics = [MetadataRequestTopic(name=name) for name in names]
-    response = server.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), NAMES_VERSION)
+    response = server.send(MetadataRequest(topics=topics, allow_auto_topic_creation=False), versions.METADATA)
     counts = {topic.name: len(topic.partitions) for topic in response.topics if not topic.error_code}
     for kind, wanted in (("source", sources), ("internal", internal)):
         missing = sorted(wanted - counts.keys())

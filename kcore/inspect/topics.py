@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.inspect.groups import EARLIEST, LATEST, Target, list_offset
+from kcore.node import versions
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-NAMES_VERSION = 9  # Metadata 10 and later also address topics by id (KIP-516)
 TOPIC = 2  # ConfigResource
 SET_FOR_THE_TOPIC = 1  # the source of a setting, in DescribeConfigs
 
@@ -47,7 +47,7 @@ def find_topics(server: Target, names: Sequence[str] = ()) -> list[Any]:
         KcoreError: a topic does not exist or cannot be described.
     """
     requested = [MetadataRequestTopic(name=name) for name in names] if names else None
-    response = server.send(MetadataRequest(topics=requested, allow_auto_topic_creation=False), NAMES_VERSION)
+    response = server.send(MetadataRequest(topics=requested, allow_auto_topic_creation=False), versions.METADATA)
     for topic in response.topics:
         if topic.error_code:
             raise KcoreError(f"topic {topic.name!r}: {code_name(topic.error_code)}")
