@@ -12,7 +12,7 @@ import pytest
 from kcore.broker.metadata.image import ConfigType
 from kcore.cli.properties import make_config
 from kcore.config.kafka_settings import THREAD_POOLS, UNSUPPORTED, kafka_settings, unlisted_settings
-from kcore.config.node import Config
+from kcore.config.node import SAME_AS, UNDERSTOOD, Config
 from kcore.errors import ConfigError
 from kcore.server.listeners import Listener, own_address, parse_listeners
 from tests.broker.context import NODE_ID, BrokerContext
@@ -189,3 +189,21 @@ def test_settings_of_listeners_are_refused_at_run_time(name: str, reason: str, b
     assert name in response.error_message
     assert response.error_message.endswith(reason), "and so has no value"
     assert node.topics.settings_of(ConfigType.BROKER, broker) == before
+
+
+@pytest.mark.parametrize("name", sorted({*kafka_settings(), *Config.SETTINGS}))
+def test_every_setting_is_changed_refused_or_named_as_without_effect(name: str) -> None:
+    """A change at run time is refused and leaves the value, or the node has the new value; others are named."""
+    node = BrokerContext()
+    setting = node.config.setting(name)
+    assert setting is not None
+    before = node.config.get(name)
+    text = ",".join(before) if isinstance(before, tuple) else "1" if before is None else str(before).lower()
+    refused = node.alter(ConfigType.BROKER, "", (name, 0, text)).error_code == 42
+    if not setting.dynamic:
+        assert refused
+        assert (node.config.get(name), node.config.source(name)) == (before, "default")
+    elif not refused:
+        assert node.config.source(name) == "dynamic"
+        known = name in Config.SETTINGS or name in SAME_AS or name in UNDERSTOOD
+        assert known or name in node.config.without_effect()
