@@ -1,8 +1,14 @@
-"""Settings of Hypothesis for all tests."""
+"""Settings of Hypothesis for all tests, and the signals that tested programs inherit."""
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, settings
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs so. Programs that the tests start and interrupt would ignore the signal, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The speed of the machine decides deadlines and `too_slow`: neither may fail a test.
 _EVERYWHERE = settings(
