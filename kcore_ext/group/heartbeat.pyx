@@ -7,13 +7,14 @@ are ordinary Python objects, whose slots this module reads as C fields.
 
 from cpython.dict cimport PyDict_Check, PyDict_Size
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR, Py_UNICODE_ISSPACE
+from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH
 from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.clock cimport Now
 from kcore_ext.codec.fields cimport FieldLayout, get
 from kcore_ext.runtime.shard cimport ShardCore, ready_shard
 from kcore_ext.util.slots cimport SlotLayout, item, number, slot
+from kcore_ext.util.text cimport is_same, is_text
 from kcore_ext.runtime.timer_wheel cimport Timer, timer_extend
 
 cdef extern from "Python.h":
@@ -181,25 +182,6 @@ cdef enum:
     METADATA_INSTANCE_ID = 0
     METADATA_CLIENT_ID = 1
     METADATA_CLIENT_HOST = 2
-
-
-cdef inline bint is_text(PyObject* value) noexcept:
-    """Returns True if a value is a string that does not begin with white space, and so is not blank."""
-    return (
-        value is not NULL
-        and PyUnicode_CheckExact(<object>value)
-        and PyUnicode_GET_LENGTH(<object>value) > 0
-        and not Py_UNICODE_ISSPACE(PyUnicode_READ_CHAR(<object>value, 0))
-    )
-
-
-cdef inline bint is_same(PyObject* left, PyObject* right) except -1:
-    """Returns True if both values are strings, and equal."""
-    if left is NULL or right is NULL:
-        return False
-    if not PyUnicode_CheckExact(<object>left) or not PyUnicode_CheckExact(<object>right):
-        return False
-    return left is right or <str>left == <str>right
 
 
 cdef class ConsumerHeartbeatFastPath(GroupFastPath):

@@ -6,7 +6,7 @@ unless the group is quiet and the request changes nothing. A test compares the t
 """
 
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_CheckExact, PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR, Py_UNICODE_ISSPACE
+from cpython.unicode cimport PyUnicode_GET_LENGTH
 from libc.stdint cimport int64_t
 
 from kcore_ext.codec.fields cimport FieldLayout, get
@@ -15,6 +15,7 @@ from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.shard cimport ShardCore
 from kcore_ext.runtime.timer_wheel cimport Timer
 from kcore_ext.util.slots cimport SlotLayout, item, number, slot
+from kcore_ext.util.text cimport is_same, is_text
 
 cdef extern from "Python.h":
     PyObject* borrow_from_tuple "PyTuple_GET_ITEM"(object, Py_ssize_t)
@@ -48,25 +49,6 @@ cdef enum:
     MEMBER_REPLY = 1
     MEMBER_METADATA = 2
     MEMBER_CURRENT = 3
-
-
-cdef inline bint is_text(PyObject* value) noexcept:
-    """Returns True if a value is a string that does not begin with white space, and so is not blank."""
-    return (
-        value is not NULL
-        and PyUnicode_CheckExact(<object>value)
-        and PyUnicode_GET_LENGTH(<object>value) > 0
-        and not Py_UNICODE_ISSPACE(PyUnicode_READ_CHAR(<object>value, 0))
-    )
-
-
-cdef inline bint is_same(PyObject* left, PyObject* right) except -1:
-    """Returns True if both values are strings, and equal."""
-    if left is NULL or right is NULL:
-        return False
-    if not PyUnicode_CheckExact(<object>left) or not PyUnicode_CheckExact(<object>right):
-        return False
-    return left is right or <str>left == <str>right
 
 
 cdef class ShareHeartbeatFastPath(GroupFastPath):

@@ -7,7 +7,6 @@ responses and records of both paths.
 """
 
 from cpython.object cimport PyObject
-from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport int64_t
 
 from kcore_ext.codec.fields cimport FieldLayout, get
@@ -16,6 +15,7 @@ from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.shard cimport ShardCore
 from kcore_ext.runtime.timer_wheel cimport Timer
 from kcore_ext.util.slots cimport SlotLayout, item, number, slot
+from kcore_ext.util.text cimport is_same
 
 cdef extern from "Python.h":
     PyObject* borrow_from_tuple "PyTuple_GET_ITEM"(object, Py_ssize_t)
@@ -56,15 +56,6 @@ cdef enum:
     MEMBER_REST_EPOCH = 1
     MEMBER_REPLY = 2
     MEMBER_METADATA = 3
-
-
-cdef inline bint is_same(PyObject* left, PyObject* right) except -1:
-    """Returns True if both values are strings, and equal."""
-    if left is NULL or right is NULL:
-        return False
-    if not PyUnicode_CheckExact(<object>left) or not PyUnicode_CheckExact(<object>right):
-        return False
-    return left is right or <str>left == <str>right
 
 
 cdef class StreamsHeartbeatFastPath(GroupFastPath):

@@ -64,8 +64,6 @@ class ConnectionCore:
         """Sends ready responses and serves waiting requests: at the end of a round, or when the buffer has room
         again.
         """
-    def _serve(self) -> None:
-        """Serves complete frames until one parks, the peer stops reading, or none is left; sends the responses."""
     def _flush(self) -> None:
         """Sends ready responses."""
     def _pace(self) -> None:

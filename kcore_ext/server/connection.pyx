@@ -89,9 +89,6 @@ cdef class ConnectionCore:
             self._serve_failed(error)
         return self.flush()
 
-    def _serve(self):
-        self.serve()
-
     cdef int flush(self) except -1:
         cdef object data = self._queue.take()
         if data is None:
