@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.errors import KafkaError
@@ -32,9 +33,9 @@ class MembershipApi(Api[Request, Response], Generic[Request, Response]):
         self._authorizer = authorizer
         self.cluster = cluster
 
+    @abstractmethod
     def check(self, request: Any) -> KafkaError:
         """Returns the reason of the refusal."""
-        raise NotImplementedError
 
     def check_cluster(self, cluster_id: str | None) -> None:
         """Checks the cluster id of a request.

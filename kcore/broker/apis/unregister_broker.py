@@ -23,11 +23,7 @@ class UnregisterBrokerApi(MembershipApi[UnregisterBrokerRequest, UnregisterBroke
     differs: ClassVar[str] = "The only broker cannot be removed; Kafka removes it until it registers again."
 
     def check(self, request: UnregisterBrokerRequest) -> KafkaError:
-        """Returns the reason of the refusal.
-
-        Raises:
-            KafkaError: the request is for another cluster.
-        """
+        """Returns the reason of the refusal."""
         if request.broker_id != self.cluster.node_id:
             return KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {request.broker_id} is not registered")
         return KafkaError(ErrorCode.INVALID_REQUEST, "the only broker of a cluster cannot be removed")

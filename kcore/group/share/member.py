@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.group.replay import NO_EPOCH
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatResponse
 from kcore.runtime.shard import ShardTimer
 
@@ -12,9 +13,6 @@ if TYPE_CHECKING:
     from kcore.group.share.group import ShareGroup
     from kcore.runtime.machine import Outcome
     from kcore_ext.runtime.timer_wheel import Timer
-
-NO_EPOCH: Final = -1
-"""The epochs of a member after the tombstone of its current assignment."""
 
 
 class MemberMetadata(NamedTuple):
