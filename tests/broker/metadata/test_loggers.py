@@ -18,13 +18,14 @@ SET, DELETE, APPEND = 0, 1, 2
 
 @pytest.fixture(autouse=True)
 def _levels() -> Iterator[None]:
-    package, own = logging.getLogger("kcore"), logging.getLogger(NAME)
-    before = package.level, own.level
-    package.setLevel(logging.WARNING)
-    own.setLevel(logging.NOTSET)
+    levels = {logging.getLogger(): logging.WARNING, logging.getLogger("kcore"): logging.WARNING}
+    levels[logging.getLogger(NAME)] = logging.NOTSET
+    before = {logger: logger.level for logger in levels}
+    for logger, number in levels.items():
+        logger.setLevel(number)
     yield
-    package.setLevel(before[0])
-    own.setLevel(before[1])
+    for logger, number in before.items():
+        logger.setLevel(number)
 
 
 def level(node: BrokerContext, name: str = NAME) -> str:
