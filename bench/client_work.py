@@ -8,6 +8,7 @@ import resource
 import socket
 import struct
 import time
+from collections.abc import AsyncIterable
 from typing import Any
 
 import kcore
@@ -98,6 +99,19 @@ class Drained:
         return self._meter.us_per(self._seen - self._warm)
 
 
+async def _iterated(consumer: AsyncIterable[Any], drained: Drained) -> float:
+    """Iterates over records until the last one; returns the time of each, in microseconds."""
+    seen = 0
+    async for record in consumer:
+        assert record.value is not None
+        seen += 1
+        if seen == POLL_RECORDS:
+            seen = 0
+            if drained.take(POLL_RECORDS):
+                return drained.us_per_record()
+    raise AssertionError("the loop ended before the last record")
+
+
 # ---- kcore
 
 
@@ -131,17 +145,10 @@ async def kcore_consume(address: str, topic: str, size: int, records: int) -> fl
 
 async def kcore_loop(address: str, topic: str, size: int, records: int) -> float:
     """Iterates over records."""
-    drained, seen = Drained(records), 0
+    drained = Drained(records)
     async with kcore.connect_async(address) as node:
         async with node.group(_group()).consume([topic], auto_commit=None, max_records=POLL_RECORDS) as consumer:
-            async for record in consumer:
-                assert record.value is not None
-                seen += 1
-                if seen == POLL_RECORDS:
-                    seen = 0
-                    if drained.take(POLL_RECORDS):
-                        return drained.us_per_record()
-    raise AssertionError("the loop ended before the last record")
+            return await _iterated(consumer, drained)
 
 
 async def kcore_commit(address: str, topic: str, size: int, records: int) -> float:
@@ -225,16 +232,9 @@ async def aiokafka_consume(address: str, topic: str, size: int, records: int) ->
 
 async def aiokafka_loop(address: str, topic: str, size: int, records: int) -> float:
     """Iterates over records."""
-    drained, seen = Drained(records), 0
+    drained = Drained(records)
     async with _aiokafka_consumer(address, topic) as consumer:
-        async for record in consumer:
-            assert record.value is not None
-            seen += 1
-            if seen == POLL_RECORDS:
-                seen = 0
-                if drained.take(POLL_RECORDS):
-                    return drained.us_per_record()
-    raise AssertionError("the loop ended before the last record")
+        return await _iterated(consumer, drained)
 
 
 async def aiokafka_commit(address: str, topic: str, size: int, records: int) -> float:
