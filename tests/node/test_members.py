@@ -206,6 +206,7 @@ def test_many_members_on_threads(node: kcore.Node, name: str) -> None:
     wait_until(lambda: [len(member.assignment) for member in members] == [2, 2, 2, 2], "two partitions each", 60)
     for member in members:
         member.close()
+    assert group.describe().members == ()
 
 
 def test_the_sharded_service_runs_on_servers_as_well(bootstrap: str) -> None:

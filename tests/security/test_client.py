@@ -75,7 +75,7 @@ def test_a_mechanism_that_is_not_served(secure: Secure) -> None:
 
 
 def test_certificates_that_do_not_fit(secure: Secure) -> None:
-    """A server whom nobody vouches for, one of another name, and a client without a certificate where one is needed."""
+    """Refuses an unknown issuer, a certificate of another name, and a client without a required certificate."""
     stranger = ClientSecurity.of({"security.protocol": "SSL"})
     with pytest.raises(ConnectionClosedError, match="TLS handshake failed"):
         Connection.to(secure.bootstrap("SSL"), security=stranger)

@@ -368,7 +368,7 @@ def test_lists_show_what_one_may_see(engine: Guarded) -> None:
 
 
 def test_a_topic_that_is_not_there_is_denied_like_one_that_is(engine: Guarded) -> None:
-    """Who may not see a topic cannot find out whether it is there."""
+    """A principal without permission gets the same response for existing and absent topics."""
     engine.forget()
     there, missing = (md.MetadataRequest(topics=[md.MetadataRequestTopic(name=name)]) for name in ("t", "nowhere"))
     assert engine.codes(there, 9) == engine.codes(missing, 9) == {TOPIC}

@@ -39,7 +39,7 @@ NOW_MS = 1_700_000_000_000
     ],
 )
 def test_plain_token(token: bytes, user: str | None) -> None:
-    """Exactly three parts, user and password not empty, nobody acts for somebody else, and the password fits."""
+    """Accepts three parts: an authorization id that is empty or the user, the user, and the right password."""
     one = Plain(Users({"alice": "secret"}), Decoys(b"x"))
     if user is not None:
         assert one.evaluate(token) == b""
@@ -104,7 +104,7 @@ def test_a_refused_token_is_answered_in_json_and_then_fails(token: str, caplog: 
     ],
 )  # fmt: skip
 def test_messages_that_are_refused(message: bytes) -> None:
-    """Malformed ones, other schemes, no token, and acting for somebody else."""
+    """Refuses malformed messages, other schemes, empty tokens, and an authorization id of another user."""
     with pytest.raises(AuthenticationError):
         bearer().evaluate(message)
 

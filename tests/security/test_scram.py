@@ -98,14 +98,14 @@ def test_the_salt_of_a_user_that_is_not_there_is_always_the_same() -> None:
     ],
 )  # fmt: skip
 def test_first_messages_that_are_refused(first: bytes) -> None:
-    """Malformed ones, channel binding, mandatory extensions (RFC 5802, 5.1), and acting for somebody else."""
+    """Refuses malformed messages, channel binding, mandatory extensions (RFC 5802, 5.1) and foreign user ids."""
     with pytest.raises(AuthenticationError):
         server(alice="secret").evaluate(first)
 
 
 @pytest.mark.parametrize("first", [b"y,,n=alice,r=c", b"n,a=alice,n=alice,r=c", b"n,,n=alice,r=c,tokenauth=true"])
 def test_first_messages_that_are_taken(first: bytes) -> None:
-    """A client that could bind channels, one that acts for itself, and extensions nobody has to understand."""
+    """Accepts optional channel binding, the user as its own authorization id, and optional extensions."""
     assert server(alice="secret").evaluate(first).startswith(b"r=cserver,s=")
 
 

@@ -87,7 +87,7 @@ def test_changes_that_are_refused() -> None:
 
 
 def test_texts_of_messages_have_no_secret() -> None:
-    """Whoever logs a request logs no password."""
+    """The text of a request, as a log line would show it, contains no password."""
     assert repr(upsert("alice")) == "ScramCredentialUpsertion(name='alice', mechanism=1, [hidden])"
     assert (
         repr(SaslAuthenticateRequest(auth_bytes=b"\0alice\0secret")) == "SaslAuthenticateRequest(auth_bytes=[hidden])"

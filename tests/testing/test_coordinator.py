@@ -66,11 +66,10 @@ def test_fence(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
     group = kcore_broker.groups["g"]
     state = group.member("c1")
     error = "UNKNOWN_MEMBER_ID" if group.snapshot().kind == "classic" else "FENCED_MEMBER_EPOCH"
+    group.fence(state.member_id)
     if error == "UNKNOWN_MEMBER_ID":
-        group.fence(state.member_id)
         poll_until(member, lambda: [event.detail for event in group.history().of("fenced")] == [error])
     else:
-        group.fence(state.member_id)
         poll_until(member, lambda: any(error in event.cause for event in group.history().of("fault")))
     poll_until(member, lambda: len(member.assignment()) == 2 and group.state == "Stable")
 
