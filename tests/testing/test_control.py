@@ -307,6 +307,20 @@ def test_malformed_requests_get_a_status_and_json(request_: bytes, status: int, 
     assert caller(server.url)("GET", "/broker")[0] == 200
 
 
+def test_a_client_that_goes_on_sending_reads_the_response_to_its_refused_request(server: ControlServer) -> None:
+    host, port = server.server_address[:2]
+    with socket.create_connection((str(host), int(port)), timeout=30) as connection:
+        connection.sendall(b"GET /" + b"x" * 100_000)
+        assert connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 414"
+        for _ in range(4):
+            connection.sendall(b"x" * 100_000)
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("rb") as stream:
+            head, _, body = stream.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 414 ")
+    assert set(json.loads(body)) == {"error", "message"}
+
+
 def test_unknown_apis_of_random_faults_leave_the_broker_unchanged(call: Call) -> None:
     assert call("POST", "/faults/random", apis=["Nope"])[0] == 400
     assert call("POST", "/faults", action="hold", api="Fetch")[0] == 201

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import logging
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import socket
+from socket import SHUT_WR, socket
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -27,7 +29,8 @@ MAX_BODY: Final = 1 << 20
 MAX_DIGITS: Final = 12  # of a Content-Length
 MAX_CONNECTIONS: Final = 64
 IDLE_S: Final = 30.0  # time for which a connection may send nothing
-SKIP_LIMIT: Final = 16 * MAX_BODY  # bytes of a refused body that are read, so that the client reads the response
+CLOSE_S: Final = 2.0  # time that a client has to end a connection after the last response
+SKIP_LIMIT: Final = 16 * MAX_BODY  # bytes of a refused request that are read, so that the client reads the response
 
 Reply = tuple[int, Any]
 
@@ -110,7 +113,7 @@ class ControlServer(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serves a connection on a thread of its own; closes it if too many are open."""
         if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
+            self.close_request(request)
             return
         super().process_request(request, client_address)
 
@@ -120,6 +123,23 @@ class ControlServer(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
+
+    def shutdown_request(self, request: Any) -> None:
+        """Ends a connection after reading what its client still sends.
+
+        Closing a socket with unread bytes resets the connection, and the client may lose the response to a refused
+        request.
+        """
+        deadline = time.monotonic() + CLOSE_S
+        size = 0
+        with contextlib.suppress(OSError):
+            request.shutdown(SHUT_WR)
+            while size < SKIP_LIMIT and (left := deadline - time.monotonic()) > 0:
+                request.settimeout(left)
+                if not (data := request.recv(1 << 16)):
+                    break
+                size += len(data)
+        self.close_request(request)
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
         """Logs the failure of a connection; a client that went away is none."""
@@ -252,17 +272,12 @@ class ControlHandler(BaseHTTPRequestHandler):
         size = int(digits)
         if size > MAX_BODY:
             self.close_connection = True
-            self._skip(min(size, SKIP_LIMIT))
             raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MAX_BODY} bytes")
         body = self.rfile.read(size)
         if len(body) < size:
             self.close_connection = True
             raise InvalidRequestError("the body is shorter than its Content-Length")
         return body
-
-    def _skip(self, size: int) -> None:
-        while size > 0 and (data := self.rfile.read(min(size, 1 << 16))):
-            size -= len(data)
 
     def _check_origin(self) -> None:
         """Refuses the requests of web pages: any page in a browser of this machine could send them."""
