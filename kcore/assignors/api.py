@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from kcore.errors import ConfigError, KcoreError
+from kcore.protocol.topic_partition import TopicPartition
 from kcore_ext.assign.model import Member, Topics
-from kcore_ext.assign.result import GroupAssignment, MemberAssignment, TopicPartition, assignment_of
+from kcore_ext.assign.result import GroupAssignment, MemberAssignment, assignment_of
 
 __all__ = [
     "COOPERATIVE",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+
+PartitionTuple: TypeAlias = tuple[str, int]
+"""The same as a plain tuple, where an object for each partition would cost too much. Both kinds are equal as keys."""
 
 
 class TopicPartition(NamedTuple):

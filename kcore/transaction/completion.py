@@ -18,7 +18,8 @@ from kcore.transaction.states import PREPARE_COMMIT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kcore.transaction.markers import Results, TopicPartition
+    from kcore.protocol.topic_partition import PartitionTuple
+    from kcore.transaction.markers import Results
     from kcore.transaction.shard import TransactionShard
 
 logger = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ class Completion:
         self._machine = machine
         self._generation = shard.generation
         self._retry_ms = RETRY_MS
-        self._unsent: list[TopicPartition] = []  # outstanding partitions that the present attempt has not reached
+        self._unsent: list[PartitionTuple] = []  # outstanding partitions that the present attempt has not reached
         self._failed = False  # True if a partition of the present attempt must be tried again
         self._marker = Marker(
             transaction.producer_id,
@@ -108,7 +109,7 @@ class Completion:
         self._machine.send_markers()
         yield
 
-    def _existing(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    def _existing(self, partitions: list[PartitionTuple]) -> list[PartitionTuple]:
         """Returns those of some partitions that exist. Deleted ones took their records of the transaction with them."""
         topics = self._machine.services.topics
         existing = []

@@ -16,11 +16,12 @@ from kcore.transaction.shard import TOPIC_NAME, TransactionShard
 from kcore_ext.transaction.coordinator import CoordinatorCore
 
 if TYPE_CHECKING:
+    from kcore.protocol.topic_partition import PartitionTuple
     from kcore.runtime.api import Api, RequestContext
     from kcore.runtime.commit import CommitPipeline
     from kcore.runtime.shard import Shard
     from kcore.runtime.topics import TopicInfo
-    from kcore.transaction.markers import Results, TopicPartition
+    from kcore.transaction.markers import Results
     from kcore.transaction.transaction import Transaction
 
 logger = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ class TransactionCoordinator(CoordinatorCore):
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: Iterable[TopicPartition],
+        partitions: Iterable[PartitionTuple],
         client_version: int,
     ) -> ErrorCode:
         """Adds partitions as `add` does, also if the shard is not active; that is an error code then."""
@@ -135,7 +136,7 @@ class TransactionCoordinator(CoordinatorCore):
         return ErrorCode.NOT_COORDINATOR if code == ErrorCode.KAFKA_STORAGE_ERROR else ErrorCode(code)
 
     def verify(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Iterable[PartitionTuple]
     ) -> Results:
         """Returns the code of each partition: NONE if it is in the producer's transaction. Changes nothing."""
         if not transactional_id:

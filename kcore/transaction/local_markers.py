@@ -13,8 +13,9 @@ from kcore_ext.transaction.coordinator import LocalMarkersCore
 
 if TYPE_CHECKING:
     from kcore.clock import Now
+    from kcore.protocol.topic_partition import PartitionTuple
     from kcore.runtime.shard import Shard
-    from kcore.transaction.markers import Marker, Results, TopicPartition
+    from kcore.transaction.markers import Marker, Results
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class LocalMarkers(LocalMarkersCore):
         self._shard = shard
         self._now = now
 
-    def write(self, marker: Marker, partitions: Collection[TopicPartition], done: Callable[[Results], None]) -> None:
+    def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
         """Stages the markers, and calls `done` before it returns."""
         done({partition: self.append(marker, *partition) for partition in partitions})
 

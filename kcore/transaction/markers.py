@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.topic_partition import PartitionTuple
 
-TopicPartition = tuple[str, int]
-Results = Mapping[TopicPartition, ErrorCode]
+Results = Mapping[PartitionTuple, ErrorCode]
 
 DROPPED = frozenset({ErrorCode.NONE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.UNSUPPORTED_VERSION})
 """Codes of partitions that need no further marker: they have it, or cannot hold records of a transaction."""
@@ -51,7 +51,7 @@ class Marker(NamedTuple):
 class MarkerWriter(Protocol):
     """Writes markers to the leaders of partitions, on this node or another one."""
 
-    def write(self, marker: Marker, partitions: Collection[TopicPartition], done: Callable[[Results], None]) -> None:
+    def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
         """Writes a marker to each of `partitions`.
 
         Args:

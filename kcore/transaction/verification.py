@@ -13,8 +13,9 @@ from kcore.transaction.ending import EPOCH_BUMPS_SINCE
 
 if TYPE_CHECKING:
     from kcore.protocol.error_codes import ErrorCode
+    from kcore.protocol.topic_partition import PartitionTuple
     from kcore.transaction.coordinator import TransactionCoordinator
-    from kcore.transaction.markers import Results, TopicPartition
+    from kcore.transaction.markers import Results
 
 
 class PartitionVerifier:
@@ -34,7 +35,7 @@ class PartitionVerifier:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: list[TopicPartition],
+        partitions: list[PartitionTuple],
         add: bool,
         done: Callable[[Results], None],
     ) -> None:

@@ -1,17 +1,13 @@
 """Assignments as value objects over arrays: rows become Python objects at their first access."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kcore.protocol.topic_partition import TopicPartition
 from kcore_ext.assign.model import Key, Topics
 from kcore_ext.assign.rows import AssignedRows
-
-class TopicPartition(NamedTuple):
-    topic: Key
-    partition: int
 
 class MemberAssignment(dict[Key, tuple[int, ...]]):
     size: int

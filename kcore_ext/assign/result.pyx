@@ -1,7 +1,6 @@
 """Assignments as value objects over arrays: a row becomes a Python object at its first access."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from cpython.dict cimport PyDict_SetItem, PyDict_Update
 from cpython.list cimport PyList_GET_ITEM
@@ -15,6 +14,7 @@ from kcore_ext.assign.model cimport Topics, as_number
 from kcore_ext.assign.problem cimport as_array
 from kcore_ext.assign.rows cimport AssignedRows, same_row, translation
 
+from kcore.protocol.topic_partition import TopicPartition
 from kcore_ext.assign.ids import id_order
 
 
@@ -24,13 +24,6 @@ cdef extern from *:
     int PyGC_Enable()
     int PyGC_Disable()
     void PyObject_GC_UnTrack(object op)
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic, as Kafka names it; `topic` is a name, or an id on the server side."""
-
-    topic: object
-    partition: int
 
 
 cdef inline bint same_id(list some, int i, list others, int j) noexcept:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from kcore.protocol.error_codes import ErrorCode as E
+from kcore.protocol.topic_partition import PartitionTuple
 from kcore.runtime import Pending
-from kcore.transaction.markers import Marker, Results, TopicPartition
+from kcore.transaction.markers import Marker, Results
 from tests.transaction.world import Identity, World, end_request, produce_request
 
 
@@ -17,12 +18,12 @@ class Elsewhere:
     """Partitions of another node; the test sets their responses and their time."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Marker, list[TopicPartition], Callable[[Results], None]]] = []
+        self.asked: list[tuple[Marker, list[PartitionTuple], Callable[[Results], None]]] = []
 
-    def write(self, marker: Marker, partitions: Collection[TopicPartition], done: Callable[[Results], None]) -> None:
+    def write(self, marker: Marker, partitions: Collection[PartitionTuple], done: Callable[[Results], None]) -> None:
         self.asked.append((marker, sorted(partitions), done))
 
-    def respond(self, world: World, codes: dict[TopicPartition, E]) -> None:
+    def respond(self, world: World, codes: dict[PartitionTuple, E]) -> None:
         done = self.asked[-1][2]
         done(codes)
         world.settle()

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.topic_partition import PartitionTuple
 
 if TYPE_CHECKING:
     from kcore.clock import Now
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
-TopicPartition = tuple[str, int]
-Results = Mapping[TopicPartition, ErrorCode]
+Results = Mapping[PartitionTuple, ErrorCode]
 
 # The coordinator cannot verify now. As in Kafka, clients get NOT_ENOUGH_REPLICAS and retry without new metadata.
 UNREACHABLE = frozenset(
@@ -37,7 +37,7 @@ class ProduceVerifier(Protocol):
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: list[TopicPartition],
+        partitions: list[PartitionTuple],
         add: bool,
         done: Callable[[Results], None],
     ) -> None:
@@ -88,7 +88,7 @@ class VerificationRequest:
         transactional_id: str,
         producer_id: int,
         producer_epoch: int,
-        partitions: list[TopicPartition],
+        partitions: list[PartitionTuple],
         add: bool,
         done: Callable[[Results], None],
         renew: Callable[[], None],

@@ -17,8 +17,9 @@ from itertools import groupby
 from typing import Final
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.protocol.topic_partition import PartitionTuple
 from kcore.spark.audit.finding import Finding, Observation, finding
-from kcore.spark.audit.logs import Logs, TopicPartition
+from kcore.spark.audit.logs import Logs
 from kcore.spark.audit.share_groups import compare_share
 from kcore.transaction.states import COMPLETION, NAMES, ONGOING
 
@@ -141,7 +142,7 @@ class _Producer:
 
     # ---- one partition
 
-    def _place(self, place: TopicPartition, observations: Iterable[Observation]) -> Iterator[Finding]:
+    def _place(self, place: PartitionTuple, observations: Iterable[Observation]) -> Iterator[Finding]:
         missing: list[Observation] = []  # decisions without a following marker
         extra: list[Observation] = []  # markers without a preceding decision
         balance: dict[Outcome, int] = {}  # markers minus decisions
@@ -180,7 +181,7 @@ class _Producer:
         _count(balance, outcome, -sign)
         return True
 
-    def _unlike(self, place: TopicPartition, missing: list[Observation], extra: list[Observation]) -> Iterator[Finding]:
+    def _unlike(self, place: PartitionTuple, missing: list[Observation], extra: list[Observation]) -> Iterator[Finding]:
         """Yields findings on unmatched decisions and markers."""
         where = f"{place[0]}-{place[1]}"
         left = []
@@ -223,13 +224,13 @@ class _Producer:
                 about=place,
             )
 
-    def _should_have_marker(self, place: TopicPartition, decision: Observation) -> bool:
+    def _should_have_marker(self, place: PartitionTuple, decision: Observation) -> bool:
         span = self._logs.spans.get(place)
         if span is None or decision.timestamp_ms < span.since_ms:
             return False
         return self._is_behind(place, decision.end_ms)
 
-    def _should_have_decision(self, place: TopicPartition, marker: Observation) -> bool:
+    def _should_have_decision(self, place: PartitionTuple, marker: Observation) -> bool:
         logs = self._logs
         if logs.decisions_since_ms is None or (marker.producer_epoch, marker.commit) in self._unplaced:
             return False
@@ -240,7 +241,7 @@ class _Producer:
             until_ms = until_ms if span is None else min(until_ms, span.newest_ms)
         return logs.decisions_since_ms <= marker.timestamp_ms <= until_ms
 
-    def _is_behind(self, place: TopicPartition, since_ms: int) -> bool:
+    def _is_behind(self, place: PartitionTuple, since_ms: int) -> bool:
         """True if a log continues after a time. A log that was copied before the others may lack only its end."""
         span = self._logs.spans.get(place)
         late = self._logs.now_ms - since_ms > self._logs.grace_ms
@@ -248,7 +249,7 @@ class _Producer:
 
     # ---- data that is open at the end
 
-    def _open(self, place: TopicPartition, observation: Observation, missing: list[Observation]) -> Iterator[Finding]:
+    def _open(self, place: PartitionTuple, observation: Observation, missing: list[Observation]) -> Iterator[Finding]:
         logs = self._logs
         if any(one.producer_epoch >= observation.producer_epoch for one in missing):
             return  # reported already
@@ -273,7 +274,7 @@ class _Producer:
             sentence = f"{since} is open, and {owner_id} is in {owner.state}: it is over."
             yield self._of_open("data-without-marker", place, observation, owner, sentence)
 
-    def _orphan(self, place: TopicPartition, observation: Observation) -> Iterator[Finding]:
+    def _orphan(self, place: PartitionTuple, observation: Observation) -> Iterator[Finding]:
         """Yields findings on open data of a producer that no transactional id has."""
         logs = self._logs
         since = f"the transaction of producer {self._producer_id} in {place[0]}-{place[1]}"
@@ -289,7 +290,7 @@ class _Producer:
             yield self._of_open("data-without-transaction", place, observation, None, sentence)
 
     def _of_open(
-        self, kind: str, place: TopicPartition, observation: Observation, owner: Observation | None, sentence: str
+        self, kind: str, place: PartitionTuple, observation: Observation, owner: Observation | None, sentence: str
     ) -> Finding:
         evidence = [observation.evidence] if owner is None else [owner.evidence, observation.evidence]
         return finding(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.protocol.topic_partition import PartitionTuple
 from kcore.spark.audit.finding import Observation
 from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.sources import Part
@@ -13,8 +14,6 @@ from kcore_ext.util.java_hash import partition_for
 
 GRACE_MS: Final = 15_000
 """The tolerance beyond a transaction's timeout: the coordinator checks for timeouts every ten seconds."""
-
-TopicPartition = tuple[str, int]
 
 
 class LogSpan(NamedTuple):
@@ -46,7 +45,7 @@ class Logs(NamedTuple):
         knows_ids: True if every transactional id that exists at the end is known.
     """
 
-    spans: Mapping[TopicPartition, LogSpan]
+    spans: Mapping[PartitionTuple, LogSpan]
     now_ms: int
     grace_ms: int = GRACE_MS
     decisions_since_ms: int | None = None

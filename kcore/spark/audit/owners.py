@@ -11,22 +11,22 @@ from typing import Any
 
 from kcore.protocol.records.consumer_group_current_member_assignment import ConsumerGroupCurrentMemberAssignmentKey
 from kcore.protocol.records.streams_group_current_member_assignment import StreamsGroupCurrentMemberAssignmentKey
+from kcore.protocol.topic_partition import PartitionTuple
 from kcore.spark.audit.check import Check, Handler, Log
 from kcore.spark.audit.classic import named
 from kcore.spark.audit.finding import Evidence
 from kcore.spark.events.event import EventRow
 
-TopicPartition = tuple[str, int]
 """Topic id or subtopology, partition."""
 
 
-def _partitions(value: Any) -> Iterator[TopicPartition]:
+def _partitions(value: Any) -> Iterator[PartitionTuple]:
     for entry in (*value.assigned_partitions, *value.partitions_pending_revocation):
         for partition in entry.partitions:
             yield bytes(entry.topic_id).hex(), partition
 
 
-def _active_tasks(value: Any) -> Iterator[TopicPartition]:
+def _active_tasks(value: Any) -> Iterator[PartitionTuple]:
     for entry in (*value.active_tasks, *value.active_tasks_pending_revocation):
         for partition in entry.partitions:
             yield entry.subtopology_id, partition
@@ -38,8 +38,8 @@ class _Group:
     __slots__ = ("members", "owners")
 
     def __init__(self) -> None:
-        self.members: dict[str, tuple[frozenset[TopicPartition], Evidence]] = {}
-        self.owners: dict[TopicPartition, str] = {}
+        self.members: dict[str, tuple[frozenset[PartitionTuple], Evidence]] = {}
+        self.owners: dict[PartitionTuple, str] = {}
 
 
 class Owners(Check):
@@ -62,7 +62,7 @@ class Owners(Check):
         """Implements `Check.forget`."""
         self._groups.clear()
 
-    def _handler(self, owned: Callable[[Any], Iterator[TopicPartition]]) -> Handler:
+    def _handler(self, owned: Callable[[Any], Iterator[PartitionTuple]]) -> Handler:
         def see(row: EventRow, key: Any, value: Any) -> None:
             place = (type(key), key.group_id)
             if value is None:
@@ -79,7 +79,7 @@ class Owners(Check):
         return see
 
     @staticmethod
-    def _release(group: _Group, member_id: str, kept: frozenset[TopicPartition]) -> frozenset[TopicPartition]:
+    def _release(group: _Group, member_id: str, kept: frozenset[PartitionTuple]) -> frozenset[PartitionTuple]:
         """Releases a member's partitions except `kept`. Returns its previous partitions."""
         before, _ = group.members.get(member_id, (frozenset(), None))
         for place in before - kept:
@@ -88,7 +88,7 @@ class Owners(Check):
         return before
 
     def _claim(
-        self, row: EventRow, group_id: str, group: _Group, member_id: str, owned: frozenset[TopicPartition]
+        self, row: EventRow, group_id: str, group: _Group, member_id: str, owned: frozenset[PartitionTuple]
     ) -> None:
         had = self._release(group, member_id, owned)
         here = self.log.here(row)

@@ -11,17 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from kcore.protocol import DecodeError
 from kcore.protocol.consumer_protocol import Assignment, Subscription
+from kcore.protocol.topic_partition import PartitionTuple
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.event_kinds import TimelineEvent
-from kcore.spark.timeline.rebalance import (
-    Label,
-    LogPosition,
-    Move,
-    Rebalance,
-    TopicPartition,
-    TopicPartitions,
-    moves_between,
-)
+from kcore.spark.timeline.rebalance import Label, LogPosition, Move, Rebalance, TopicPartitions, moves_between
 from kcore.spark.timeline.signs import Signs
 
 CLASSIC: Final = "classic"
@@ -74,7 +67,7 @@ class ClassicGroup:
     def __init__(self, last: Generation) -> None:
         self.last = last
         self.signs = Signs()
-        self.released: set[TopicPartition] = set()
+        self.released: set[PartitionTuple] = set()
 
 
 def read_generation(value: Any, place: LogPosition) -> Generation:
@@ -226,12 +219,12 @@ def generation_events(
     )
 
 
-def released_by(was: Generation, now: Generation) -> set[TopicPartition]:
+def released_by(was: Generation, now: Generation) -> set[PartitionTuple]:
     """Returns the partitions that lost their owner."""
     before, after = was.parts, now.parts
     if before is None or after is None:
         return set()
-    return set[TopicPartition]().union(*before.values()) - set[TopicPartition]().union(*after.values())
+    return set[PartitionTuple]().union(*before.values()) - set[PartitionTuple]().union(*after.values())
 
 
 def _topics(subscription: bytes) -> frozenset[str] | None:

@@ -14,19 +14,12 @@ from typing import Any, Final, NamedTuple
 from kcore.group.consumer.member import STATIC_LEAVE_EPOCH
 from kcore.group.consumer.states import MemberState
 from kcore.group.streams.states import MemberState as StreamsMemberState
+from kcore.protocol.topic_partition import PartitionTuple
 from kcore.spark.state.group_records import CONSUMER, SHARE, STREAMS
 from kcore.spark.state.keyed_groups import STREAMS_STABLE
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.event_kinds import TimelineEvent
-from kcore.spark.timeline.rebalance import (
-    NOTHING,
-    Label,
-    LogPosition,
-    Rebalance,
-    TopicPartition,
-    TopicPartitions,
-    moves_between,
-)
+from kcore.spark.timeline.rebalance import NOTHING, Label, LogPosition, Rebalance, TopicPartitions, moves_between
 from kcore.spark.timeline.signs import Signs
 
 UNREVOKED: Final = {CONSUMER: int(MemberState.UNREVOKED), STREAMS: int(StreamsMemberState.UNREVOKED)}
@@ -436,7 +429,7 @@ def _parts(kind: str, value: Any) -> TopicPartitions:
             for task in getattr(value, name)
             for index in task.partitions
         )
-    found: set[TopicPartition] = set()
+    found: set[PartitionTuple] = set()
     for topic in value.topic_partitions:
         found.update((topic.topic_id.hex(), index) for index in topic.partitions)
     return frozenset(found)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from kcore.protocol.topic_partition import PartitionTuple
 from kcore.spark.timeline.causes import REPLACED, ranked
 from kcore.spark.timeline.event_kinds import TimelineEvent
 
-TopicPartition = tuple[str, int]
 """(topic, partition), in the terms of the group's records, as in the table `moves`."""
-TopicPartitions = frozenset[TopicPartition]
+TopicPartitions = frozenset[PartitionTuple]
 NOTHING: Final[TopicPartitions] = frozenset()
 
 
@@ -112,8 +112,8 @@ class Rebalance:
         causes = [REPLACED] if outcome == "replaced" else ranked(self.causes)
         skipped = 0 if self.previous_epoch is None else max(0, self.epoch - self.previous_epoch - 1)
         moves = None if moves is None else list(moves)
-        gained: set[TopicPartition] = set()
-        lost: set[TopicPartition] = set()
+        gained: set[PartitionTuple] = set()
+        lost: set[PartitionTuple] = set()
         for move in moves or ():
             gained |= move.gained
             lost |= move.lost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kcore.spark.timeline.rebalance import TopicPartition
+from kcore.protocol.topic_partition import PartitionTuple
 
 
 class Signs:
@@ -13,8 +13,8 @@ class Signs:
     __slots__ = ("_at_ms", "_ids")
 
     def __init__(self) -> None:
-        self._at_ms: dict[TopicPartition, int] = {}
-        self._ids: dict[TopicPartition, str] = {}
+        self._at_ms: dict[PartitionTuple, int] = {}
+        self._ids: dict[PartitionTuple, str] = {}
 
     def committed(self, topic: str, topic_id: str | None, partition: int, timestamp_ms: int) -> None:
         """Records a commit."""
@@ -30,7 +30,7 @@ class Signs:
         if topic_id is not None:
             self._at_ms.pop((topic_id, partition), None)
 
-    def newest(self, parts: Iterable[TopicPartition], since_ms: int) -> int | None:
+    def newest(self, parts: Iterable[PartitionTuple], since_ms: int) -> int | None:
         """Returns the time of the newest commit to any of the partitions, None if there is none since `since_ms`.
 
         Args:

@@ -20,12 +20,12 @@ from kcore.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from kcore.protocol.topic_partition import PartitionTuple
 from kcore.runtime.api import Api
 from kcore.runtime.machine import Outcome
 from kcore.runtime.pending import gather
 from kcore.transaction import adding
 from kcore.transaction.ending import EPOCH_BUMPS_SINCE
-from kcore.transaction.markers import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -102,7 +102,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
 
     def _partition_errors(
         self, context: RequestContext, transaction: AddPartitionsToTxnTransaction
-    ) -> dict[TopicPartition, ErrorCode] | None:
+    ) -> dict[PartitionTuple, ErrorCode] | None:
         """Returns the code of each partition if any of them cannot be added, else None."""
         by_client = context.api_version < BATCHED_SINCE
         authorizer = self._authorizer if by_client else None
@@ -111,7 +111,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         ):
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             return {(topic.name, index): code for topic in transaction.topics for index in topic.partitions}
-        codes: dict[TopicPartition, ErrorCode] = {}
+        codes: dict[PartitionTuple, ErrorCode] = {}
         failed = False
         for topic in transaction.topics:
             name = topic.name
@@ -181,7 +181,7 @@ class AddPartitionsToTxnApi(Api[AddPartitionsToTxnRequest, AddPartitionsToTxnRes
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(request.v3_and_below_topics, code))
 
 
-Codes = Mapping[TopicPartition, ErrorCode] | ErrorCode
+Codes = Mapping[PartitionTuple, ErrorCode] | ErrorCode
 """The code of each partition, or one code for all."""
 
 
