@@ -8,6 +8,9 @@ SECONDS ?= 30
 SOURCES := $(shell find kcore_ext -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 STAMP := $(VENV)/.built
 
+# Tests and examples start many processes, and each would compile its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: build demo demo-spark test test-long test-kafka fuzz explore soak sanitize bench bench-peers lint docs clean
 
 build: $(STAMP)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -19,3 +20,12 @@ settings.register_profile("test", _EVERYWHERE, derandomize=True)
 settings.register_profile("explore", _EVERYWHERE)
 """Other examples for each --hypothesis-seed, for `make explore`."""
 settings.load_profile("test")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Moves the tests that need the Spark session to the front.
+
+    pytest-xdist gives each worker a piece of the list, and moves tests from the end of a piece to a worker that has
+    nothing to do. So one worker alone starts a Java machine.
+    """
+    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))

@@ -92,6 +92,7 @@ def test_an_example_prints_the_expected_output(name: str) -> None:
     assert run(str(EXAMPLES / f"{name}.py")) == SAID[name]
 
 
+@pytest.mark.long
 def test_the_work_queue_of_a_server_prints_the_same() -> None:
     settings = {
         "group.share.record.lock.duration.ms": "1000",

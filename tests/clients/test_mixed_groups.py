@@ -75,7 +75,7 @@ def mixed(mixed_server: ServerProcess, name: str, start_member: Callable[..., Me
     [("range", EAGER), ("cooperative-sticky", COOPERATIVE), ("consumer", COOPERATIVE)],
     ids=["eager", "cooperative", "consumer"],
 )
-@pytest.mark.parametrize("first", [0, 1], ids=["kcore-first", "java-first"])
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.long)], ids=["kcore-first", "java-first"])
 def test_members_of_several_libraries_share_a_group(
     mixed: Mixed, strategy: str, libraries: list[str], first: int
 ) -> None:
@@ -97,7 +97,7 @@ def test_members_of_several_libraries_share_a_group(
     assert [member.failures for member in mixed.everyone] == [[]] * len(mixed.everyone)
 
 
-@pytest.mark.parametrize("library", ["java", "aiokafka"])
+@pytest.mark.parametrize("library", [pytest.param("java", marks=pytest.mark.long), "aiokafka"])
 def test_a_group_migrates_live_to_the_consumer_protocol_and_back(mixed: Mixed, library: str) -> None:
     """No record is lost, and each partition finds an owner after each step."""
     classic = [mixed.start(library, "range"), mixed.start("kcore", "range")]

@@ -89,7 +89,7 @@ def described(server: ServerProcess, group: str) -> Any:
     return found
 
 
-@pytest.mark.parametrize("strategy", ["consumer", "consumer:range"])
+@pytest.mark.parametrize("strategy", ["consumer", pytest.param("consumer:range", marks=pytest.mark.long)])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_three_consumers_join_leave_and_are_killed(
     library: str, strategy: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]

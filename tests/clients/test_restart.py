@@ -113,7 +113,14 @@ def committed_by(admin: AdminClient, group: str) -> dict[int, int]:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("library", PRODUCERS)
+@pytest.mark.parametrize(
+    "library",
+    [
+        "confluent-kafka",
+        pytest.param("kafka-python", marks=pytest.mark.long),
+        pytest.param("aiokafka", marks=pytest.mark.long),
+    ],
+)
 def test_a_client_continues_after_a_kill_of_the_server(
     library: str, name: str, tmp_path: Path, start_member: Callable[..., Member]
 ) -> None:

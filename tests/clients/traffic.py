@@ -20,13 +20,19 @@ OPTIONS = {"session_timeout": 60.0, "heartbeat_interval": 0.15, "metadata_max_ag
 
 
 class Ours:
-    """A member of kcore that acts like Member.java: it polls, and commits after each batch of records."""
+    """A member of kcore that acts like Member.java: it polls, and commits after each batch of records.
 
-    def __init__(self, bootstrap: str, group: str, topic: str, strategy: str) -> None:
+    The server makes member ids of client ids, and assignors order members by their ids. Java's ids begin with
+    `consumer-`, too.
+    """
+
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, strategy: str, client_id: str = "consumer-first"
+    ) -> None:
         protocol: dict[str, Any] = {"protocol": "consumer"}
         if strategy != "consumer":
             protocol = {"protocol": "classic", "assignors": [strategy]}
-        self._node = kcore.connect(bootstrap)
+        self._node = kcore.connect(bootstrap, client_id=client_id)
         self._consumer = self._node.group(group).consume(
             topic, auto_commit=None, isolation="read_uncommitted", **OPTIONS, **protocol
         )
@@ -103,7 +109,7 @@ def scenario(subject: str, bootstrap: str, group: str, strategy: str) -> dict[st
                 "the member reads and commits everything",
             )
             steps["join"] = proxy.take()
-            second = Ours(bootstrap, group, topic, strategy)
+            second = Ours(bootstrap, group, topic, strategy, "second")
             eventually(
                 lambda: (
                     len(member.owned) == len(second.owned) == PARTITIONS // 2

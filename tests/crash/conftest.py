@@ -13,11 +13,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rounds", type=int, default=None, help="how often the crash test kills (KCORE_CRASH_ROUNDS)")
 
 
-@pytest.fixture
+@pytest.fixture(params=[6, pytest.param(20, marks=pytest.mark.long)])
 def rounds(request: pytest.FixtureRequest) -> int:
-    """Returns the number of kills: --rounds, or the environment's KCORE_CRASH_ROUNDS, or 20."""
+    """Returns the number of kills: --rounds, or the environment's KCORE_CRASH_ROUNDS, or 6, and 20 in long tests."""
     given = request.config.getoption("--rounds", default=None)
-    return int(given if given is not None else os.environ.get("KCORE_CRASH_ROUNDS", "20"))
+    return int(given if given is not None else os.environ.get("KCORE_CRASH_ROUNDS", request.param))
 
 
 @pytest.fixture

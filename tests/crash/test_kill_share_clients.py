@@ -79,7 +79,7 @@ def prepare(bootstrap: str) -> None:
 
 @pytest.mark.crash
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.long)])
 def test_acknowledgements_of_real_clients_survive_every_kill(tmp_path: Path, kills: int, seed: int) -> None:
     """Java, librdkafka, franz-go and kcore share one group: done records never come again, all others are delivered,
     delivery counts never decrease, and no record is lost.

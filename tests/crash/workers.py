@@ -119,7 +119,11 @@ class Committer(Worker):
 
 
 class Member(Worker):
-    """Repeatedly joins, gets an assignment, and sends heartbeats."""
+    """Repeatedly joins, gets an assignment, and sends heartbeats.
+
+    The rebalance timeout is also the time that a member has for its SyncGroup, however busy the machine is. A join
+    waits for it only if a kill has left an unknown member behind.
+    """
 
     def __init__(self, name: str, rng: random.Random) -> None:
         super().__init__(name, rng)
@@ -135,7 +139,7 @@ class Member(Worker):
             assert response.error_code == 0, response
             return
         self.stable = False
-        joined = connection.send(join(self.name, self.member, session_ms=20_000, rebalance_ms=200))
+        joined = connection.send(join(self.name, self.member, session_ms=20_000, rebalance_ms=5_000))
         if joined.error_code in (MEMBER_ID_REQUIRED, UNKNOWN_MEMBER_ID):
             self.member = joined.member_id if joined.error_code == MEMBER_ID_REQUIRED else ""
             return

@@ -26,11 +26,16 @@ ROOT = Path(__file__).parents[2]
         ("streams", 0, 80, 1),
         # The later failures strike the handlers of the first one, and the traceback of its exception.
         ("commit", 0, 60, 5),
-        ("produce", 0, 70, 3),
-        ("transaction", 330, 420, 2),
-        ("consumer join", 0, 60, 2),
-        ("share", 80, 140, 2),
-        ("streams", 80, 140, 2),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                ("produce", 0, 70, 3),
+                ("transaction", 330, 420, 2),
+                ("consumer join", 0, 60, 2),
+                ("share", 80, 140, 2),
+                ("streams", 80, 140, 2),
+            )
+        ),
     ],
 )
 def test_allocations_that_fail_lose_nothing_that_was_acknowledged(step: str, first: int, last: int, span: int) -> None:

@@ -58,7 +58,7 @@ def rows_of(batch: pa.RecordBatch, using: Any, names: tuple[str, ...] = ALL) -> 
 
 
 @pytest.mark.parametrize("cls", record_types().values(), ids=list(record_types()))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_whole_records_of_every_type_and_version(cls: type[RecordKey], data: st.DataObject) -> None:
     """Compares field by field; no record is malformed."""
@@ -69,7 +69,7 @@ def test_whole_records_of_every_type_and_version(cls: type[RecordKey], data: st.
         assert {row["status"] for row in rows} <= {"ok", "tombstone"}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(known.records(), max_size=12), st.lists(st.sampled_from(ALL), unique=True, max_size=4))
 def test_records_that_may_be_anything(found: list[Record], names: list[str]) -> None:
     """Damage, random bytes, unknown types, versions and tags give the same status, detail and fields.

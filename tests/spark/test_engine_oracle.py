@@ -31,7 +31,7 @@ from tests.kit import wait_until
 from tests.seeds import SEED
 from tests.spark.traffic import HISTORY, QUICK_ENDS, FolderWorld, Moment, Rows, Traffic, live, shown
 
-EVENTS = int(os.environ.get("KCORE_SPARK_EVENTS", "20000"))
+EVENTS = int(os.environ.get("KCORE_SPARK_EVENTS", "12000"))
 CUTS = 20
 SETTINGS = {
     "offsets.topic.num.partitions": 4,

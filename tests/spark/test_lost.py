@@ -191,7 +191,7 @@ def test_a_gap_where_compaction_had_not_come(logs: Path, tmp_path: Path) -> None
     assert incomplete(tmp_path / "events") == {OFFSETS}
 
 
-@pytest.mark.parametrize("checkpoint", [0, 9_590, 10**9])
+@pytest.mark.parametrize("checkpoint", [9_590, *(pytest.param(each, marks=pytest.mark.long) for each in (0, 10**9))])
 def test_a_checkpoint_is_no_proof(logs: Path, tmp_path: Path, checkpoint: int) -> None:
     """A checkpoint may lag behind a running cleaner or be newer than the files.
 

@@ -58,15 +58,32 @@ def tracked_files(*suffixes: str) -> list[Path]:
 
 
 @cache
+def text_of(path: Path) -> str:
+    """Reads a file, once."""
+    return path.read_text()
+
+
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Lists the modules, classes and functions of a Python file or stub."""
+    found: list[ast.AST] = [ast.parse(text_of(path))]
+    for node in found:  # grows: statements contain statements, and expressions contain no functions with docstrings
+        children = ast.iter_child_nodes(node)
+        found.extend(child for child in children if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case))
+    return [
+        node for node in found if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+@cache
 def docstrings() -> list[tuple[str, int, str]]:
     """Lists file, line and text of each docstring in Python files and stubs."""
     found = []
     for path in tracked_files(".py", ".pyi"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node)
-                if text:
-                    found.append((str(path.relative_to(ROOT)), getattr(node, "lineno", 1), text.strip()))
+        for node in nodes_of(path):
+            text = ast.get_docstring(node)
+            if text:
+                found.append((str(path.relative_to(ROOT)), getattr(node, "lineno", 1), text.strip()))
     return found
 
 

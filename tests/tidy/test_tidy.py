@@ -14,7 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.tidy.rules import ALLOWED, ROOT, RULES, TABLE_LIMIT, glossary_terms, is_retired, tracked_files, violations
+from tests.tidy.rules import (
+    ALLOWED,
+    ROOT,
+    RULES,
+    TABLE_LIMIT,
+    glossary_terms,
+    is_retired,
+    nodes_of,
+    text_of,
+    tracked_files,
+    violations,
+)
 
 MAX_FILE_LINES = 620
 """Files have about 600 lines; a slightly longer coherent module need not be split."""
@@ -63,14 +74,14 @@ def test_no_retired_name_returns() -> None:
     for path in SOURCES:
         name = str(path.relative_to(ROOT))
         if name.startswith(("kcore", "tools/", "examples/")):
-            retired = sorted({word for word in re.findall(r"\b[A-Za-z_]\w*\b", path.read_text()) if is_retired(word)})
+            retired = sorted({word for word in re.findall(r"\b[A-Za-z_]\w*\b", text_of(path)) if is_retired(word)})
             if retired:
                 found[name] = retired
     assert not found
 
 
 def test_files_are_about_600_lines_at_most() -> None:
-    texts = {path: path.read_text() for path in SOURCES}
+    texts = {path: text_of(path) for path in SOURCES}
     long = {
         str(path): lines
         for path, text in texts.items()
@@ -99,7 +110,7 @@ def test_compiled_handlers_do_not_return() -> None:
     """Cython releases the traceback at such a `return`, and it is NULL if memory ran out when it was made."""
     assert returns_in_handlers("try:\n    x()\nexcept A:\n    if y:\n        return 1\n") == [5]
     found = {
-        str(path): rows for path in SOURCES if path.suffix == ".pyx" and (rows := returns_in_handlers(path.read_text()))
+        str(path): rows for path in SOURCES if path.suffix == ".pyx" and (rows := returns_in_handlers(text_of(path)))
     }
     assert not found
 
@@ -109,7 +120,7 @@ def test_functions_are_at_most_70_lines() -> None:
     for path in SOURCES:
         if path.suffix != ".py":
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > MAX_FUNCTION_LINES:
@@ -123,7 +134,7 @@ def test_no_file_names_a_private_path() -> None:
     named = {
         str(path.relative_to(ROOT)): match.group(0)
         for path in texts
-        if path.resolve() != this and (match := PRIVATE_PATH.search(path.read_text()))
+        if path.resolve() != this and (match := PRIVATE_PATH.search(text_of(path)))
     }
     assert not named
 

@@ -111,6 +111,7 @@ def test_spark_finds_the_same_as_without_spark(spark: Any, tmp_path: Path) -> No
     assert set(done["findings"]) == kinds
 
 
+@pytest.mark.long
 def test_one_topic_alone(spark: Any, tmp_path: Path) -> None:
     logs = planted()
     export(Rows(*logs), tmp_path / "events")

@@ -24,7 +24,7 @@ from tests.transaction.world import Identity, World
 Place = tuple[str, int]
 COMPACTED = ("__consumer_offsets", "__transaction_state")
 """The internal topics with compaction; retention prunes `__share_group_state`."""
-SEEDS = 4
+SEEDS = 2
 STEPS = 240
 
 
