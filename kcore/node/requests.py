@@ -49,6 +49,8 @@ HEADER_OVERHEAD_BYTES = 16
 COMMITTED_ONLY = 1
 UNKNOWN_EPOCH = -1
 LIST_OFFSETS_TIMEOUT_MS = 30_000  # for brokers that read the offsets from a remote storage
+MAX_DECOMPRESSED_BYTES = 64 << 20
+"""Size of the decompressed batches of a response above which a consumer leaves the rest for the next fetch."""
 SESSIONLESS = -1  # the session epoch of a Fetch without a session
 
 
@@ -320,14 +322,23 @@ def fetch_request(
     )
 
 
-def read_fetched(partition: TopicPartition, row: Any, position: int, committed: bool) -> FetchedRecords[Record]:
+def read_fetched(
+    partition: TopicPartition,
+    row: Any,
+    position: int,
+    committed: bool,
+    most_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> FetchedRecords[Record]:
     """Reads the batches of a fetched partition from a position on.
+
+    Batches beyond `most_bytes` of decompressed records are left out; the next fetch returns them.
 
     Args:
         partition: the partition.
         row: its entry in a FetchResponse.
         position: the first offset to return.
         committed: True to leave out the records of aborted transactions (KIP-98).
+        most_bytes: the size of decompressed batches after which the rest is left out.
 
     Raises:
         CorruptMessageError: a batch is invalid, or does not match its checksum.
@@ -337,7 +348,7 @@ def read_fetched(partition: TopicPartition, row: Any, position: int, committed: 
     if committed and row.aborted_transactions:
         aborted = sorted(((entry.first_offset, entry.producer_id) for entry in row.aborted_transactions), reverse=True)
     try:
-        fetched.add(row.records or b"", position, aborted, decompress)
+        fetched.add(row.records or b"", position, aborted, decompress, most_bytes)
     except CorruptBatchError as error:
         after = max(position, fetched.following)
         raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, f"after offset {after}: {error}", [partition]) from error

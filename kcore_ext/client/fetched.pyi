@@ -14,6 +14,8 @@ class FetchedRecords(Generic[R]):
     @property
     def leader_epoch(self) -> int: ...
     @property
+    def decompressed_bytes(self) -> int: ...
+    @property
     def next_offset(self) -> int: ...
     def add(
         self,
@@ -21,6 +23,7 @@ class FetchedRecords(Generic[R]):
         position: int,
         aborted: list[tuple[int, int]] | None,
         decompress: Callable[[int, memoryview, int], bytes],
+        most_bytes: int = ...,
     ) -> None: ...
     def take(self, limit: int) -> list[R]: ...
 

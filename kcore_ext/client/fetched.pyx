@@ -56,6 +56,7 @@ cdef class FetchedRecords:
 
     Attributes:
         following: the offset after the last batch; -1 before the first.
+        decompressed_bytes: size of the decompressed batches.
         leader_epoch: that of the last batch; -1 before the first.
     """
 
@@ -69,6 +70,7 @@ cdef class FetchedRecords:
     cdef Py_ssize_t first  # the source of the next record
     cdef Py_ssize_t left
     cdef readonly int64_t following
+    cdef readonly Py_ssize_t decompressed_bytes
     cdef readonly int32_t leader_epoch
 
     def __cinit__(self, type record_type not None, str topic not None, partition):
@@ -99,8 +101,14 @@ cdef class FetchedRecords:
         parse_record(&source.at, source.end, &view)
         return offset_of(&source, &view)
 
-    def add(self, bytes data not None, int64_t position, list aborted, decompress):
+    def add(
+        self, bytes data not None, int64_t position, list aborted, decompress,
+        Py_ssize_t most_bytes=DEFAULT_MAX_DECOMPRESSED_BYTES
+    ):
         """Checks the batches of a response and adds their records.
+
+        A kilobyte can decompress to many megabytes, so this stops after a batch with which the decompressed ones have
+        `most_bytes`. The next fetch, from `following`, returns the rest.
 
         Args:
             data: the batches; the last one may be cut off.
@@ -108,6 +116,7 @@ cdef class FetchedRecords:
             aborted: first offset and producer id of the aborted transactions to leave out, by descending offset; the
                 list is consumed. None: all records are returned.
             decompress: `decompress(codec, data, max_size_bytes) -> bytes`.
+            most_bytes: the size of decompressed batches after which the rest is left out.
 
         Raises:
             CorruptBatchError: a batch is invalid. The batches before it were added.
@@ -120,6 +129,8 @@ cdef class FetchedRecords:
         if split.error is not None and not split.batches:
             raise split.error
         for at, size in split.batches:
+            if self.decompressed_bytes >= most_bytes:
+                break
             header = read_whole(start, at + size, at)
             check_crc(start, header)
             while aborted and aborted[len(aborted) - 1][0] <= header.base_offset:
@@ -144,7 +155,10 @@ cdef class FetchedRecords:
         source.appended = header.attributes & LOG_APPEND_TIME_BIT != 0
         source.base_offset = header.base_offset
         source.base_timestamp_ms = header.max_timestamp_ms if source.appended else header.base_timestamp_ms
-        owner = data if reader.decompressed is None else reader.decompressed
+        owner = data
+        if reader.decompressed is not None:
+            owner = reader.decompressed
+            self.decompressed_bytes += len(reader.decompressed)
         begin = reader.at
         while reader.move():
             if skips:

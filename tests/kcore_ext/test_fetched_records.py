@@ -169,6 +169,23 @@ def test_a_record_that_does_not_fit_is_refused_before_any_record_of_its_batch_is
     assert fetched.following == -1
 
 
+def test_batches_that_decompress_to_too_much_are_left_for_the_next_fetch() -> None:
+    """The first batch is always read, and a batch that is not compressed takes no room."""
+    packed = [batch([(1, None, bytes(1_000), ())], offset, codec=CompressionType.GZIP) for offset in range(5)]
+    plain = batch([(1, None, bytes(1_000), ())], 5)
+    data = b"".join([*packed, plain])
+    position, found = 0, []
+    for most_bytes, following in ((1, 1), (1_500, 3), (1 << 20, 6)):
+        fetched = FetchedRecords(Record, "t", 0)
+        fetched.add(data, position, None, decompress, most_bytes)
+        assert fetched.following == following
+        compressed = min(following, 5) - position
+        assert compressed * 1_000 < fetched.decompressed_bytes < compressed * 1_050
+        found += fetched.take(9)
+        data, position = b"".join([*packed[following:], plain]), following
+    assert [record.offset for record in found] == [0, 1, 2, 3, 4, 5]
+
+
 def test_batches_of_an_unknown_format_are_refused() -> None:
     data = bytearray(batch([(1, None, b"1", ())]))
     data[16] = 3

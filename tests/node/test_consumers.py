@@ -10,6 +10,8 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.node._sync import consumer as consumer_module
+from kcore.node.requests import read_fetched
 from kcore.node.types import OffsetAndMetadata, Record
 from kcore.protocol.topic_partition import TopicPartition
 from tests.node.test_members import FAST, PROTOCOLS
@@ -48,6 +50,32 @@ def test_a_loop_reads_every_record_once_and_commits(node: kcore.Node, name: str,
         TopicPartition(name, 0): OffsetAndMetadata(1_000, "", 0),
         TopicPartition(name, 1): OffsetAndMetadata(500, "", 0),
     } or node.group(name).lag() == {TopicPartition(name, 0): 0, TopicPartition(name, 1): 0}
+
+
+def test_a_response_is_decompressed_in_parts(node: kcore.Node, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes of compressed batches would otherwise take gigabytes in every consumer of the topic."""
+    sizes: list[int] = []
+
+    def noted(*arguments: Any) -> Any:
+        fetched = read_fetched(*arguments)
+        sizes.append(fetched.decompressed_bytes)
+        return fetched
+
+    monkeypatch.setattr(consumer_module, "MAX_DECOMPRESSED_BYTES", 25_000)
+    monkeypatch.setattr(consumer_module, "read_fetched", noted)
+    topic = node.topics.create(name, 3)
+    for partition in range(3):
+        for number in range(10):
+            value = bytes([number]) * 10_000
+            topic.append_many([value], partition=partition, compression="gzip")
+    with node.group(name).consume(name) as consumer:
+        seen = drain(consumer, 30)
+    assert sum(sizes) > 300_000
+    assert max(sizes) < 40_000
+    for partition in range(3):
+        found = [record for record in seen if record.partition == partition]
+        assert [record.offset for record in found] == list(range(10))
+        assert all(record.value == bytes([record.offset]) * 10_000 for record in found)
 
 
 async def test_a_loop_without_a_with_block(anode: kcore.AsyncNode, name: str, options: dict[str, Any]) -> None:

@@ -51,6 +51,8 @@ class Rate:
     def excess_ms(self, bound: float, now_ms: int, window_ms: int, count: int) -> int:
         """Returns the time after which the rate would be `bound` without further values; 0 if it is not above.
 
+        The time is at most INT_MAX, because responses tell it as an int32.
+
         Args:
             bound: the allowed rate, per second.
             now_ms: the present time.
@@ -66,7 +68,7 @@ class Rate:
         # A client that has just started is measured over almost all windows, so that it may begin with a burst.
         elapsed_ms += max(count - 1 - elapsed_ms // window_ms, 0) * window_ms
         rate = sum(value for _, value in samples) * 1_000 / elapsed_ms if elapsed_ms else 0.0
-        return round((rate - bound) / bound * elapsed_ms) if rate > bound else 0
+        return round(min((rate - bound) / bound * elapsed_ms, INT_MAX)) if rate > bound else 0
 
 
 class ClientQuotas(MetadataListener):
@@ -138,7 +140,7 @@ class ClientQuotas(MetadataListener):
         found = self._find(quota, context)
         if found is None:
             return INT_MAX
-        return min(int(found[1] * (self.samples - 1) * self.window_ms / 1_000), INT_MAX)
+        return int(min(found[1] * (self.samples - 1) * self.window_ms / 1_000, INT_MAX))
 
     def connection_throttle_ms(self, address: str) -> int:
         """Counts a new connection of an address; returns its throttle time, 0 if the address is not above its quota.

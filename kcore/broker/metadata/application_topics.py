@@ -10,7 +10,6 @@ from kcore.broker.metadata.names import CLUSTER_METADATA, is_internal, name_faul
 from kcore.broker.metadata.topic_creation import DEFAULT, MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
 from kcore.process_logging import fields
-from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
 
 if TYPE_CHECKING:
@@ -84,14 +83,24 @@ class ApplicationTopics:
     def create(self, topics: Iterable[RequestedTopic], remember_ms: int) -> None:
         """Starts creating topics, unless their creation has been started already.
 
+        Topics that have too many partitions together are not created, as in Kafka, where they are one request.
+
         Args:
             topics: the topics.
             remember_ms: the time for which a failure is reported.
         """
         waiting = [topic for topic in topics if topic.name not in self._queued]
-        if waiting:
-            self._queued.update((topic.name, None) for topic in waiting)
-            self._shard.in_slices(self._work(waiting, remember_ms))
+        if not waiting:
+            return
+        partitions = sum(topic.partitions for topic in waiting)
+        if partitions > MAX_PARTITIONS_PER_REQUEST:
+            reason = f"{len(waiting)} topics with {partitions} partitions are too many at a time"
+            for topic in waiting[:MAX_FAILURES]:
+                self._note_failure(topic.name, reason, remember_ms)
+            _log_failures({topic.name: reason for topic in waiting})
+            return
+        self._queued.update((topic.name, None) for topic in waiting)
+        self._shard.in_slices(self._work(waiting, remember_ms))
 
     def failures(self, names: Iterable[str]) -> dict[str, str]:
         """Returns the reasons for which topics could not be created recently, by name."""
@@ -107,17 +116,36 @@ class ApplicationTopics:
                 del self._failures[name]
         return found
 
+    def _note_failure(self, name: str, reason: str, remember_ms: int) -> None:
+        self._failures.pop(name, None)
+        while len(self._failures) >= MAX_FAILURES:
+            del self._failures[next(iter(self._failures))]
+        self._failures[name] = (reason, self._now.now_ms + remember_ms)
+
     def _work(self, topics: list[RequestedTopic], remember_ms: int) -> Iterator[Outcome | None]:
         """Creates one topic in each slice."""
+        failed: dict[str, str] = {}
         try:
             for topic in topics:
-                yield self._created(topic, remember_ms)
+                try:
+                    outcome = self._created(topic)
+                except KafkaError as error:
+                    outcome = None
+                    failed[topic.name] = error.message or error.code.name
+                    self._note_failure(topic.name, failed[topic.name], remember_ms)
+                yield outcome
         finally:
             for topic in topics:
                 self._queued.pop(topic.name, None)
+            if failed:
+                _log_failures(failed)
 
-    def _created(self, topic: RequestedTopic, remember_ms: int) -> Outcome | None:
-        """Returns the records of a new topic; None if it exists or cannot be created."""
+    def _created(self, topic: RequestedTopic) -> Outcome | None:
+        """Returns the records of a new topic; None if it exists.
+
+        Raises:
+            KafkaError: the topic cannot be created.
+        """
         machine = self._shard.machine
         if machine.image.by_name(topic.name) is not None:
             return None
@@ -127,19 +155,15 @@ class ApplicationTopics:
             replication_factor=topic.replication_factor or DEFAULT,
             configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.settings.items()],
         )
-        try:
-            if topic.partitions > MAX_PARTITIONS_PER_REQUEST:
-                message = f"{topic.partitions} partitions are too many for one topic"
-                raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
-            new = self._creation.plan(machine.image, wanted)
-        except KafkaError as error:
-            reason = error.message or error.code.name
-            self._failures.pop(topic.name, None)
-            while len(self._failures) >= MAX_FAILURES:
-                del self._failures[next(iter(self._failures))]
-            self._failures[topic.name] = (reason, self._now.now_ms + remember_ms)
-            event = fields(topic=topic.name, error=error.code.name)
-            logger.warning("an internal topic of a streams application cannot be created: %s", reason, extra=event)
-            return None
+        new = self._creation.plan(machine.image, wanted)
         self._failures.pop(topic.name, None)
         return machine.outcome(new.records())
+
+
+def _log_failures(reasons: dict[str, str]) -> None:
+    """Logs one line about all topics of a request that were not created: a topology can name thousands."""
+    name, reason = next(iter(reasons.items()))
+    logger.warning(
+        "%d internal topics of a streams application cannot be created; the first one: %s",
+        len(reasons), reason, extra=fields(topic=name),
+    )  # fmt: skip

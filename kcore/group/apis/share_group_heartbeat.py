@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.apis.consumer_group_heartbeat import MAX_SUBSCRIBED_TOPICS, is_blank
+from kcore.group.apis.long_subscription import NAME_COST, NAMES_PER_STEP, last_response
+from kcore.group.consumer.target import LONG_SUBSCRIPTION
 from kcore.group.shard import GroupShard
 from kcore.group.share.group import ShareGroup
-from kcore.group.share.heartbeat import JOIN, heartbeat
+from kcore.group.share.heartbeat import JOIN, Stage, heartbeat
 from kcore.group.share.member import CurrentAssignment, MemberMetadata, ShareMember
 from kcore.group.share.services import ShareSettings
 from kcore.protocol.api_keys import ApiKey
@@ -16,12 +18,17 @@ from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kcore.runtime.api import RequestContext
+from kcore.runtime.pending import Pending, gather
+from kcore.runtime.sliced import SLICE_COST
 from kcore_ext.group.share_heartbeat import ShareHeartbeatFastPath
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from kcore.group.share.services import ShareGroupServices
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.shards import Shards
+    from kcore.runtime.sliced import Work
 
 MAX_MEMBER_ID: Final = 36
 """Maximum number of characters of a member id: those of a UUID with dashes."""
@@ -83,25 +90,58 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not 0 < len(request.member_id) <= MAX_MEMBER_ID:
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
-        names = request.subscribed_topic_names
-        if names:
-            if len(names) > MAX_SUBSCRIBED_TOPICS:
-                message = f"a member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics"
-                return self.error(context, request, ErrorCode.INVALID_REQUEST, message)
-            authorizer = self._authorizer
-            if authorizer is not None and not all(
-                authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
-                for name in dict.fromkeys(names)
-            ):
-                return self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        names = request.subscribed_topic_names or ()
+        if len(names) > MAX_SUBSCRIBED_TOPICS:
+            message = f"a member may subscribe to {MAX_SUBSCRIBED_TOPICS} topics"
+            return self.error(context, request, ErrorCode.INVALID_REQUEST, message)
+        slices = self._shards.slices
+        if len(names) > LONG_SUBSCRIPTION and slices is not None and slices.requests.enabled:
+
+            def join(responses: list[Any]) -> Any:
+                return gather(self, context, request, responses, last_response)
+
+            return slices.requests.run(self, context, request, self._long(context, request, names), join)
+        if not self._may_describe(context, dict.fromkeys(names)):
+            return self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         reason = invalid(request)
         if reason is not None:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, reason)
         return self._shards.of(request.group_id).run(self, context, request)
 
-    def decide(self, machine: GroupShard, context: RequestContext, request: ShareGroupHeartbeatRequest) -> Any:
-        """Decides the heartbeat with `kcore.group.share.heartbeat`."""
-        return heartbeat(machine, context, request)
+    def _long(self, context: RequestContext, request: ShareGroupHeartbeatRequest, names: Sequence[str]) -> Work:
+        """Decides a heartbeat with many topics in parts; returns their responses.
+
+        The parts are permissions and hashes of the topics, and decisions about the member, its target, and the
+        initialization of its partitions.
+        """
+        names = list(dict.fromkeys(names))
+        shard = self._shards.of(request.group_id)
+        for first in range(0, len(names), NAMES_PER_STEP):
+            some = names[first : first + NAMES_PER_STEP]
+            if not self._may_describe(context, some):
+                return [self.error(context, request, ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+            shard.machine.consumer.metadata.hash_of(some)  # the decision then finds the hash of each topic in the cache
+            yield NAME_COST * len(some)
+        reason = invalid(request)
+        if reason is not None:
+            return [self.error(context, request, ErrorCode.INVALID_REQUEST, reason)]
+        responses: list[Any] = []
+        for assigns, initializes in ((False, False), (True, False), (True, True)):
+            responses.append(shard.run(self, context, Stage(request, assigns, initializes)))
+            if not isinstance(responses[-1], Pending) and responses[-1].error_code:
+                break
+            yield SLICE_COST
+        return responses
+
+    def _may_describe(self, context: RequestContext, names: Iterable[str]) -> bool:
+        authorizer = self._authorizer
+        return authorizer is None or all(
+            authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names
+        )
+
+    def decide(self, machine: GroupShard, context: RequestContext, request: ShareGroupHeartbeatRequest | Stage) -> Any:
+        """Decides the heartbeat, or one stage of it, with `kcore.group.share.heartbeat`."""
+        return heartbeat(machine, context, request if isinstance(request, Stage) else Stage(request))
 
     def error(
         self,

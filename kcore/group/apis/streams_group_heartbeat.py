@@ -9,8 +9,9 @@ from kcore.group.apis.base import READ_GROUP, GroupApi
 from kcore.group.shard import GroupShard
 from kcore.group.streams.configure import LISTED_TOPICS, MAX_TASKS, UNDECIDED, Status, shortened, summary
 from kcore.group.streams.group import StreamsGroup
-from kcore.group.streams.heartbeat import JOIN, UNCHANGED, Decision, heartbeat
+from kcore.group.streams.heartbeat import JOIN, UNCHANGED, Decision, Stage, heartbeat
 from kcore.group.streams.member import MemberMetadata, StreamsMember
+from kcore.group.streams.preparation import prepare
 from kcore.group.streams.services import StreamsSettings
 from kcore.group.streams.topology import named_topics
 from kcore.protocol.api_keys import ApiKey
@@ -23,6 +24,8 @@ from kcore.protocol.messages.streams_group_heartbeat import (
 )
 from kcore.runtime.api import RequestContext
 from kcore.runtime.machine import Outcome
+from kcore.runtime.pending import Pending, gather
+from kcore.runtime.sliced import SLICE_COST, step
 from kcore_ext.group.streams_heartbeat import StreamsHeartbeatFastPath
 
 if TYPE_CHECKING:
@@ -31,10 +34,16 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.protocol.messages.streams_group_heartbeat import Topology
     from kcore.runtime.shards import Shards
+    from kcore.runtime.sliced import Work
 
 LEAVE: Final = -1
 MAX_TOPICS: Final = 20_000
 """Maximum topic names in one topology. Each takes about 10 µs, which delays all other requests."""
+LONG_TOPOLOGY: Final = 1_000
+"""Number of subtopologies or topic names from which on a heartbeat is handled in parts, if there is an event loop."""
+NAMES_PER_STEP: Final = 200
+NAME_COST: Final = 10
+"""The cost of one check of a topic name, in microseconds."""
 REMEMBERED_HEARTBEATS: Final = 2
 """Heartbeat intervals for which a failed creation of a topic is reported, as in Kafka."""
 
@@ -93,8 +102,15 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
             return self.error(context, request, ErrorCode.UNSUPPORTED_VERSION)
         if not self.allowed(context, Operation.READ, request.group_id):
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        slices = self._shards.slices
         if request.topology is not None:
-            code, message = self._check_topics(context, request.topology)
+            if slices is not None and slices.requests.enabled and _is_long(request.topology):
+
+                def join(responses: list[Any]) -> Any:
+                    return gather(self, context, request, responses, _last_response)
+
+                return slices.requests.run(self, context, request, self._long(context, request), join)
+            code, message = step(self._check_topics(context, request.topology), -1)[1]
             if code:
                 return self.error(context, request, code, message)
         code, message = invalid(request)
@@ -102,28 +118,65 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
             return self.error(context, request, code, message)
         return self._shards.of(request.group_id).run(self, context, request)
 
-    def _check_topics(self, context: RequestContext, topology: Topology) -> tuple[ErrorCode, str | None]:
-        """Returns the error of the topic names of a topology; NONE if all are valid and may be DESCRIBEd."""
-        names = dict.fromkeys(islice(named_topics(topology), MAX_TOPICS + 1))
+    def _long(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> Work:
+        """Decides a heartbeat with a long topology in parts; returns their responses.
+
+        The parts are permissions, the preparation of the topology, and decisions about the member and its target.
+        """
+        assert request.topology is not None, "checked by `handle`"
+        code, message = yield from self._check_topics(context, request.topology)
+        if not code:
+            code, message = invalid(request)
+        if code:
+            return [self.error(context, request, code, message)]
+        yield SLICE_COST
+        prepared = yield from prepare(request.topology, self._services.metadata)
+        shard = self._shards.of(request.group_id)
+        responses: list[Any] = []
+        for stage in (Stage(request, prepared, assigns=False), Stage(request, prepared, repeats=True)):
+            responses.append(shard.run(self, context, stage))
+            if not isinstance(responses[-1], Pending) and responses[-1].error_code:
+                break
+            yield SLICE_COST
+        return responses
+
+    def _check_topics(self, context: RequestContext, topology: Topology) -> Work:
+        """Checks in steps that all topic names of a topology are valid and that the client may DESCRIBE them.
+
+        Returns:
+            The error and its message; NONE if there is none.
+        """
+        names = list(dict.fromkeys(islice(named_topics(topology), MAX_TOPICS + 1)))
         if len(names) > MAX_TOPICS:
             return ErrorCode.INVALID_REQUEST, f"the topology has more than {MAX_TOPICS} topic names"
-        for name in names:
-            fault = self._services.topic_creator.name_fault(name)
-            if fault is not None:
-                return ErrorCode.STREAMS_INVALID_TOPOLOGY, fault
+        for first in range(0, len(names), NAMES_PER_STEP):
+            some = names[first : first + NAMES_PER_STEP]
+            for name in some:
+                fault = self._services.topic_creator.name_fault(name)
+                if fault is not None:
+                    return ErrorCode.STREAMS_INVALID_TOPOLOGY, fault
+            yield NAME_COST * len(some)
         authorizer = self._authorizer
         if authorizer is not None:
-            for name in names:
-                if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
-                    return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+            for first in range(0, len(names), NAMES_PER_STEP):
+                some = names[first : first + NAMES_PER_STEP]
+                for name in some:
+                    if not authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+                        return ErrorCode.TOPIC_AUTHORIZATION_FAILED, None
+                yield NAME_COST * len(some)
         return NO_ERROR, None
 
-    def decide(self, machine: GroupShard, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> Any:
-        """Decides the heartbeat with `kcore.group.streams.heartbeat`, and starts the creation of internal topics."""
-        decision = heartbeat(machine, context, request)
+    def decide(
+        self, machine: GroupShard, context: RequestContext, request: StreamsGroupHeartbeatRequest | Stage
+    ) -> Any:
+        """Decides the heartbeat, or one stage of it, with `kcore.group.streams.heartbeat`.
+
+        The creation of missing internal topics is started as well.
+        """
+        decision = heartbeat(machine, context, request if isinstance(request, Stage) else Stage(request))
         if not isinstance(decision, Decision):
             return decision
-        if decision.missing:
+        if decision.missing and not (isinstance(request, Stage) and not request.assigns):
             self._create(context, decision.missing, decision.response)
         return Outcome(decision.records, decision.response) if decision.records else decision.response
 
@@ -159,6 +212,18 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         return StreamsGroupHeartbeatResponse(
             error_code=code, error_message=None if message is None else shortened(message)
         )
+
+
+def _is_long(topology: Topology) -> bool:
+    """Returns True if a topology has so many subtopologies or topic names that it is handled in parts."""
+    if len(topology.subtopologies) > LONG_TOPOLOGY:
+        return True
+    return sum(1 for _ in islice(named_topics(topology), LONG_TOPOLOGY + 1)) > LONG_TOPOLOGY
+
+
+def _last_response(responses: list[StreamsGroupHeartbeatResponse]) -> StreamsGroupHeartbeatResponse:
+    """Returns the first error among the responses of the decisions, else the last response."""
+    return next((response for response in responses if response.error_code), responses[-1])
 
 
 def _extend(response: StreamsGroupHeartbeatResponse, text: str) -> None:

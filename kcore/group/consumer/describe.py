@@ -49,7 +49,7 @@ def _member(group: ConsumerGroup, member: ConsumerMember) -> Member:
         member_epoch=current.member_epoch,
         client_id=metadata.client_id,
         client_host=metadata.client_host,
-        subscribed_topic_names=sorted(metadata.names),
+        subscribed_topic_names=group.shard.consumer.in_order(metadata.names),
         subscribed_topic_regex=metadata.regex,
         assignment=_assignment(merged(current.assigned, current.revoking), topics),
         target_assignment=_assignment(group.target_of(member.member_id), topics),

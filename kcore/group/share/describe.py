@@ -21,7 +21,7 @@ def describe(group: ShareGroup) -> DescribedGroup:
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.shard.share.assignor_name,
-        members=[_member(member, group.shard.topics) for member in group.members.values()],
+        members=[_member(group, member) for member in group.members.values()],
     )
 
 
@@ -30,7 +30,7 @@ def topics_of(described: DescribedGroup) -> set[str]:
     return {topic.topic_name for member in described.members for topic in member.assignment.topic_partitions}
 
 
-def _member(member: ShareMember, topics: TopicImage) -> Member:
+def _member(group: ShareGroup, member: ShareMember) -> Member:
     metadata = member.metadata
     return Member(
         member_id=member.member_id,
@@ -38,8 +38,8 @@ def _member(member: ShareMember, topics: TopicImage) -> Member:
         member_epoch=member.current.member_epoch,
         client_id=metadata.client_id,
         client_host=metadata.client_host,
-        subscribed_topic_names=sorted(metadata.names),
-        assignment=_assignment(member.current.assigned, topics),
+        subscribed_topic_names=group.shard.consumer.in_order(metadata.names),
+        assignment=_assignment(member.current.assigned, group.shard.topics),
     )
 
 

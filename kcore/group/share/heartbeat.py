@@ -58,17 +58,32 @@ class Change(NamedTuple):
         return {name for name, count in self.group.names.items() if count > (name in before)} | after
 
 
-def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> Response | Outcome:
+class Stage(NamedTuple):
+    """One of the decisions about a heartbeat; a heartbeat with few topics takes one decision.
+
+    Attributes:
+        request: the request.
+        assigns: a target that is due may be computed.
+        initializes: the initialization of partitions may begin.
+    """
+
+    request: Request
+    assigns: bool = True
+    initializes: bool = True
+
+
+def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Response | Outcome:
     """Decides a heartbeat.
 
     Args:
         shard: the shard of the group.
         context: client id and host.
-        request: the request; checks that need no group are done.
+        stage: the request, and the parts of its decision that may be done; checks that need no group are done.
 
     Raises:
         KafkaError: the request is refused; nothing is written, and no timer is renewed.
     """
+    request = stage.request
     if request.member_epoch < JOIN:
         return _leave(shard, request)
     group = _find_group(shard, request)
@@ -85,7 +100,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> R
         group.keep_session(member)
         return member.reply_at_rest(shard.share.settings(group.group_id).heartbeat_interval_ms)
     resubscribes = bool(metadata.names) if member is None else member.metadata.names != metadata.names
-    return _update(Change(group, member, request.member_id, metadata, resubscribes), request)
+    return _update(Change(group, member, request.member_id, metadata, resubscribes), stage)
 
 
 def _leave(shard: GroupShard, request: Request) -> Outcome:
@@ -166,21 +181,22 @@ def _metadata(
     return before if member is not None and after == before else after
 
 
-def _update(change: Change, request: Request) -> Response | Outcome:
+def _update(change: Change, stage: Stage) -> Response | Outcome:
     """Decides the heartbeat of a member that joins, changes, or may have work to do for the group."""
-    group, member = change.group, change.member
+    group, member, request = change.group, change.member, stage.request
     shard = group.shard
     records: list[Record] = []
     if member is None or change.metadata is not member.metadata:
         records.append(share_records.member_metadata(group.group_id, change.member_id, change.metadata))
     bump = change.resubscribes or (group.assignment_epoch >= group.group_epoch and group.has_unassigned())
     group_epoch = _next_epoch(change, bump, records)
-    after = _reconcile(change, group_epoch, records)
+    after = _reconcile(change, group_epoch, records, stage.assigns)
     current = NEW_MEMBER if member is None else member.current
     if after != current:
         records.append(share_records.current_assignment(group.group_id, change.member_id, after))
-    names = change.names()
-    initialized_until_ms = initialization.start(group, names, group_epoch, records)
+    initialized_until_ms = 0
+    if stage.initializes:
+        initialized_until_ms = initialization.start(group, change.names(), group_epoch, records)
     if member is not None and group.live:
         group.keep_session(member)
     response = Response(
@@ -210,15 +226,15 @@ def _next_epoch(change: Change, bump: bool, records: list[Record]) -> int:
     return epoch
 
 
-def _reconcile(change: Change, group_epoch: int, records: list[Record]) -> CurrentAssignment:
-    """Returns the member's assignment after the decision; computes a new target first if one is due.
+def _reconcile(change: Change, group_epoch: int, records: list[Record], assigns: bool) -> CurrentAssignment:
+    """Returns the member's assignment after the decision; computes a new target first if one is due and `assigns`.
 
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR if the assignor failed.
     """
     group, member_id = change.group, change.member_id
     target_epoch, own = group.assignment_epoch, group.target_of(member_id)
-    if group_epoch > group.assignment_epoch and not group.target_must_wait():
+    if assigns and group_epoch > group.assignment_epoch and not group.target_must_wait():
         changed, last_target = target.compute(group, member_id, change.metadata)
         group.next_target = (group_epoch, last_target)
         records += target.records_of(group, changed, group_epoch)

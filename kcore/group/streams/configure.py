@@ -6,7 +6,7 @@ assigned. Faults of the topology itself are errors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from enum import Enum
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kcore.errors import KafkaError
 from kcore.group.streams.topology import Topology, input_topics, internal_topics
 from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.sliced import step
 
 if TYPE_CHECKING:
     from kcore.protocol.records.streams_group_topology import Subtopology, TopicInfo
     from kcore.runtime.topics import TopicImage
+
+NAME_COST: Final = 1
+"""The cost of a topic name in one of the steps, in microseconds."""
 
 UNDECIDED: Final = 0
 """A partition count that the coordinator decides."""
@@ -124,8 +128,17 @@ def configure(topology: Topology, topics: TopicImage) -> ConfiguredTopology:
             input; UNKNOWN_SERVER_ERROR, as in Kafka, for a co-partition group that names an unknown topic, and for an
             internal topic with a negative count.
     """
+    configured: ConfiguredTopology = step(configure_in_steps(topology, topics), -1)[1]
+    return configured
+
+
+def configure_in_steps(topology: Topology, topics: TopicImage) -> Generator[int, None, ConfiguredTopology]:
+    """Configures a topology like `configure`, in steps; yields their costs in microseconds.
+
+    Topics that change between two steps make the result invalid.
+    """
     try:
-        return _Configuration(topology, topics).configured()
+        return (yield from _Configuration(topology, topics).steps())
     except _FaultError as error:
         return ConfiguredTopology(topology.epoch, None, {}, error.fault)
 
@@ -163,13 +176,19 @@ class _Configuration:
         self._decided: dict[str, int] = {}
         self._fixed_count: int | None = None
 
-    def configured(self) -> ConfiguredTopology:
+    def steps(self) -> Generator[int, None, ConfiguredTopology]:
         """Decides all counts, and compares them with the existing topics."""
+        cost = NAME_COST * len(self._topology.required_topics)
         self._check_sources()
+        yield cost
         self._decided = self._repartition_counts()
+        yield cost
         self._enforce_copartitions()
+        yield cost
         self._decide_changelogs()
+        yield cost
         parts = {part.subtopology_id: self._configured_part(part) for part in self._parts}
+        yield cost
         missing = self._missing(parts)
         fault = None
         if missing:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from kcore.group.shard import GroupShard
     from kcore.group.streams.member import StreamsMember
+    from kcore.group.streams.preparation import PreparedTopology
     from kcore.protocol.messages.streams_group_heartbeat import KeyValue
     from kcore.runtime.api import RequestContext
     from kcore.runtime.machine import Record
@@ -57,17 +58,34 @@ class Decision(NamedTuple):
     missing: dict[str, InternalTopic]
 
 
-def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> Decision | Outcome:
+class Stage(NamedTuple):
+    """One of the decisions about a heartbeat; a heartbeat with a short topology takes one decision.
+
+    Attributes:
+        request: the request.
+        prepared: its topology, prepared before the decision.
+        assigns: a target that is due may be computed.
+        repeats: an earlier stage has let the member join, so that a full group does not refuse it.
+    """
+
+    request: Request
+    prepared: PreparedTopology | None = None
+    assigns: bool = True
+    repeats: bool = False
+
+
+def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decision | Outcome:
     """Decides a heartbeat.
 
     Args:
         shard: the shard of the group.
         context: client id and host.
-        request: the request; checks that need no group are done.
+        stage: the request, and the parts of its decision that may be done; checks that need no group are done.
 
     Raises:
         KafkaError: the request is refused; nothing is written, and no timer is renewed.
     """
+    request = stage.request
     epoch = request.member_epoch
     if epoch < JOIN:
         existing = shard.groups.get(request.group_id)
@@ -76,16 +94,17 @@ def heartbeat(shard: GroupShard, context: RequestContext, request: Request) -> D
         return leave(existing, request)
     records: list[Record] = []
     group = find_group(shard, request.group_id, epoch == JOIN, records)
-    if epoch == JOIN:
+    if epoch == JOIN and not (stage.repeats and request.member_id in group.members):
         check_size(group)
     report = report_of(request)
     member = identify(group, request, report)
     before = NEW_METADATA if member is None else member.metadata
     current = NEW_MEMBER if member is None else member.current
-    change = MemberChange(group, request.member_id, member, current, _metadata(context, request, before), records)
+    metadata = _metadata(context, request, before)
+    change = MemberChange(group, request.member_id, member, current, metadata, records, stage.prepared)
     change.set_topology(request.topology)
     change.move_epoch(report)
-    change.reconcile(report)
+    change.reconcile(report, stage.assigns)
     if member is not None and group.live:
         group.keep_session(member)
     if request.shutdown_application:

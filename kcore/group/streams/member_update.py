@@ -21,6 +21,7 @@ from kcore.protocol.error_codes import ErrorCode
 if TYPE_CHECKING:
     from kcore.group.streams.group import StreamsGroup
     from kcore.group.streams.member import MemberMetadata, StreamsMember
+    from kcore.group.streams.preparation import PreparedTopology
     from kcore.group.streams.tasks import CurrentAssignment, Report
     from kcore.protocol.messages.streams_group_heartbeat import Topology as RequestedTopology
     from kcore.runtime.machine import Record
@@ -39,6 +40,7 @@ class MemberChange:
         records: the records so far.
         statuses: the statuses of the response so far.
         settings: the group's settings.
+        prepared: the requested topology, prepared before the decision; None if it was not or may not be used.
         topology: the group's topology after the decision.
         configured: that topology, configured.
         group_epoch: the group's epoch after the decision.
@@ -54,6 +56,7 @@ class MemberChange:
         "member",
         "member_id",
         "metadata",
+        "prepared",
         "records",
         "settings",
         "statuses",
@@ -71,6 +74,7 @@ class MemberChange:
         current: CurrentAssignment,
         metadata: MemberMetadata,
         records: list[Record],
+        prepared: PreparedTopology | None = None,
     ) -> None:
         self.group = group
         self.member_id = member_id
@@ -79,6 +83,7 @@ class MemberChange:
         self.after = current
         self.metadata = metadata
         self.records = records
+        self.prepared = prepared
         self.statuses: list[TopicFault] = []
         self.settings = group.shard.streams.settings(group.group_id)
         self.group_epoch = group.group_epoch
@@ -96,11 +101,18 @@ class MemberChange:
         if present is None:
             if requested is None:
                 raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"group {group.group_id} has no topology")
-            self.topology = from_request(requested)
+            self.topology = from_request(requested) if self.prepared is None else self.prepared.topology
             self.records.append(group_records.topology_record(group.group_id, self.topology))
             return
         self.topology = present
-        if requested is not None and requested.epoch >= present.epoch and not is_same(requested, present):
+        prepared, self.prepared = self.prepared, None
+        if prepared is None:
+            same = requested is None or is_same(requested, present)
+        else:
+            same = prepared.topology == present
+            if same:
+                self.prepared = prepared
+        if requested is not None and requested.epoch >= present.epoch and not same:
             message = (
                 f"the topology differs from that of group {group.group_id}, which cannot change: delete the group first"
             )
@@ -127,7 +139,7 @@ class MemberChange:
             changed = metadata_hash != group.metadata_hash
             bump = bump or changed
             if changed or group.topology is None or configured is None:
-                configured = configure(self.topology, group.shard.topics)
+                configured = self._configured(metadata_hash)
                 group.set_configured(configured)
             group.topics_changed = changed  # until the new hash is durable: this decision may still be refused
         self.configured = configured
@@ -145,8 +157,15 @@ class MemberChange:
         if not group.members and self.settings.initial_rebalance_delay_ms > 0:
             start_initial_delay(group.shard, group.group_id, self.settings.initial_rebalance_delay_ms)
 
-    def reconcile(self, report: Report | None) -> None:
-        """Computes a new target if one is due, and moves the member one step towards its own.
+    def _configured(self, metadata_hash: int) -> ConfiguredTopology:
+        """Configures the topology, or returns the prepared configuration if no topic has changed since then."""
+        prepared = self.prepared
+        if prepared is not None and prepared.configured is not None and prepared.metadata_hash == metadata_hash:
+            return prepared.configured
+        return configure(self.topology, self.group.shard.topics)
+
+    def reconcile(self, report: Report | None, assigns: bool = True) -> None:
+        """Computes a new target if one is due and `assigns`, and moves the member one step towards its own.
 
         Args:
             report: the tasks that the member reports; None if it sends no report.
@@ -155,7 +174,10 @@ class MemberChange:
             KafkaError: FENCED_MEMBER_EPOCH (see `states.Step.FENCE`); UNKNOWN_SERVER_ERROR if the assignor failed.
         """
         group, current = self.group, self.current
-        target_epoch, target = targets.update(self)
+        if assigns:
+            target_epoch, target = targets.update(self)
+        else:
+            target_epoch, target = group.assignment_epoch, group.target_of(self.member_id)
         if current.member_epoch == target_epoch and current.state is STABLE:
             return  # already reconciled
         self.after = reconcile(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import KafkaError
 from kcore.protocol.error_codes import ErrorCode
@@ -14,9 +14,15 @@ from kcore.protocol.records.streams_group_topology import (
     TopicConfig,
     TopicInfo,
 )
+from kcore.runtime.sliced import step
 
 if TYPE_CHECKING:
     from kcore.protocol.messages.streams_group_heartbeat import Topology as RequestedTopology
+
+
+PARTS_PER_STEP: Final = 100
+PART_COST: Final = 5
+"""The cost of the conversion of one subtopology, in microseconds."""
 
 
 class Topology:
@@ -86,14 +92,26 @@ def from_request(topology: RequestedTopology) -> Topology:
     Raises:
         KafkaError: UNKNOWN_SERVER_ERROR, as in Kafka, for a negative epoch or two subtopologies with one id.
     """
+    converted: Topology = step(from_request_in_steps(topology), -1)[1]
+    return converted
+
+
+def from_request_in_steps(topology: RequestedTopology) -> Generator[int, None, Topology]:
+    """Converts a topology like `from_request`, in steps; yields their costs in microseconds.
+
+    Raises:
+        KafkaError: as `from_request`.
+    """
     parts = topology.subtopologies
     if topology.epoch < 0:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"the topology epoch {topology.epoch} is negative")
     if len({part.subtopology_id for part in parts}) < len(parts):
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "two subtopologies have the same id")
-    return Topology(
-        StreamsGroupTopologyValue(epoch=topology.epoch, subtopologies=tuple(_subtopology(part) for part in parts))
-    )
+    converted = []
+    for first in range(0, len(parts), PARTS_PER_STEP):
+        converted += [_subtopology(part) for part in parts[first : first + PARTS_PER_STEP]]
+        yield PART_COST * PARTS_PER_STEP
+    return Topology(StreamsGroupTopologyValue(epoch=topology.epoch, subtopologies=tuple(converted)))
 
 
 def is_same(requested: RequestedTopology, topology: Topology) -> bool:

@@ -18,6 +18,7 @@ from kcore.node._async.member import AsyncMember, now_ms
 from kcore.node._async.topics import EARLIEST, LATEST, offsets_of
 from kcore.node.interceptors import ConsumerInterceptor, chained, notified
 from kcore.node.requests import (
+    MAX_DECOMPRESSED_BYTES,
     committed_offsets,
     list_offsets_request,
     offset_fetch_request,
@@ -502,6 +503,7 @@ class AsyncConsumer:
             return
         session.succeeded(response.session_id)
         committed = self._isolation == "read_committed"
+        room_bytes = MAX_DECOMPRESSED_BYTES
         for topic in response.responses:
             for row in topic.partitions:
                 key = TopicPartition(topic.topic, row.partition_index)
@@ -513,7 +515,10 @@ class AsyncConsumer:
                     session.resend(key)
                     self._refused(key, offset, version, row.error_code)
                     continue
-                records = read_fetched(key, row, offset, committed)
+                if room_bytes <= 0:
+                    continue  # its position stays, so the next response has its records again
+                records = read_fetched(key, row, offset, committed, room_bytes)
+                room_bytes -= records.decompressed_bytes
                 with self._guard:
                     self._positions.store(key, version, offset, records)
 

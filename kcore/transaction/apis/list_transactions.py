@@ -5,7 +5,7 @@ v1 can filter by duration (KIP-994), v2 by a pattern of the id (KIP-1152).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from kcore.patterns import PatternError, compile_pattern
 from kcore.protocol.api_keys import ApiKey
@@ -18,13 +18,20 @@ from kcore.protocol.messages.list_transactions import (
 )
 from kcore.runtime.api import Api
 from kcore.runtime.pending import gather
+from kcore.runtime.sliced import step
 from kcore.transaction.states import BY_NAME, NAMES
 
 if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
+    from kcore.runtime.sliced import Work
     from kcore.transaction.coordinator import TransactionCoordinator
     from kcore.transaction.shard import TransactionShard
+
+
+IDS_PER_STEP: Final = 500
+ID_COST: Final = 5
+"""The cost of one transactional id, in microseconds."""
 
 
 class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]):
@@ -47,14 +54,23 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
         self._authorizer = authorizer
 
     def handle(self, context: RequestContext, request: ListTransactionsRequest) -> Any:
-        """Lists the ids of every shard. Unknown state filters match nothing; the response names them."""
+        """Lists the ids of every shard, in slices. Unknown state filters match nothing; the response names them."""
         selection = _Selection(request)
         if selection.pattern_fault:
             return self.error(context, request, ErrorCode.INVALID_REGULAR_EXPRESSION)
         shards = self._coordinator.shards
         if shards is not None and shards.loading:
             return self.error(context, request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        parts = [shard.run(self, context, selection) for shard in shards or ()]
+
+        def work() -> Work:
+            parts = []
+            for shard in shards or ():
+                ids = list(shard.machine.transactions)
+                for first in range(0, max(1, len(ids)), IDS_PER_STEP):
+                    some = ids[first : first + IDS_PER_STEP]
+                    parts.append(shard.run(self, context, _Part(selection, some)))
+                    yield 1 + ID_COST * len(some)
+            return parts
 
         def build(responses: list[Any]) -> ListTransactionsResponse:
             states = [state for response in responses for state in response.transaction_states]
@@ -64,34 +80,52 @@ class ListTransactionsApi(Api[ListTransactionsRequest, ListTransactionsResponse]
                 transaction_states=states,
             )
 
-        return gather(self, context, request, parts, build)
+        def join(parts: list[Any]) -> Any:
+            return gather(self, context, request, parts, build)
+
+        slices = None if shards is None else shards.slices
+        if slices is None:
+            return join(step(work(), -1)[1])
+        return slices.requests.run(self, context, request, work(), join)
 
     def decide(  # type: ignore[override]
-        self, machine: TransactionShard, context: RequestContext, request: _Selection
+        self, machine: TransactionShard, context: RequestContext, request: _Part
     ) -> ListTransactionsResponse:
-        """Returns the matching ids of one shard."""
+        """Returns the matching ids among some ids of one shard; ids that were removed meanwhile are left out."""
         authorizer, wall_ms = self._authorizer, machine.now.wall_ms
-        return ListTransactionsResponse(
-            transaction_states=[
-                TransactionState(
-                    transactional_id=transactional_id,
-                    producer_id=transaction.producer_id,
-                    transaction_state=NAMES[transaction.state],
-                )
-                for transactional_id, transaction in machine.transactions.items()
-                if request.matches(transactional_id, transaction, wall_ms)
+        selection, transactions = request.selection, machine.transactions
+        states = []
+        for transactional_id in request.ids:
+            transaction = transactions.get(transactional_id)
+            if (
+                transaction is not None
+                and selection.matches(transactional_id, transaction, wall_ms)
                 and (
                     authorizer is None
                     or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
                 )
-            ]
-        )
+            ):
+                states.append(
+                    TransactionState(
+                        transactional_id=transactional_id,
+                        producer_id=transaction.producer_id,
+                        transaction_state=NAMES[transaction.state],
+                    )
+                )
+        return ListTransactionsResponse(transaction_states=states)
 
     def error(
         self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None
     ) -> ListTransactionsResponse:
         """Returns a response with the code and without ids."""
         return ListTransactionsResponse(error_code=code)
+
+
+class _Part(NamedTuple):
+    """Some ids of one shard, and the filters that they must match."""
+
+    selection: _Selection
+    ids: list[str]
 
 
 class _Selection:

@@ -9,6 +9,7 @@ from kcore.broker.metadata.image import QuotaEntity
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
 from kcore.config.node import Config
+from kcore.config.setting import INT_MAX
 from kcore.protocol.messages.fetch import FetchResponse
 from kcore.runtime.api import RequestContext
 from tests.broker.data.context import DataPlane, batch_of
@@ -52,6 +53,21 @@ def test_a_client_above_its_quota_is_muted() -> None:
     clock.advance(11_000)
     now.update()
     assert enforced.charge(PRODUCER_BYTE_RATE, context, 100_000) == 0
+
+
+@pytest.mark.parametrize("bound", [5e-324, 1e-308, 0.001])
+def test_the_throttle_time_of_a_tiny_quota_fits_into_a_response(bound: float) -> None:
+    """Any positive number is a valid quota; the request must not fail after its records are stored."""
+    enforced, _, _, muted = quotas({(("client-id", "c"),): bound})
+    context = RequestContext(9, "c", connection_id=7)
+    assert enforced.charge(PRODUCER_BYTE_RATE, context, 100_000_000) == INT_MAX
+    assert muted == [(7, INT_MAX)]
+    assert enforced.burst(PRODUCER_BYTE_RATE, context) == 0
+
+
+def test_an_infinite_quota_has_the_largest_burst() -> None:
+    enforced, _, _, _ = quotas({(("client-id", "c"),): float("inf")})
+    assert enforced.burst(PRODUCER_BYTE_RATE, RequestContext(9, "c")) == INT_MAX
 
 
 BOTH, USER, CLIENT = (("client-id", "c"), ("user", "u")), (("user", "u"),), (("client-id", "c"),)

@@ -1,0 +1,138 @@
+"""Members of share groups that name thousands of topics: their heartbeats are divided into slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kcore.group.apis import share_group_heartbeat
+from kcore.protocol.error_codes import ErrorCode as E
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kcore.runtime import Pending, RequestContext
+from tests.group.share.world import GROUP, World
+
+TOPICS = 60
+NAMES = [f"topic{number:05}" for number in range(TOPICS)]
+RETRIABLE = {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS}
+
+
+@pytest.fixture(autouse=True)
+def few_topics_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divides the heartbeats of members with more than 10 topics instead of 1,000."""
+    monkeypatch.setattr(share_group_heartbeat, "LONG_SUBSCRIPTION", 10)
+
+
+def make_world(*, sliced: bool = True) -> World:
+    """Makes a node with the topics."""
+    world = World()
+    topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in NAMES]
+    response = world.node.send(CreateTopicsRequest(topics=topics, timeout_ms=1000))
+    assert {topic.error_code for topic in response.topics} == {E.NONE}
+    world.engine.slices.requests.enabled = sliced
+    return world
+
+
+def beat(member: str, epoch: int = 0, names: list[str] | None = NAMES) -> ShareGroupHeartbeatRequest:
+    return ShareGroupHeartbeatRequest(
+        group_id=GROUP, member_id=member, member_epoch=epoch, subscribed_topic_names=names
+    )
+
+
+def decided(world: World, request: Any, hook: Any = None) -> Any:
+    """Decides a request and the work that follows, with a commit after each slice; returns the response."""
+    engine = world.engine
+    engine.turn()
+    response = engine.submit(RequestContext(1, "test"), request)
+    engine.commit()
+    steps = 0
+    while engine.slices or engine.pipeline.dirty:
+        if hook is not None:
+            hook(steps)
+        engine.slices.step()
+        engine.commit()
+        steps += 1
+        assert steps < 2_000
+    assert not isinstance(response, Pending) or response.done
+    return response.response if isinstance(response, Pending) else response
+
+
+def everything(world: World, names: list[str] = NAMES) -> set[tuple[bytes, int]]:
+    return {(world.topic_id(name), 0) for name in names}
+
+
+def assigned(response: Any) -> set[tuple[bytes, int]]:
+    assert response.error_code == E.NONE, response
+    topics = response.assignment.topic_partitions
+    return {(topic.topic_id, index) for topic in topics for index in topic.partitions}
+
+
+def test_the_group_is_that_of_one_decision() -> None:
+    """After the same heartbeats, the group of a node without slices has the same members, epochs and partitions."""
+    divided, at_once = make_world(), make_world(sliced=False)
+    for names, topics in ((NAMES, NAMES), (NAMES[:-50], NAMES[:-50]), (NAMES, NAMES)):
+        found = []
+        for world in (divided, at_once):
+            epoch = 0
+            for repetition in (names, names, None):
+                response = decided(world, beat("m", epoch, repetition))
+                assert response.error_code == E.NONE, response
+                epoch = response.member_epoch
+            again = decided(world, beat("m", epoch, names))
+            assert assigned(again) == everything(world, topics)
+            described = world.describe()
+            (member,) = described.members
+            found.append((described.group_state, member.subscribed_topic_names, again.heartbeat_interval_ms))
+            assert described.group_epoch == described.assignment_epoch == again.member_epoch == member.member_epoch
+        assert found[0] == found[1]
+
+
+def test_no_slice_holds_all_of_the_work() -> None:
+    """The permissions, the member, its target and the initialization of its partitions are decided separately."""
+    world = make_world()
+    records: list[int] = []
+    world.records()
+
+    def count(step: int) -> None:
+        records.append(len(world.records()))
+
+    decided(world, beat("m"), count)
+    assert len([number for number in records if number]) >= 3
+
+
+def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
+    """The client gets a retriable error or its assignment, and later heartbeats get everything."""
+    failed = 0
+    for nth in range(14):
+        world = make_world()
+
+        def fail(step: int, nth: int = nth, world: World = world) -> None:
+            if step == nth:
+                world.fail_next_commit()
+
+        response = decided(world, beat("m"), fail)
+        world.stop_failing()
+        code = E(response.error_code)
+        assert code is E.NONE or code in RETRIABLE
+        failed += code is not E.NONE
+        world.advance(60_000)  # initializations are requested again
+        for _ in range(3):
+            response = decided(world, beat("m"))
+        assert assigned(response) == everything(world)
+    assert failed
+
+
+def test_a_refused_topic_refuses_the_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the heartbeat is written."""
+    world = make_world()
+    api = world.engine.apis[76]
+
+    class Refusing:
+        def allowed(self, context: Any, operation: Any, kind: Any, name: str) -> bool:
+            return name != NAMES[-1]
+
+    monkeypatch.setattr(api, "_authorizer", Refusing())
+    response = decided(world, beat("m"))
+    assert response.error_code == E.TOPIC_AUTHORIZATION_FAILED
+    assert GROUP not in world.engine.groups.of(GROUP).machine.groups
