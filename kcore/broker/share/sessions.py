@@ -74,6 +74,7 @@ class ShareSessions:
     """The share sessions of a node.
 
     Attributes:
+        by_key: the sessions by group and member, for compiled code. It is always the same dictionary.
         partitions: the number of partitions in all sessions.
 
     Args:
@@ -83,29 +84,29 @@ class ShareSessions:
             that the member has acquired.
     """
 
-    __slots__ = ("_by_connection", "_max_partitions", "_max_sessions", "_release", "_sessions", "partitions")
+    __slots__ = ("_by_connection", "_max_partitions", "_max_sessions", "_release", "by_key", "partitions")
 
     def __init__(self, max_sessions: int, max_partitions: int, release: Callable[[ShareSession], None]) -> None:
         self._max_sessions = max_sessions
         self._max_partitions = max_partitions
         self.partitions = 0
         self._release = release
-        self._sessions: dict[SessionKey, ShareSession] = {}
+        self.by_key: dict[SessionKey, ShareSession] = {}
         self._by_connection: dict[int, dict[SessionKey, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self.by_key)
 
     def get(self, key: SessionKey) -> ShareSession | None:
         """Returns the session of a member, or None."""
-        return self._sessions.get(key)
+        return self.by_key.get(key)
 
     def open(self, key: SessionKey, connection_id: int, partitions: list[TopicIdPartition]) -> ShareSession | None:
         """Opens a session in place of the member's earlier one; returns None if there are too many."""
         self._remove(key)
-        if len(self._sessions) >= self._max_sessions or self.partitions + len(partitions) > self._max_partitions:
+        if len(self.by_key) >= self._max_sessions or self.partitions + len(partitions) > self._max_partitions:
             return None
-        session = self._sessions[key] = ShareSession(key, connection_id, partitions)
+        session = self.by_key[key] = ShareSession(key, connection_id, partitions)
         self._by_connection.setdefault(connection_id, {})[key] = None
         self.partitions += len(session.partitions)
         return session
@@ -135,12 +136,12 @@ class ShareSessions:
 
     def clear(self) -> None:
         """Forgets all sessions, without releasing records."""
-        self._sessions.clear()
+        self.by_key.clear()
         self._by_connection.clear()
         self.partitions = 0
 
     def _remove(self, key: SessionKey) -> ShareSession | None:
-        session = self._sessions.pop(key, None)
+        session = self.by_key.pop(key, None)
         if session is not None:
             self.partitions -= len(session.partitions)
             keys = self._by_connection[session.connection_id]
