@@ -20,7 +20,7 @@ from kcore.broker.share.requests import (
     Results,
     ShareApi,
 )
-from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
+from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Client, SessionKey, TopicIdPartition
 from kcore.broker.share.share_partition import AcquireParams
 from kcore.broker.share.states import SharePartitionState
 from kcore.errors import KafkaError
@@ -258,7 +258,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         if epoch == INITIAL_EPOCH:
             if acknowledges:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            opened = sessions.open(key, context.connection_id, requested)
+            opened = sessions.open(key, Client(context.client_host, context.connection_id), requested)
             if opened is None:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
             return opened
@@ -274,7 +274,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             for topic in request.forgotten_topics_data
             for index in topic.partitions
         )
-        too_many = len(session.partitions) + len(requested) > MAX_PARTITIONS
+        too_many = len(session.partitions.keys() | requested) > MAX_PARTITIONS
         if too_many or not sessions.update(session, requested, forgotten):
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         session.advance()
