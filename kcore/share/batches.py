@@ -24,6 +24,10 @@ Batch = tuple[int, int, int, int]
 Batches = tuple[Batch, ...]
 """Ascending batches without overlaps."""
 
+MAX_BATCHES = 20_000
+"""The maximum number of state batches of one share partition. A partition leader tracks at most 10,000 offsets, and a
+snapshot has all batches in one record of at most 1 MB."""
+
 _FIRST = itemgetter(0)
 _LAST = itemgetter(1)
 

@@ -6,10 +6,15 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.records.share_update import ShareUpdateKey
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending
 from kcore.share import apis
+from kcore.share.batches import combine
+from kcore.share.persister import share_key
 from kcore.share.shard import TOPIC_NAME
+from kcore.share.state import SharePartitionKey
+from kcore_ext.share.state_update import StateWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +65,19 @@ _CONTEXT: Final = RequestContext(api_version=0)
 """The context of the node's own requests. The share coordinator's APIs do not depend on the version."""
 
 
+class _Writes:
+    """The owner of the results of a `StateWriter`. The result is an error code."""
+
+    storage_error = ErrorCode.NOT_COORDINATOR
+
+    def error(self, context: object, request: object, code: ErrorCode) -> ErrorCode:
+        """Returns the result of a write that failed."""
+        return code
+
+
+_WRITES: Final = _Writes()
+
+
 class LocalPersister:
     """Runs the operations in the share coordinator of this node; it implements `kcore.share.persister.Persister`.
 
@@ -102,6 +120,20 @@ class LocalPersister:
     def write(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse | Pending:
         """See `Persister.write`."""
         return self._run("WriteShareGroupStateApi", request)
+
+    def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter:
+        """See `Persister.writer`."""
+        record_key = ShareUpdateKey(group_id=group_id, topic_id=topic_id, partition=partition).encode_key()
+        assert record_key is not None
+        return StateWriter(
+            _WRITES,
+            self._coordinator,
+            self._topics.by_id,
+            combine,
+            SharePartitionKey(group_id, topic_id, partition),
+            share_key(group_id, topic_id, partition),
+            record_key,
+        )
 
     def delete(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse | Pending:
         """See `Persister.delete`."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         WriteShareGroupStateRequest,
         WriteShareGroupStateResponse,
     )
+    from kcore_ext.share.state_update import StateWriter
 
 
 def share_key(group_id: str, topic_id: bytes, partition: int) -> str:
@@ -61,6 +62,14 @@ class Persister(Protocol):
 
     def write(self, request: WriteShareGroupStateRequest) -> WriteShareGroupStateResponse | Pending:
         """Adds changes of delivery state, from the partition's leader."""
+        ...
+
+    def writer(self, group_id: str, topic_id: bytes, partition: int) -> StateWriter | None:
+        """Returns a writer of one share partition's updates, which needs no messages.
+
+        None if the share coordinator is on another node. A write that the writer declines or that fails must be
+        repeated with `write`.
+        """
         ...
 
     def delete(self, request: DeleteShareGroupStateRequest) -> DeleteShareGroupStateResponse | Pending:

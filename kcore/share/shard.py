@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.runtime.machine import ShardContext
     from kcore.runtime.topics import TopicImage
+    from kcore_ext.share.state_update import StateUpdate
 
 TOPIC_NAME = SHARE_GROUP_STATE
 """The internal topic whose partitions are share shards."""
@@ -117,6 +118,10 @@ class ShareShard:
                 state.highest_state_epoch = 0
                 state.snapshot_offset = offset
             state.apply_update(value)
+
+    def replay_block(self, offset: int, producer_id: int, records: StateUpdate) -> None:
+        """Applies an update that a partition leader on this node has written."""
+        records.replay()
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Ignores a marker: no transaction writes to this topic, so only an operator can have written one."""

@@ -17,6 +17,8 @@ INTERVAL_MS = 300_000
 
 SLICE_STATES = 1_000
 SLICE_RECORDS = 200
+SLICE_BATCHES = 10_000
+"""State batches in the snapshots of one slice, unless one snapshot has more: a decision must fit into a log batch."""
 
 
 class UpkeepTimer(ShardTimer):
@@ -84,14 +86,19 @@ def snapshot_cold(machine: ShareShard) -> Iterator[Outcome | None]:
     if all(state.create_timestamp != state.write_timestamp for state in machine.states.values()):
         return
     records: list[Record] = []
-    left = SLICE_STATES
+    left, batches = SLICE_STATES, 0
     for key in list(machine.states):
         state = machine.states.get(key)
+        if records and state is not None and batches + len(state.batches) > SLICE_BATCHES:
+            yield Outcome(records)
+            left, records, batches = SLICE_STATES, [], 0
+            state = machine.states.get(key)
         left -= 1
         if state is not None and machine.now.wall_ms - state.write_timestamp >= INTERVAL_MS:
+            batches += len(state.batches)
             records.append(state.snapshot(key, machine.now.wall_ms, state.create_timestamp))
         if not left or len(records) >= SLICE_RECORDS:
             yield Outcome(records) if records else None
-            left, records = SLICE_STATES, []
+            left, records, batches = SLICE_STATES, [], 0
     if records:
         yield Outcome(records)

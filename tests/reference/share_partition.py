@@ -167,9 +167,9 @@ class Model:
         max_deliveries: int,
         allow_renew: bool,
     ) -> int | list[int]:
-        """Begins to acknowledge. Returns the offsets that change, or the error code, and then has changed nothing
-        except for renewed locks."""
+        """Begins to acknowledge. Returns the offsets that change, or the error code, and then has changed nothing."""
         changed: list[int] = []
+        renewed: list[int] = []
         error = 0
         for batch in batches:
             if batch.last_offset < self.start:
@@ -189,7 +189,7 @@ class Model:
                         error = 121
                         break
                     if kind == RENEW:
-                        one.deadline_ms = deadline_ms
+                        renewed.append(offset)
                         continue
                     one.changing = True
                     changed.append(offset)
@@ -200,6 +200,9 @@ class Model:
             if error:
                 self._undo(changed, max_deliveries)
                 return error
+        for offset in renewed:
+            if not self.offsets[offset].changing:
+                self.offsets[offset].deadline_ms = deadline_ms
         return changed
 
     def release(self, member: str, max_deliveries: int) -> list[int]:

@@ -229,3 +229,34 @@ def test_the_persister_gives_up_after_its_retries() -> None:
     world.settle()
     world.advance(12_000)
     assert pending.response.results[0].partitions[0].error_code in {14, 16}
+
+
+def test_a_share_partition_has_a_bounded_number_of_state_batches() -> None:
+    """Requests of any number cannot make the state larger than one snapshot; smaller writes are still accepted."""
+    world = World({"share.coordinator.snapshot.update.records.per.snapshot": "3"})
+    accepted = 0
+    for first in range(0, 100_000, 8_000):
+        batches = [(offset, offset, 2, 1) for offset in range(first, first + 8_000, 2)]
+        accepted += write(world, *batches) == 0
+    assert accepted == 5
+    code, start, stored = read(world)
+    assert (code, start, len(stored)) == (0, 0, 20_000)
+    assert write(world, (200_000, 200_000, 2, 1)) == 42
+    assert write(world, *[(offset, offset, 2, 1) for offset in range(0, 50_000, 2)], start_offset=49_000) == 42
+    assert write(world, (1, 1, 2, 1)) == 0, "this batch joins its neighbours"
+    assert write(world, (200_000, 200_000, 2, 1), start_offset=20_000) == 0
+    world.restart()
+    _, start, stored = read(world)
+    assert (start, len(stored)) == (20_000, 10_001)
+
+
+def test_cold_snapshots_of_large_states_are_written() -> None:
+    """The snapshots of one slice fit into one log batch."""
+    world = World({"share.coordinator.state.topic.num.partitions": 1}, partitions=6)
+    for partition in range(6):
+        batches = [(offset, offset, 2, 1) for offset in range(0, 20_000, 2)]
+        assert write(world, *batches, partition=partition) == 0
+    world.advance(600_000)
+    world.settle()
+    found = [state for shard in world.engine.share.shards or () for state in shard.machine.states.values()]
+    assert [(state.snapshot_epoch, len(state.batches)) for state in found] == [(1, 10_000)] * 6

@@ -6,17 +6,28 @@ v2 has acquire modes (KIP-1206) and renewals of locks (KIP-1222).
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.broker.data.fetch_budget import NOTED_BYTES
 from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, ShareFetchPending, enough
-from kcore.broker.share.requests import LEADER_ERRORS, MAX_PARTITIONS, Acknowledgements, Results, ShareApi
-from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
+from kcore.broker.share.requests import (
+    LEADER_ERRORS,
+    MAX_PARTITIONS,
+    SUCCESS,
+    Acknowledged,
+    Acknowledgements,
+    Results,
+    ShareApi,
+)
+from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Client, SessionKey, TopicIdPartition
 from kcore.broker.share.share_partition import AcquireParams
 from kcore.broker.share.states import SharePartitionState
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
+from kcore.process_logging import log_failure
 from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_fetch import (
     AcquiredRecords,
@@ -28,6 +39,7 @@ from kcore.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from kcore.runtime.pending import Pending
+from kcore_ext.broker.share.share_fetch import ShareFetchFastPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +58,11 @@ logger = logging.getLogger(__name__)
 RECORD_LIMIT: Final = 1
 """The acquire mode in which the number of records is exact."""
 
-
 MAX_LOADS: Final = 500
 """Share partitions that one request begins to load; further requests load the others. Each takes about 50 µs."""
+
+_SERVER_ERROR: Final = ShareFetchResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+"""Made in advance: after an allocation that failed, there may be no memory for it. It is never changed."""
 
 
 class _Run:
@@ -94,7 +108,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         authorizer: decides about permissions; None allows all.
     """
 
-    __slots__ = ("_room",)
+    __slots__ = ("_room", "fast", "fast_path")
 
     key: ClassVar[ApiKey] = ApiKey.SHARE_FETCH
     request_type: ClassVar[type] = ShareFetchRequest
@@ -118,6 +132,19 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         super().__init__(share_partitions, enabled, cluster=cluster, authorizer=authorizer)
         self._room = room
         share_partitions.partitions.when_progress(self._progress)
+        self.fast_path = ShareFetchFastPath(
+            self,
+            share_partitions,
+            enabled,
+            room,
+            authorizer,
+            (Operation.READ, ResourceType.GROUP, ResourceType.TOPIC),
+            active=SharePartitionState.ACTIVE,
+            codes=ErrorCode,
+            pending=ShareFetchPending,
+            failure=_SERVER_ERROR,
+        )
+        self.fast = self.fast_path.serve
 
     def _progress(self, partition: Partition) -> None:
         self.share_partitions.purgatory.check_and_complete(partition)
@@ -153,20 +180,63 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             return self._fetch(run, None)
         pending = ShareFetchPending(self, context, request)
 
-        def acknowledged(results: Results) -> None:
-            run.results = results
-            if pending.gone:
-                return
-            try:
-                response = self._fetch(run, pending)
-            except Exception:
-                logger.exception("ShareFetch failed after its acknowledgements; the client gets UNKNOWN_SERVER_ERROR")
-                response = self.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
-            if response is not pending and not pending.done:
-                pending.complete(response)
-
-        self.acknowledge(context, key, acknowledgements, request.is_renew_ack, acknowledged)
+        self.acknowledge(
+            context, key, acknowledgements, request.is_renew_ack, partial(self._acknowledged, run, pending)
+        )
         return pending.response if pending.done else pending
+
+    def _acknowledged(self, run: _Run, pending: ShareFetchPending, results: Results) -> None:
+        """Fetches for a request whose acknowledgements are complete, unless its connection is closed."""
+        run.results = results
+        if pending.gone:
+            return
+        try:
+            response = self._fetch(run, pending)
+        except Exception as error:
+            response = self.fetch_failed(error)
+        if response is not pending and not pending.done:
+            pending.complete(response)
+
+    # ---- the rest of requests that the fast path has begun
+
+    def fetch_after(
+        self,
+        context: RequestContext,
+        request: ShareFetchRequest,
+        session: ShareSession,
+        errors: dict[TopicIdPartition, ErrorCode],
+        pending: ShareFetchPending,
+    ) -> Any:
+        """Fetches for a request whose acknowledgements the fast path has written.
+
+        Args:
+            context: the context of the request.
+            request: the request.
+            session: its session.
+            errors: the results of the acknowledgements.
+            pending: the deferred response.
+
+        Returns:
+            The response, or `pending` if the request waits for records.
+        """
+        run = _Run(context, request, session.key, session)
+        run.results = {
+            TopicIdPartition(*key): Acknowledged(error, error.message) if error else SUCCESS
+            for key, error in errors.items()
+        }
+        return self._fetch(run, pending)
+
+    def fetch_failed(self, error: Exception) -> ShareFetchResponse:
+        """Logs an internal error behind durable acknowledgements. Returns the response of the request."""
+        try:  # noqa: SIM105 - `suppress` would need memory
+            log_failure(logger, error, "ShareFetch failed after its acknowledgements; it gets UNKNOWN_SERVER_ERROR")
+        except Exception:
+            pass  # no memory for a line of the log: the response is more important
+        return _SERVER_ERROR
+
+    def unreadable(self, share_partition: SharePartition, error: LogError) -> None:
+        """Logs a share partition whose records cannot be read; the client gets KAFKA_STORAGE_ERROR."""
+        logger.error("share partition %r: the log cannot be read: %s", share_partition, error)
 
     # ---- sessions
 
@@ -188,7 +258,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         if epoch == INITIAL_EPOCH:
             if acknowledges:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            opened = sessions.open(key, context.connection_id, requested)
+            opened = sessions.open(key, Client(context.client_host, context.connection_id), requested)
             if opened is None:
                 raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
             return opened
@@ -204,7 +274,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             for topic in request.forgotten_topics_data
             for index in topic.partitions
         )
-        too_many = len(session.partitions) + len(requested) > MAX_PARTITIONS
+        too_many = len(session.partitions.keys() | requested) > MAX_PARTITIONS
         if too_many or not sessions.update(session, requested, forgotten):
             raise KafkaError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
         session.advance()
@@ -277,7 +347,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
                 try:
                     delivery = share_partition.acquire_records(params, records_left, max(bytes_left - size, 1))
                 except LogError as failure:
-                    logger.error("share partition %r: the log cannot be read: %s", share_partition, failure)
+                    self.unreadable(share_partition, failure)
                     error = ErrorCode.KAFKA_STORAGE_ERROR
                 else:
                     records_left -= delivery.acquired

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kcore_ext.broker.share.acknowledgements import count_types
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -42,14 +44,7 @@ class ShareCounters:
 
     def acknowledged(self, batches: Sequence[AcknowledgementBatch]) -> None:
         """Counts accepted acknowledgement batches."""
-        totals = self.acknowledgements
-        for batch in batches:
-            types = batch.acknowledge_types
-            if len(types) == 1:
-                totals[types[0]] += batch.last_offset - batch.first_offset + 1
-            else:
-                for kind in types:
-                    totals[kind] += 1
+        count_types(batches, self.acknowledgements)
 
     def expired(self, batches: Iterable[tuple[int, int, int, int]]) -> None:
         """Counts the records of an expired lock, by the state batches that release or archive them."""

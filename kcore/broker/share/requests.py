@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from kcore.broker.share.acknowledgements import valid
 from kcore.broker.share.sessions import SessionKey, TopicIdPartition
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api
+from kcore_ext.broker.share.acknowledgements import valid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

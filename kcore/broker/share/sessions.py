@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sized
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -37,12 +37,24 @@ class SessionKey(NamedTuple):
     member_id: str
 
 
+class Client(NamedTuple):
+    """The owner of share sessions, for a fair division of their limits.
+
+    Attributes:
+        host: the address of the client.
+        connection_id: its connection.
+    """
+
+    host: str
+    connection_id: int
+
+
 class ShareSession:
     """One share session.
 
     Args:
         key: the group and the member.
-        connection_id: the connection that opened the session.
+        client: the client that opened the session.
         partitions: the partitions of the first request.
 
     Attributes:
@@ -51,11 +63,11 @@ class ShareSession:
             the request added it, or the last response had an error for it.
     """
 
-    __slots__ = ("connection_id", "epoch", "key", "partitions")
+    __slots__ = ("client", "epoch", "key", "partitions")
 
-    def __init__(self, key: SessionKey, connection_id: int, partitions: Iterable[TopicIdPartition]) -> None:
+    def __init__(self, key: SessionKey, client: Client, partitions: Iterable[TopicIdPartition]) -> None:
         self.key = key
-        self.connection_id = connection_id
+        self.client = client
         self.epoch = 1
         self.partitions = dict.fromkeys(partitions, True)
 
@@ -73,7 +85,12 @@ class ShareSession:
 class ShareSessions:
     """The share sessions of a node.
 
+    If there are too many, a new session takes the place of one of the client that has the most: of the address with the
+    most, and there of the connection with the most. So no client locks out others, and a client whose share is at most
+    that of each other client loses no session to them.
+
     Attributes:
+        by_key: the sessions by group and member, for compiled code. It is always the same dictionary.
         partitions: the number of partitions in all sessions.
 
     Args:
@@ -83,37 +100,44 @@ class ShareSessions:
             that the member has acquired.
     """
 
-    __slots__ = ("_by_connection", "_max_partitions", "_max_sessions", "_release", "_sessions", "partitions")
+    __slots__ = ("_by_connection", "_max_partitions", "_max_sessions", "_release", "by_key", "partitions")
 
     def __init__(self, max_sessions: int, max_partitions: int, release: Callable[[ShareSession], None]) -> None:
         self._max_sessions = max_sessions
         self._max_partitions = max_partitions
         self.partitions = 0
         self._release = release
-        self._sessions: dict[SessionKey, ShareSession] = {}
-        self._by_connection: dict[int, dict[SessionKey, None]] = {}
+        self.by_key: dict[SessionKey, ShareSession] = {}
+        self._by_connection: dict[int, dict[SessionKey, ShareSession]] = {}
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self.by_key)
 
     def get(self, key: SessionKey) -> ShareSession | None:
         """Returns the session of a member, or None."""
-        return self._sessions.get(key)
+        return self.by_key.get(key)
 
-    def open(self, key: SessionKey, connection_id: int, partitions: list[TopicIdPartition]) -> ShareSession | None:
-        """Opens a session in place of the member's earlier one; returns None if there are too many."""
-        self._remove(key)
-        if len(self._sessions) >= self._max_sessions or self.partitions + len(partitions) > self._max_partitions:
+    def open(self, key: SessionKey, client: Client, partitions: Iterable[TopicIdPartition]) -> ShareSession | None:
+        """Opens a session in place of the member's earlier one.
+
+        Returns:
+            The session; None if there are too many, and then the earlier one is still open.
+        """
+        session = ShareSession(key, client, partitions)
+        if not self._make_room(client, session.partitions, self.by_key.get(key)):
             return None
-        session = self._sessions[key] = ShareSession(key, connection_id, partitions)
-        self._by_connection.setdefault(connection_id, {})[key] = None
+        self._remove(key)
+        self.by_key[key] = session
+        self._by_connection.setdefault(client.connection_id, {})[key] = session
         self.partitions += len(session.partitions)
         return session
 
     def update(self, session: ShareSession, added: list[TopicIdPartition], removed: Iterable[TopicIdPartition]) -> bool:
         """Adds and removes partitions, as a request says; returns False, and adds none, if there are too many."""
-        if self.partitions + len(added) > self._max_partitions:
-            return False
+        if added:
+            new = [partition for partition in added if partition not in session.partitions]
+            if new and not self._make_room(session.client, {**session.partitions, **dict.fromkeys(new)}, session):
+                return False
         before = len(session.partitions)
         for partition in added:
             session.partitions.setdefault(partition, True)
@@ -135,16 +159,90 @@ class ShareSessions:
 
     def clear(self) -> None:
         """Forgets all sessions, without releasing records."""
-        self._sessions.clear()
+        self.by_key.clear()
         self._by_connection.clear()
         self.partitions = 0
 
+    def _make_room(self, client: Client, partitions: Sized, replaced: ShareSession | None) -> bool:
+        """Ends sessions of other clients until a new session fits into the limits.
+
+        Args:
+            client: the client of the new session.
+            partitions: the partitions of the new session.
+            replaced: the session that it replaces.
+
+        Returns:
+            False if no client has more than this one would have; earlier sessions then stay open.
+        """
+        sessions = len(self.by_key) + (replaced is None) - self._max_sessions
+        total = self.partitions + len(partitions) - (0 if replaced is None else len(replaced.partitions))
+        total -= self._max_partitions
+        if sessions <= 0 and total <= 0:
+            return True
+        victims = self._victims(client, partitions, replaced, sessions, total)
+        for victim in victims:
+            self.close(victim)
+        return bool(victims)
+
+    def _victims(
+        self, client: Client, partitions: Sized, replaced: ShareSession | None, sessions: int, total: int
+    ) -> list[SessionKey]:
+        """Chooses the sessions to end, of the clients that have the most; none if that is not fair.
+
+        Args:
+            client: the client of the new session.
+            partitions: the partitions of the new session.
+            replaced: the session that it replaces.
+            sessions: the number of sessions to end, if it is positive.
+            total: the number of partitions to end, if it is positive.
+        """
+        weigh = _one if total <= 0 else len
+        connections: dict[Client, int] = {client: weigh(partitions)}
+        hosts: dict[str, int] = {client.host: weigh(partitions)}
+        for each in self._by_connection.values():
+            owner = next(iter(each.values())).client
+            weight = len(each) if total <= 0 else sum([len(session.partitions) for session in each.values()])
+            connections[owner] = connections.get(owner, 0) + weight
+            hosts[owner.host] = hosts.get(owner.host, 0) + weight
+        if replaced is not None:
+            connections[replaced.client] -= weigh(replaced.partitions)
+            hosts[replaced.client.host] -= weigh(replaced.partitions)
+        victims: list[SessionKey] = []
+        while sessions > 0 or total > 0:
+            # The client comes first in both tables, so it is the heaviest one if others have as much.
+            host = max(hosts, key=hosts.__getitem__)
+            most = max((each for each in connections if each.host == host), key=connections.__getitem__)
+            victim = None if most == client else self._oldest(most, replaced, victims)
+            if victim is None:
+                return []
+            victims.append(victim.key)
+            hosts[host] -= weigh(victim.partitions)
+            connections[most] -= weigh(victim.partitions)
+            sessions -= 1
+            total -= len(victim.partitions)
+        return victims
+
+    def _oldest(
+        self, client: Client, replaced: ShareSession | None, ended: Collection[SessionKey]
+    ) -> ShareSession | None:
+        """Returns the oldest session of a client that is neither replaced nor ended."""
+        for key, session in self._by_connection.get(client.connection_id, {}).items():
+            if session is not replaced and key not in ended:
+                return session
+        return None
+
     def _remove(self, key: SessionKey) -> ShareSession | None:
-        session = self._sessions.pop(key, None)
+        session = self.by_key.pop(key, None)
         if session is not None:
             self.partitions -= len(session.partitions)
-            keys = self._by_connection[session.connection_id]
+            connection_id = session.client.connection_id
+            keys = self._by_connection[connection_id]
             del keys[key]
             if not keys:
-                del self._by_connection[session.connection_id]
+                del self._by_connection[connection_id]
         return session
+
+
+def _one(partitions: Sized) -> int:
+    """Weighs a session by itself, not by its partitions."""
+    return 1

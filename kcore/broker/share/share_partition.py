@@ -20,7 +20,7 @@ from kcore.protocol.messages.write_share_group_state import (
 )
 from kcore.share.batches import batches_of
 from kcore.share.persister import when_complete
-from kcore_ext.broker.share.changes import Change, ShareRuns
+from kcore_ext.broker.share.share_partition import SharePartitionCore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from kcore.broker.share.settings import ShareSettings
     from kcore.clock import Now
     from kcore.share.persister import Persister
+    from kcore_ext.broker.share.changes import Change
     from kcore_ext.broker.share.runs import Lock
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
 
 FIRST_READ_BYTES: Final = 4_096
-"""The size of a fetch's first read of the log. While it needs more records, it reads again, and twice as much."""
+"""The size of the first read of the log by a fetch, in the compiled base. Each further read is twice as large."""
 
 MAX_READ_BYTES: Final = 65_536
 """The maximum size of one read, unless a single log batch is larger."""
@@ -74,23 +75,6 @@ class AcquireParams(NamedTuple):
     member_id: str
     batch_size: int
     record_limit: bool
-
-
-class Delivery(NamedTuple):
-    """Records that were acquired for a member.
-
-    Attributes:
-        records: the log batches that contain them.
-        ranges: the acquired ranges: first offset, last offset, delivery count.
-        acquired: the number of acquired offsets.
-    """
-
-    records: bytes
-    ranges: list[tuple[int, int, int]]
-    acquired: int
-
-
-NOTHING: Final = Delivery(b"", [], 0)
 
 
 class ShareServices(Protocol):
@@ -133,10 +117,10 @@ class ShareServices(Protocol):
         ...
 
 
-class SharePartition(ShareRuns):
+class SharePartition(SharePartitionCore):
     """The delivery state of one partition for one share group. It is soft: the persister has what must survive.
 
-    `ShareRuns`, the compiled base, has the state of each offset.
+    `SharePartitionCore`, the compiled base, has the state of each offset, and acquires records.
 
     Args:
         group_id: the share group.
@@ -148,18 +132,12 @@ class SharePartition(ShareRuns):
         partition: the partition.
         state: only an ACTIVE share partition delivers records.
         error: the error code for fetches, if its state is FAILED or FENCED.
-        watched: the number of parked fetches that wait for it.
     """
 
-    __slots__ = ("_services", "_state_epoch", "error", "group_id", "partition", "state")
+    __slots__ = ()
 
     def __init__(self, group_id: str, partition: Partition, services: ShareServices) -> None:
-        self.group_id = group_id
-        self.partition = partition
-        self.state = SharePartitionState.EMPTY
-        self.error = ErrorCode.NONE
-        self._services = services
-        self._state_epoch = 0
+        super().__init__(group_id, partition, services, SharePartitionState.EMPTY, ErrorCode.NONE)
 
     def __repr__(self) -> str:
         return f"{self.group_id}:{self.partition!r}"
@@ -205,6 +183,7 @@ class SharePartition(ShareRuns):
             self._services.drop(self)
         else:
             self._state_epoch = result.state_epoch
+            self.writer = self._services.persister.writer(self.group_id, self.partition.topic_id, self.partition.index)
             self._transition(SharePartitionState.ACTIVE)
         self._services.progressed(self)
 
@@ -235,22 +214,19 @@ class SharePartition(ShareRuns):
     def _drop_after(self, error: Exception) -> None:
         """Drops the share partition after an internal error, which may have applied a part of a change.
 
-        The next fetch loads it again.
+        The next fetch loads it again. It must not raise: responses would wait for ever.
         """
-        log_failure(logger, error, "share partition %r: internal error; the next fetch loads its state again", self)
-        self._services.drop(self)
+        self.torn = True  # if there is no memory to drop it now, the next request does so
+        try:  # noqa: SIM105 - `suppress` would need memory
+            log_failure(logger, error, "share partition %r: internal error; the next fetch loads its state again", self)
+        except Exception:
+            pass  # no memory for a line of the log
+        try:  # noqa: SIM105 - `suppress` would need memory
+            self._services.drop(self)
+        except Exception:
+            pass  # the next request drops it
 
     # ---- fetching
-
-    def readable_end(self, settings: ShareSettings) -> int:
-        """Returns the end of the records that the group may read: the high watermark or the last stable offset."""
-        partition = self.partition
-        return partition.last_stable_offset if settings.read_committed else partition.high_watermark
-
-    def has_records(self) -> bool:
-        """Returns True if a fetch would probably acquire records."""
-        settings = self.settings
-        return self.next_fetch_offset() < self.readable_end(settings) and self.can_acquire(settings.max_locks)
 
     def available_bytes(self, most: int) -> int:
         """Returns the size of the log batches from the next record to deliver on.
@@ -265,73 +241,28 @@ class SharePartition(ShareRuns):
         size = sum(map(len, batches))
         return size if not batches or _end_offset(batches[-1]) >= end else max(size, most)
 
-    def acquire_records(self, params: AcquireParams, max_records: int, max_bytes: int) -> Delivery:
-        """Acquires records for a member, and reads them.
-
-        Args:
-            params: the member, and the form of the ranges.
-            max_records: the number of records; see `ShareRuns.acquire`.
-            max_bytes: the size of the records; one log batch is read also if it is larger.
-
-        Raises:
-            LogError: the log cannot be read; nothing was acquired.
-        """
-        assert self.state is SharePartitionState.ACTIVE, f"share partition {self!r} is {self.state.value}"
-        settings = self.settings
-        log_start = self.partition.log_start_offset
-        if self.start_offset < log_start:
-            self.move_log_start(log_start)
-        offset, end = self.next_fetch_offset(), self.readable_end(settings)
-        if offset >= end or max_records <= 0 or not self.can_acquire(settings.max_locks):
-            return NOTHING
-        batches, aborted = self._read(offset, end, max_records, max_bytes, settings.read_committed)
-        services = self._services
-        try:
-            acquired = self.acquire(
-                params.member_id,
-                batches,
-                offset,
-                services.wheel,
-                services.now.now_ms + settings.lock_ms,
-                max_records=max_records,
-                batch_size=params.batch_size,
-                record_limit=params.record_limit,
-                max_locks=settings.max_locks,
-                max_deliveries=settings.max_deliveries,
-                aborted=aborted,
-            )
-        except Exception as error:
-            self._drop_after(error)
-            raise
-        if not acquired.ranges:
-            return NOTHING
-        services.counters.delivered(acquired.ranges)
-        batches = batches[acquired.first_batch : acquired.stop_batch]
-        return Delivery(batches[0] if len(batches) == 1 else b"".join(batches), acquired.ranges, acquired.count)
-
-    def _read(
-        self, offset: int, end: int, max_records: int, max_bytes: int, read_committed: bool
-    ) -> tuple[list[bytes], list[tuple[int, int]]]:
-        """Reads log batches until they have enough records to acquire; returns also the ranges of aborted batches."""
+    def _read_more(
+        self, batches: list[bytes], size: int, offset: int, end: int, max_records: int, max_bytes: int
+    ) -> None:
+        """Extends the first read of a fetch until the batches have enough records to acquire."""
         partition = self.partition
         part = FIRST_READ_BYTES
-        batches = partition.read(offset, min(max_bytes, part), end, True)
-        size = sum(map(len, batches))
-        while batches and size < max_bytes:
+        while size < max_bytes:
             behind = _end_offset(batches[-1])
             if behind >= end or self.acquirable(offset, behind - 1) >= max_records:
-                break
+                return
             part = min(2 * part, MAX_READ_BYTES)
             more = partition.read(behind, min(max_bytes - size, part), end, False)
             if not more and part < max_bytes - size:  # the next log batch is larger
                 more = partition.read(behind, min(max_bytes - size, MAX_BATCH_BYTES), end, False)
             if not more:
-                break
+                return
             batches += more
             size += sum(map(len, more))
-        if read_committed and batches and partition.producers.aborted:
-            return batches, aborted_ranges(partition, batches, offset, _end_offset(batches[-1]))
-        return batches, []
+
+    def _aborted(self, batches: list[bytes], offset: int) -> list[tuple[int, int]]:
+        """Returns the ranges of aborted batches among those that a fetch has read."""
+        return aborted_ranges(self.partition, batches, offset, _end_offset(batches[-1]))
 
     # ---- acknowledging and releasing
 
@@ -406,21 +337,40 @@ class SharePartition(ShareRuns):
             done(ErrorCode.NONE)
             return
 
-        def written(code: int) -> None:
-            moved = available = False
-            try:
-                moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
-            except Exception as error:
-                self._drop_after(error)
-            if code in _FENCED:
-                self._services.drop(self)
-            done(client_error(code))
-            if moved or available:
-                self._services.progressed(self)
+        self._write(change.state_batches, lambda code: self._written(change, done, code))
 
-        self._write(change.state_batches, written)
+    def write_again(self, change: Change, done: Callable[[ErrorCode], None]) -> None:
+        """Writes a change whose first write was refused or failed; the persister repeats it."""
+        self.write_message(change.state_batches, lambda code: self._written(change, done, code))
+
+    def _written(self, change: Change, done: Callable[[ErrorCode], None], code: int) -> None:
+        """Ends a change with the error code of its write."""
+        moved = available = False
+        try:
+            moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
+        except Exception as error:
+            self._drop_after(error)
+        if code in _FENCED:
+            self._services.drop(self)
+        done(client_error(code))
+        if moved or available:
+            self._services.progressed(self)
 
     def _write(self, batches: list[tuple[int, int, int, int]], done: Callable[[int], None]) -> None:
+        """Writes delivery states; `done` gets the error code once they are durable or have failed."""
+        partition = self.partition
+        written = None
+        if self.writer is not None:
+            written = self.writer.write(
+                self._state_epoch, partition.leader_epoch, self.start_offset, self.complete_count, batches
+            )
+        if written is None:
+            self.write_message(batches, done)
+        else:
+            written.on_complete(lambda code: self.write_message(batches, done) if code else done(code))
+
+    def write_message(self, batches: list[tuple[int, int, int, int]], done: Callable[[int], None]) -> None:
+        """Writes delivery states with a request to the persister, which repeats a write that failed."""
         partition = self.partition
         data = WritePartition(
             partition=partition.index,

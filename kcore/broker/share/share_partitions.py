@@ -50,6 +50,9 @@ class SharePartitions(MetadataListener):
         config: the node's settings.
 
     Attributes:
+        by_group: the share partitions by group and partition. `by_group` and `cached_settings` are always the same
+            dictionaries, for compiled code.
+        cached_settings: the settings of groups that have share partitions.
         partitions: the first argument.
         persister: the second argument.
         purgatory: holds parked fetches, under their partitions and share partitions.
@@ -59,11 +62,11 @@ class SharePartitions(MetadataListener):
     """
 
     __slots__ = (
-        "_by_group",
         "_next_warning_ms",
         "_omitted_warnings",
         "_settings",
-        "_settings_cache",
+        "by_group",
+        "cached_settings",
         "counters",
         "now",
         "partitions",
@@ -90,17 +93,17 @@ class SharePartitions(MetadataListener):
         )
         self.counters = ShareCounters()
         self._settings = settings
-        self._settings_cache: dict[str, ShareSettings] = {}
-        self._by_group: dict[str, dict[TopicIdPartition, SharePartition]] = {}
+        self.cached_settings: dict[str, ShareSettings] = {}
+        self.by_group: dict[str, dict[TopicIdPartition, SharePartition]] = {}
         self._next_warning_ms = 0
         self._omitted_warnings = 0
 
     def __iter__(self) -> Iterator[SharePartition]:
-        for group in list(self._by_group.values()):
+        for group in list(self.by_group.values()):
             yield from list(group.values())
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_group.values()))
+        return sum(map(len, self.by_group.values()))
 
     @property
     def wheel(self) -> TimerWheel:
@@ -110,19 +113,24 @@ class SharePartitions(MetadataListener):
     # ---- share partitions
 
     def get(self, group_id: str, key: TopicIdPartition) -> SharePartition | None:
-        """Returns a share partition in any state; None if no fetch has loaded it."""
-        group = self._by_group.get(group_id)
-        return None if group is None else group.get(key)
+        """Returns a share partition in any state; None if no fetch has loaded it.
+
+        A share partition whose change was interrupted by an exception is dropped, so that it is loaded again.
+        """
+        group = self.by_group.get(group_id)
+        share_partition = None if group is None else group.get(key)
+        if share_partition is not None and share_partition.torn:
+            self.drop(share_partition)
+            return None
+        return share_partition
 
     def loaded(self, group_id: str, partition: Partition) -> SharePartition:
         """Returns a share partition; starts to load it if it is not in the table."""
-        group = self._by_group.get(group_id)
-        if group is None:
-            group = self._by_group[group_id] = {}
         key = TopicIdPartition(partition.topic_id, partition.index)
-        share_partition = group.get(key)
+        share_partition = self.get(group_id, key)
         if share_partition is None:
-            share_partition = group[key] = SharePartition(group_id, partition, self)
+            share_partition = SharePartition(group_id, partition, self)
+            self.by_group.setdefault(group_id, {})[key] = share_partition
             share_partition.load()
         return share_partition
 
@@ -139,14 +147,14 @@ class SharePartitions(MetadataListener):
 
     def drop(self, share_partition: SharePartition) -> None:
         """Removes a share partition from the table and fences it, unless its load has failed."""
-        group = self._by_group.get(share_partition.group_id)
+        group = self.by_group.get(share_partition.group_id)
         partition = share_partition.partition
         key = TopicIdPartition(partition.topic_id, partition.index)
         if group is not None and group.get(key) is share_partition:
             del group[key]
             if not group:
-                del self._by_group[share_partition.group_id]
-                self._settings_cache.pop(share_partition.group_id, None)
+                del self.by_group[share_partition.group_id]
+                self.cached_settings.pop(share_partition.group_id, None)
         if share_partition.state is not SharePartitionState.FAILED:
             share_partition.fence()
 
@@ -156,11 +164,11 @@ class SharePartitions(MetadataListener):
 
     def settings_of(self, group_id: str) -> ShareSettings:
         """Returns the present settings of a group."""
-        settings = self._settings_cache.get(group_id)
+        settings = self.cached_settings.get(group_id)
         if settings is None:
             settings = read_settings(self._settings, group_id)
-            if group_id in self._by_group:
-                self._settings_cache[group_id] = settings
+            if group_id in self.by_group:
+                self.cached_settings[group_id] = settings
         return settings
 
     # ---- events of the group coordinator
@@ -175,7 +183,7 @@ class SharePartitions(MetadataListener):
     def _left(self, group_id: str, member_id: str, last: bool) -> None:
         self.sessions.close(SessionKey(group_id, member_id))
         if last:
-            for share_partition in list(self._by_group.get(group_id, {}).values()):
+            for share_partition in list(self.by_group.get(group_id, {}).values()):
                 self.drop(share_partition)
 
     def _release(self, session: ShareSession) -> None:
@@ -194,7 +202,7 @@ class SharePartitions(MetadataListener):
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Reads the settings of groups again."""
-        self._settings_cache.clear()
+        self.cached_settings.clear()
 
     def on_feature_changed(self, name: str, level: int) -> None:
         """Ends all sessions and share partitions when share groups are switched off."""

@@ -20,12 +20,13 @@ from kcore.protocol.messages.write_share_group_state import (
 )
 from kcore.runtime.machine import Outcome
 from kcore.share.apis.base import ShareStateApi, check_leader_epoch, check_state_epoch, initialized
-from kcore.share.batches import batches_of
+from kcore.share.batches import MAX_BATCHES, batches_of, combine
 from kcore.share.writing import write_record
 
 if TYPE_CHECKING:
+    from kcore.share.batches import Batch
     from kcore.share.shard import ShareShard
-    from kcore.share.state import SharePartitionKey
+    from kcore.share.state import SharePartitionKey, ShareState
 
 
 class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteShareGroupStateResponse]):
@@ -37,6 +38,9 @@ class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteSh
     request_type: ClassVar[type] = WriteShareGroupStateRequest
     response_type: ClassVar[type] = WriteShareGroupStateResponse
     versions: ClassVar[tuple[int, int]] = (0, 1)
+    differs: ClassVar[str] = (
+        f"A share partition may have {MAX_BATCHES} state batches; a write that would add more is INVALID_REQUEST."
+    )
     topic_type: ClassVar[type] = WriteStateData
     topic_result_type: ClassVar[type] = WriteStateResult
     partition_result_type: ClassVar[type] = PartitionResult
@@ -48,6 +52,8 @@ class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteSh
         check_state_epoch(state, data.state_epoch)
         if not self.found(key):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        batches = batches_of(data.state_batches)
+        _check_size(state, batches, data.start_offset)
         record = write_record(
             machine,
             key,
@@ -55,6 +61,19 @@ class WriteShareGroupStateApi(ShareStateApi[WriteShareGroupStateRequest, WriteSh
             leader_epoch=state.leader_epoch,
             start_offset=data.start_offset,
             delivery_complete_count=data.delivery_complete_count,
-            batches=batches_of(data.state_batches),
+            batches=batches,
         )
         return Outcome([record], self.respond(key))
+
+
+def _check_size(state: ShareState, batches: list[Batch], start_offset: int) -> None:
+    """Refuses a write behind which the share partition would have too many state batches.
+
+    Raises:
+        KafkaError: INVALID_REQUEST.
+    """
+    if len(state.batches) + 2 * len(batches) <= MAX_BATCHES:  # a batch inside of another one divides that
+        return
+    start_offset = state.start_offset if start_offset == -1 else start_offset
+    if len(batches) > MAX_BATCHES or len(combine(state.batches, batches, start_offset)) > MAX_BATCHES:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a share partition may have {MAX_BATCHES} state batches, not more")

@@ -4,6 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from kcore_ext.broker.share.runs cimport Lock, Run, RunList
+from kcore_ext.runtime.timer_wheel cimport TimerWheel
 
 
 @cython.final
@@ -34,6 +35,10 @@ cdef class Acquisition:
 
 
 cdef class AcquiringRuns(RunList):
+    cdef Acquired take(
+        self, str member, list batches, int64_t fetch_offset, TimerWheel wheel, int64_t deadline_ms,
+        int64_t max_records, int64_t batch_size, bint record_limit, int64_t max_locks, int64_t max_deliveries, aborted,
+    )
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1
     cdef int64_t take_new(self, Acquisition acquisition, int64_t first, int64_t last) except -1
     cdef int take_gap(self, Acquisition acquisition, Py_ssize_t at) except -1

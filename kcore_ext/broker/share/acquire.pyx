@@ -74,9 +74,21 @@ cdef class AcquiringRuns(RunList):
         int64_t max_deliveries,
         aborted=(),
     ):
+        return self.take(
+            member, batches, fetch_offset, wheel, deadline_ms, max_records, batch_size, record_limit, max_locks,
+            max_deliveries, aborted,
+        )
+
+    cdef Acquired take(
+        self, str member, list batches, int64_t fetch_offset, TimerWheel wheel, int64_t deadline_ms,
+        int64_t max_records, int64_t batch_size, bint record_limit, int64_t max_locks, int64_t max_deliveries, aborted,
+    ):
+        """Acquires records; `acquire` documents the arguments."""
         cdef Acquisition acquisition = Acquisition.__new__(Acquisition)
         cdef int64_t base, room, at_end
         cdef Py_ssize_t at, stop
+        cdef bint was_torn
+        cdef Acquired acquired
         cdef Run run
         cdef Lock lock
         acquisition.bases = bounds(batches)
@@ -96,6 +108,7 @@ cdef class AcquiringRuns(RunList):
                 return acquired_of(acquisition)
             acquisition.most = min(max_records, self.end_offset - fetch_offset)
             acquisition.last = min(acquisition.last, self.end_offset - 1)
+        was_torn, self.torn = self.torn, True
         if base > fetch_offset:
             self.skip_missing(fetch_offset, base)
         acquisition.first = max(base, self.start_offset)
@@ -139,7 +152,9 @@ cdef class AcquiringRuns(RunList):
             if aborted:
                 self.coalesce(lock.first, lock.last)
                 self.advance()
-        return acquired_of(acquisition)
+        acquired = acquired_of(acquisition)
+        self.torn = was_torn
+        return acquired
 
     cdef int64_t take_tracked(self, Acquisition acquisition, Py_ssize_t at, Py_ssize_t stop) except -1:
         """Acquires available runs of one origin, from index `at` on; returns the index of the run behind them.

@@ -26,7 +26,7 @@ class ShareRuns(AcquiringRuns):
         max_deliveries: int,
         allow_renew: bool,
     ) -> Change | int:
-        """Begins to acknowledge records. Either all batches are valid, or nothing changes, except for renewed locks.
+        """Begins to acknowledge records. Either all batches are valid, or nothing changes.
 
         Args:
             member: the member.

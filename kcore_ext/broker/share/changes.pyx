@@ -11,7 +11,7 @@ from kcore_ext.broker.share.acquire cimport AcquiringRuns
 from kcore_ext.broker.share.runs cimport (
     ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, NO_DATA, UNFETCHED, Lock, Run, add_state_batch
 )
-from kcore_ext.runtime.timer_wheel cimport TimerWheel
+from kcore_ext.runtime.timer_wheel cimport TimerWheel, timer_cancel
 
 cdef enum AcknowledgeType:
     GAP = 0
@@ -47,16 +47,22 @@ cdef class ShareRuns(AcquiringRuns):
         int64_t max_deliveries,
         bint allow_renew,
     ):
+        return self.begin(member, batches, wheel, deadline_ms, max_deliveries, allow_renew)
+
+    cdef object begin(
+        self, str member, object batches, TimerWheel wheel, int64_t deadline_ms, int64_t max_deliveries,
+        bint allow_renew,
+    ):
+        """Begins to acknowledge records; `acknowledge` documents arguments and result."""
+        cdef bint was_torn
         cdef Change change = Change.__new__(Change)
-        cdef Lock renewed = Lock.__new__(Lock)
         cdef int64_t first, last, low, high
         cdef int error = 0, kind
         cdef Py_ssize_t at, count
         change.runs = []
         change.state_batches = []
-        renewed.owner = self
-        renewed.member = member
-        renewed.first = renewed.last = -1
+        change.renewed = []
+        was_torn, self.torn = self.torn, True
         for batch in batches:
             first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types
             if last < self.start_offset:
@@ -67,8 +73,7 @@ cdef class ShareRuns(AcquiringRuns):
                 error = INVALID_REQUEST
             elif len(kinds) == 1:
                 error = self.acknowledge_range(
-                    change, member, max(first, self.start_offset), last, kinds[0], max_deliveries, renewed, allow_renew,
-                    False,
+                    change, member, max(first, self.start_offset), last, kinds[0], max_deliveries, allow_renew, False
                 )
             else:
                 low = max(first, self.start_offset)
@@ -81,19 +86,22 @@ cdef class ShareRuns(AcquiringRuns):
                         at += 1
                     high = first + at - 1
                     error = self.acknowledge_range(
-                        change, member, low, high, kind, max_deliveries, renewed, allow_renew, True
+                        change, member, low, high, kind, max_deliveries, allow_renew, True
                     )
             if error:
                 break
-        if renewed.held:
-            renewed.timer = wheel.arm(deadline_ms, renewed)
+        if not error and len(change.renewed):
+            self.renew(change, member, wheel, deadline_ms)
+        change.renewed = None
         if error:
             self.undo(change, max_deliveries)
+            self.torn = was_torn
             return error
+        self.torn = was_torn
         return change
 
     cdef int acknowledge_range(
-        self, Change change, str member, int64_t first, int64_t last, int kind, int64_t max_deliveries, Lock renewed,
+        self, Change change, str member, int64_t first, int64_t last, int kind, int64_t max_deliveries,
         bint allow_renew, bint divided
     ) except -2:
         """Begins the change of a range; returns 0, or the error code of the first offset that cannot change."""
@@ -113,12 +121,7 @@ cdef class ShareRuns(AcquiringRuns):
                 run = <Run>self.runs[at]
             at += 1
             if kind == RENEW:
-                self.unlock(run)
-                run.lock = renewed
-                renewed.held += run.last - run.first + 1
-                if renewed.first < 0 or run.first < renewed.first:
-                    renewed.first = run.first
-                renewed.last = max(renewed.last, run.last)
+                change.renewed.append(run)
                 continue
             run.changing = True
             run.divided = run.divided or divided
@@ -133,11 +136,34 @@ cdef class ShareRuns(AcquiringRuns):
             add_state_batch(change.state_batches, run)
         return 0
 
+    cdef int renew(self, Change change, str member, TimerWheel wheel, int64_t deadline_ms) except -1:
+        """Gives the renewed runs of a valid request one new lock."""
+        cdef Lock lock = Lock.__new__(Lock)
+        cdef Run run
+        lock.owner = self
+        lock.member = member
+        lock.first = lock.last = -1
+        lock.timer = wheel.arm(deadline_ms, lock)
+        for run in change.renewed:
+            if run.changing:
+                continue    # the next acknowledgement of the request concerned the same offset
+            self.unlock(run)
+            run.lock = lock
+            lock.held += run.last - run.first + 1
+            if lock.first < 0 or run.first < lock.first:
+                lock.first = run.first
+            lock.last = max(lock.last, run.last)
+        if not lock.held:
+            timer_cancel(lock.timer)
+        return 0
+
     def release(self, str member not None, int64_t max_deliveries):
         cdef Change change = Change.__new__(Change)
         cdef Run run
+        cdef bint was_torn = self.torn
         change.runs = []
         change.state_batches = []
+        self.torn = True
         for run in self.runs:
             if run.state == ACQUIRED and run.lock.member == member:
                 run.changing = True
@@ -145,14 +171,24 @@ cdef class ShareRuns(AcquiringRuns):
                 change.runs.append(run)
                 self.complete_count += self.counted(run)
                 add_state_batch(change.state_batches, run)
+        self.torn = was_torn
         return change
 
     def finish(self, Change change not None, bint written, int64_t max_deliveries):
+        cdef int news = self.end(change, written, max_deliveries)
+        return bool(news & START_MOVED), bool(news & BECAME_AVAILABLE)
+
+    cdef int end(self, Change change, bint written, int64_t max_deliveries) except -1:
+        """Ends a change as `finish` does; returns START_MOVED, BECAME_AVAILABLE, both or 0."""
         cdef Run run
         cdef bint available = False, moved = False
+        cdef bint was_torn = self.torn
         cdef int64_t first = -1, last = -1
+        self.torn = True
         if not written:
-            return False, self.undo(change, max_deliveries) > 0
+            available = self.undo(change, max_deliveries) > 0
+            self.torn = was_torn
+            return BECAME_AVAILABLE if available else 0
         for run in change.runs:
             run.changing = False
             self.unlock(run)
@@ -166,7 +202,8 @@ cdef class ShareRuns(AcquiringRuns):
         moved = self.advance()
         if self.runs and last >= self.start_offset:
             self.coalesce(max(first, self.start_offset), last)
-        return moved, available
+        self.torn = was_torn
+        return (START_MOVED if moved else 0) | (BECAME_AVAILABLE if available else 0)
 
     cdef int undo(self, Change change, int64_t max_deliveries) except -1:
         """Takes a change back. Offsets whose lock has expired meanwhile are released; returns the number of runs."""
@@ -196,6 +233,8 @@ cdef class ShareRuns(AcquiringRuns):
         cdef Run run
         cdef Py_ssize_t at
         cdef int64_t offset
+        cdef bint was_torn = self.torn
+        self.torn = True
         lock.expired = True
         for at in range(self.find(lock.first), len(self.runs)):
             run = <Run>self.runs[at]
@@ -215,4 +254,5 @@ cdef class ShareRuns(AcquiringRuns):
             writes.append(rest)
         if writes:
             self.coalesce(max(lock.first, self.start_offset), lock.last)
+        self.torn = was_torn
         return writes

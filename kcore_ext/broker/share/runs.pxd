@@ -44,7 +44,10 @@ cdef class RunList:
     cdef readonly int64_t end_offset
     cdef readonly int64_t complete_count
     cdef int64_t candidate              # no offset below it can be acquired
+    cdef public bint torn               # set during each change of the runs; an exception leaves it set
 
+    cdef int64_t next_offset(self) noexcept
+    cdef bint may_acquire(self, int64_t max_locks) noexcept
     cdef Py_ssize_t find(self, int64_t offset) noexcept
     cdef Py_ssize_t cut(self, Py_ssize_t at, int64_t first, int64_t last) except -1
     cdef int64_t counted(self, Run run) noexcept

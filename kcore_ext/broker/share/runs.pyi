@@ -33,6 +33,10 @@ class RunList:
     def complete_count(self) -> int:
         """The number of acknowledged and archived offsets from the start on."""
 
+    torn: bool
+    """True while a change of the runs is in progress, and after an exception has interrupted one: the state must then
+    be loaded again."""
+
     @property
     def tracked(self) -> int:
         """The number of offsets from the start to the end, with those that are complete."""

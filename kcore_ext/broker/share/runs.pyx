@@ -25,7 +25,11 @@ cdef class Lock:
         raise TypeError("an acquisition makes locks")
 
     def __call__(self):
+        if self.owner.torn:
+            return
+        self.owner.torn = True      # the timer does not fire again: if this fails, the state is loaded again
         self.owner.lock_expired(self)
+        self.owner.torn = False
 
 
 @cython.final
@@ -179,6 +183,9 @@ cdef class RunList:
     # ---- offsets
 
     def next_fetch_offset(self):
+        return self.next_offset()
+
+    cdef int64_t next_offset(self) noexcept:
         cdef Py_ssize_t at, count = len(self.runs)
         cdef Run run
         if not count:
@@ -193,9 +200,12 @@ cdef class RunList:
         return self.end_offset
 
     def can_acquire(self, int64_t max_locks):
+        return self.may_acquire(max_locks)
+
+    cdef bint may_acquire(self, int64_t max_locks) noexcept:
         if self.end_offset - self.start_offset < max_locks:
             return True
-        return self.next_fetch_offset() != self.end_offset
+        return self.next_offset() != self.end_offset
 
     def acquirable(self, int64_t first, int64_t last):
         cdef int64_t count = 0

@@ -126,6 +126,20 @@ def test_a_renewed_lock_lasts_longer() -> None:
     assert world.acquire("n", 1) == [(0, 0, 3)]
 
 
+def test_a_refused_acknowledgement_renews_no_lock() -> None:
+    """A request is all or nothing: offset 1 is another member's, so the lock of offset 0 does not last longer."""
+    world = World()
+    world.produce(1)
+    assert world.acquire("m", 0, [0]) == [(0, 0, 1)]
+    world.produce(1)
+    assert world.acquire("n", 0, [0]) == [(1, 1, 1)]
+    world.advance(20_000)
+    assert world.acknowledge("m", 1, (0, 0, RENEW), (1, 1, RENEW), renew=True) == 121
+    world.advance(10_000)
+    assert world.acknowledge("m", 2, (0, 0, ACCEPT)) == 121
+    assert world.acquire("n", 1) == [(0, 0, 2), (1, 1, 2)]
+
+
 def test_renewal_can_be_disabled() -> None:
     world = World(group={"share_renew_acknowledge_enable": "false"})
     world.produce(1)
@@ -187,6 +201,46 @@ def test_too_many_sessions_wait_and_are_refused() -> None:
     assert answered(pending).error_code == 133
     world.fetch("m", -1)
     assert world.fetch("n", 0, [0]).error_code == 0
+
+
+def test_a_refused_session_keeps_the_earlier_one() -> None:
+    """A member whose new session is refused still has its earlier one, and the records that it has acquired."""
+    world = World({"kcore.max.fetch.session.partitions": 2}, partitions=3)
+    world.produce(2)
+    assert world.acquire("m", 0, [0]) == [(0, 1, 1)]
+    assert world.fetch("m", 0, [0, 1, 2]).error_code == 133
+    assert acquired(world.fetch("m", 1, {0: [(0, 0, ACCEPT), (1, 1, RELEASE)]})) == [(1, 1, 2)]
+
+
+def test_a_session_adds_partitions_up_to_the_limit() -> None:
+    """Partitions that the session has already do not count twice."""
+    world = World({"kcore.max.fetch.session.partitions": 2}, partitions=3)
+    world.fetch("m", 0, [0, 1])
+    assert world.fetch("m", 1, [0, 1]).error_code == 0
+    assert world.fetch("m", 2, [0, 2]).error_code == 133
+    assert world.fetch("m", 2, [2], forgotten=[0]).error_code == 133
+
+
+@pytest.mark.parametrize("limit", ["group.share.max.share.sessions", "kcore.max.fetch.session.partitions"])
+def test_a_client_with_many_sessions_locks_out_no_other(limit: str) -> None:
+    """The oldest session of the connection that has the most gives way; its records are released."""
+    world = World({limit: 4})
+    world.produce(1)
+    for index in range(9):
+        code = world.fetch(f"flood-{index}", 0, [0]).error_code
+        assert code == (0 if index < 4 else 133)
+    world.connection_id = 2
+    assert acquired(world.fetch("m", 0, [0])) == [], "the release is not written yet"
+    assert acquired(world.fetch("m", 1)) == [(0, 0, 2)]
+    assert world.fetch("n", 0, [0]).error_code == 0
+    assert world.fetch("o", 0, [0]).error_code == 133, "both connections have two sessions"
+    assert len(world.engine.share_partitions.sessions) == 4
+    world.connection_id = 1
+    codes = [world.fetch(f"flood-{index}", 1).error_code for index in range(4)]
+    assert codes == [122, 122, 0, 0]
+    assert world.fetch("flood-9", 0, [0]).error_code == 133
+    world.connection_id = 2
+    assert acquired(world.fetch("m", 2, {0: [(0, 0, RELEASE)]})) == [(0, 0, 3)]
 
 
 def test_partitions_are_forgotten_and_rotated() -> None:
@@ -424,7 +478,7 @@ def test_by_duration_waits_for_a_record_that_is_young_enough() -> None:
     assert world.acquire("m", 1) == [(2, 2, 1)]
 
 
-@pytest.mark.parametrize("step", ["acquire", "acknowledge", "finish"])
+@pytest.mark.parametrize("step", ["acknowledge", "finish"])
 def test_an_internal_error_loads_the_share_partition_again(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory may have a part of the change. Nothing acknowledged is lost, and no lock stays."""
     world = World()
@@ -438,11 +492,8 @@ def test_an_internal_error_loads_the_share_partition_again(step: str, monkeypatc
 
     with monkeypatch.context() as patch:
         patch.setattr(SharePartition, step, fail)
-        if step == "acquire":
-            assert world.fetch("m", 2).error_code == -1
-        else:
-            code = world.acknowledge("m", 2, (2, 2, ACCEPT))
-            assert code == (-1 if step == "acknowledge" else 0), "finish comes after the write"
+        code = world.acknowledge("m", 2, (2, 2, ACCEPT))
+        assert code == (-1 if step == "acknowledge" else 0), "finish comes after the write"
     assert world.share_partition() is None
     assert len(world.engine.wheel) == timers
     expected = [(1, 1, 2), (2, 3, 1)] if step != "finish" else [(1, 1, 2), (3, 3, 1)]

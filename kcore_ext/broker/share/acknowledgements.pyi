@@ -1,0 +1,19 @@
+from collections.abc import Iterable
+from typing import Any
+
+def valid(batches: Iterable[Any], version: int, renews: bool) -> bool:
+    """Returns True if the acknowledgement batches of a partition are well-formed and in order.
+
+    Args:
+        batches: the batches.
+        version: the version of the request; renewals are new in version 2 (KIP-1222).
+        renews: the request is marked to renew locks.
+    """
+
+def count_types(batches: Iterable[Any], totals: list[int]) -> None:
+    """Adds the number of acknowledged offsets of each type, of valid batches.
+
+    Args:
+        batches: the batches.
+        totals: a number for each type.
+    """

@@ -1,0 +1,45 @@
+"""Checks and counts of acknowledgement batches, which do not depend on the state of the share partition (KIP-932).
+
+A request may have many thousand batches of one offset. `tests/reference/share_acknowledgements.py` is the reference.
+"""
+
+from libc.stdint cimport int64_t
+
+cdef enum:
+    FIRST_VERSION_WITH_RENEW = 2
+    REJECT = 3
+    RENEW = 4
+
+
+cpdef bint valid(batches, int version, bint renews) except -1:
+    cdef int64_t first, last, previous = -1
+    cdef int highest = RENEW if version >= FIRST_VERSION_WITH_RENEW else REJECT
+    cdef int64_t kind
+    cdef Py_ssize_t count
+    for batch in batches:
+        first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types
+        count = len(kinds)
+        # Offsets have 64 bits, and so may their difference overflow: it is positive then as well, if unsigned.
+        if first > last or first < previous or not count:
+            return False
+        if count > 1 and <unsigned long long>(count - 1) != <unsigned long long>last - <unsigned long long>first:
+            return False
+        for kind in kinds:
+            if kind < 0 or kind > highest or (kind == RENEW and not renews):
+                return False
+        previous = last
+    return True
+
+
+def count_types(batches, list totals not None):
+    cdef int64_t first, last
+    cdef Py_ssize_t count
+    for batch in batches:
+        kinds = batch.acknowledge_types
+        count = len(kinds)
+        if count == 1:
+            first, last = batch.first_offset, batch.last_offset
+            totals[<Py_ssize_t>kinds[0]] += 1 + (<unsigned long long>last - <unsigned long long>first)
+        else:
+            for kind in kinds:
+                totals[<Py_ssize_t>kind] += 1

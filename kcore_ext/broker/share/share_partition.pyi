@@ -1,0 +1,69 @@
+from typing import final
+
+from kcore.broker.data.partition import Partition
+from kcore.broker.share.settings import ShareSettings
+from kcore.broker.share.share_partition import AcquireParams, ShareServices
+from kcore.broker.share.states import SharePartitionState
+from kcore.protocol.error_codes import ErrorCode
+from kcore_ext.broker.share.changes import ShareRuns
+from kcore_ext.share.state_update import StateWriter
+
+@final
+class Delivery:
+    """Records that were acquired for a member."""
+
+    @property
+    def records(self) -> bytes:
+        """The log batches that contain them."""
+
+    @property
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """The acquired ranges: first offset, last offset, delivery count."""
+
+    @property
+    def acquired(self) -> int:
+        """The number of acquired offsets."""
+
+class SharePartitionCore(ShareRuns):
+    """The compiled base of a share partition; `SharePartition` documents arguments and attributes."""
+
+    group_id: str
+    partition: Partition
+    state: SharePartitionState
+    error: ErrorCode
+    writer: StateWriter | None
+    """Writes updates of the durable state without messages; None if the share coordinator is on another node."""
+    _services: ShareServices
+    _state_epoch: int
+
+    def __init__(
+        self,
+        group_id: str,
+        partition: Partition,
+        services: ShareServices,
+        state: SharePartitionState,
+        error: ErrorCode,
+    ) -> None: ...
+    def readable_end(self, settings: ShareSettings) -> int:
+        """Returns the end of the records that the group may read: the high watermark or the last stable offset."""
+
+    def has_records(self) -> bool:
+        """Returns True if a fetch would probably acquire records."""
+
+    def acquire_records(self, params: AcquireParams, max_records: int, max_bytes: int) -> Delivery:
+        """Acquires records of an ACTIVE share partition for a member, and reads them.
+
+        Args:
+            params: the member, and the form of the ranges.
+            max_records: the number of records; see `ShareRuns.acquire`.
+            max_bytes: the size of the records; one log batch is read also if it is larger.
+
+        Raises:
+            LogError: the log cannot be read; nothing was acquired.
+        """
+
+    def _aborted(self, batches: list[bytes], offset: int) -> list[tuple[int, int]]: ...
+    def _read_more(
+        self, batches: list[bytes], size: int, offset: int, end: int, max_records: int, max_bytes: int
+    ) -> None: ...
+    def _drop_after(self, error: Exception) -> None: ...
