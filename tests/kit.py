@@ -12,6 +12,7 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -94,6 +95,15 @@ def fetch(
         session_epoch=-1,
         topics=[FetchTopic(topic=topic, partitions=parts)],
     )
+
+
+def start_offset(target: Target, topic: str, partition: int = 0) -> int:
+    """Returns the first offset of a partition's log."""
+    entry = ListOffsetsPartition(partition_index=partition, timestamp=-2)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[entry])])
+    (row,) = target.send(request).topics[0].partitions
+    assert row.error_code == 0, row
+    return int(row.offset)
 
 
 def read_all(target: Target, topic: str, partition: int = 0) -> list[tuple[int, bytes | None]]:

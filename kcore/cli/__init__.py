@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from kcore.errors import KafkaError, KcoreError
+from kcore.errors import KafkaError, KcoreError, PartitionErrors
 from kcore.printable import clean
 
 # verb -> (module below kcore.cli, description); a verb's module is imported when the verb is used
@@ -70,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = int(module.run(options) or 0)
         sys.stdout.flush()
-    except (KcoreError, KafkaError) as error:
-        print(f"kcore: {clean(error)}", file=sys.stderr)
+    except (KcoreError, KafkaError, PartitionErrors, TimeoutError) as error:
+        print(f"kcore: {clean(_described(error))}", file=sys.stderr)
         return 1
     except BrokenPipeError:
         # The reader of the output closed the pipe: no error now, nor when the interpreter flushes at exit.
@@ -80,3 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return status
+
+
+def _described(error: Exception) -> str:
+    """Formats an error with the errors of its partitions."""
+    if isinstance(error, PartitionErrors):
+        return "; ".join(map(str, error.exceptions))
+    return str(error)

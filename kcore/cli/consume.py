@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import kcore
 from kcore.cli import target
 from kcore.errors import ConfigError, KcoreError
-from kcore.inspect.groups import EARLIEST, LATEST
 from kcore.printable import clean
 from kcore.protocol.topic_partition import TopicPartition
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from kcore.node._sync.topics import Topic
     from kcore.node.types import Record
 
+EARLIEST, LATEST = -2, -1  # special values of a start time
 TIMEOUT_S = 90.0
 WAIT_MS = 500  # time for which a server waits for new records
 MAX_RECORDS = 500  # of one read

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.cli import output, target
-from kcore.errors import ConfigError, KcoreError
+from kcore.errors import ConfigError, KafkaError, KcoreError, PartitionErrors
 
 if TYPE_CHECKING:
     from kcore.spark.events.sources import Source
@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
         time.sleep(options.interval)
         try:
             _report(_once(export, options, manifest), quiet=True)
-        except KcoreError as error:  # the server may return; exported files are kept
+        except (KcoreError, KafkaError, PartitionErrors, TimeoutError) as error:  # it may return; files are kept
             output.complain(f"{error}; retrying")
 
 
@@ -84,8 +84,8 @@ def _report(report: ExportReport, quiet: bool = False) -> int:
 def _once(
     export: Callable[..., ExportReport], options: argparse.Namespace, manifest: Manifest | None = None
 ) -> ExportReport:
+    import kcore  # noqa: PLC0415
     from kcore.broker.metadata.names import INTERNAL_TOPICS  # noqa: PLC0415
-    from kcore.client.cluster import Cluster  # noqa: PLC0415
     from kcore.spark.events.sources import ServerSource, open_source  # noqa: PLC0415
 
     topics = frozenset(options.topic) or INTERNAL_TOPICS
@@ -95,9 +95,8 @@ def _once(
         if options.bootstrap is None:
             source = opened.enter_context(open_source(options.data[0]))
         else:
-            source = ServerSource(
-                opened.enter_context(Cluster(options.bootstrap, security=target.security(options))), topics
-            )
+            node = opened.enter_context(kcore.connect(options.bootstrap, security=target.security(options)))
+            source = ServerSource(node, topics)
         missing = sorted(frozenset(options.topic) - {part.topic for part in source.parts()})
         if missing:
             raise KcoreError(f"{', '.join(missing)}: no such topic")

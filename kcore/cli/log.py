@@ -47,8 +47,8 @@ def _dump(options: argparse.Namespace) -> int:
         events = folder_events(options.data, selection)
         _print(options, events)
     else:
-        with target.open_target(options) as server:
-            _print(options, server_events(server, selection))
+        with target.open_target(options) as node:
+            _print(options, server_events(node, selection))
     return 0
 
 

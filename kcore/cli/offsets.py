@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from kcore.cli import offsets_apply, output, target
-from kcore.inspect.groups import list_groups
-from kcore.inspect.share_groups import all_offset_rows
+from kcore.inspect.groups import all_offset_rows
 from kcore.printable import clean
 
 
@@ -31,11 +30,11 @@ def run(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     """Prints the offsets. Returns 1 if a requested group does not exist."""
-    with target.open_target(options) as server:
-        rows = all_offset_rows(server, options.group)
-        missing = set(options.group) - {row[0] for row in rows}
+    with target.open_target(options) as node:
+        rows = all_offset_rows(node, options.group)
+        missing = set(options.group) - {row.group for row in rows}
         if missing:
-            missing -= {group.group_id for group in list_groups(server)}
+            missing -= {group.group_id for group in node.groups.list()}
     columns = ("group", "topic", "partition", "current_offset", "log_end_offset", "lag", "metadata")
     output.print_rows(columns, rows, options.format)
     sys.stdout.flush()

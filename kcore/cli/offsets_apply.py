@@ -26,12 +26,12 @@ def run(options: argparse.Namespace) -> int:
     """Applies a plan; returns 1 if any row is not applied, including rows that the plan itself refuses."""
     from kcore.spark.restore.apply import apply  # noqa: PLC0415
     from kcore.spark.restore.plan import load  # noqa: PLC0415
-    from kcore.spark.restore.target import open_brokers  # noqa: PLC0415
+    from kcore.spark.restore.target import open_target  # noqa: PLC0415
 
     plan = load(options.plan)
     target.check(options)
-    with open_brokers(options.bootstrap, options.data, target.security(options)) as brokers:
-        applied = apply(plan, brokers, dry_run=options.dry_run, partial=options.partial)
+    with open_target(options.bootstrap, options.data, target.security(options)) as node:
+        applied = apply(plan, node, dry_run=options.dry_run, partial=options.partial)
     rows = [
         (one.row.group, one.row.topic, one.row.partition, one.row.from_offset, one.row.to_offset, one.result, one.why)
         for one in applied

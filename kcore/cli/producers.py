@@ -6,7 +6,7 @@ import argparse
 
 from kcore.cli import output, target
 from kcore.errors import KcoreError
-from kcore.inspect.transactions import NO_OFFSET, all_partitions, producers, stable_offsets
+from kcore.inspect.transactions import all_partitions, stable_offsets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,24 +21,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Describes producers."""
-    with target.open_target(options) as server:
-        partitions = all_partitions(server, options.topic, options.partition)
+    with target.open_target(options) as node:
+        partitions = all_partitions(node, options.topic, options.partition)
         if not partitions:
             raise KcoreError(f"no such partition of topic {options.topic!r}")
-        ends = stable_offsets(server, partitions)
+        ends = stable_offsets(node, partitions)
         rows = []
-        for topic, partition, producer in producers(server, partitions):
-            start = producer.current_txn_start_offset
-            end = ends.get((topic, partition))
+        for producer in node.transactions.producers(partitions):
+            end = ends.get(producer.partition)
             row = (
-                topic,
-                partition,
+                *producer.partition,
                 producer.producer_id,
                 producer.producer_epoch,
                 producer.coordinator_epoch,
                 producer.last_sequence,
-                producer.last_timestamp,
-                None if start == NO_OFFSET else start,
+                producer.last_timestamp_ms,
+                producer.transaction_start,
                 end.last_stable_offset if end else None,
                 end.high_watermark if end else None,
             )

@@ -1,4 +1,4 @@
-"""The target of a verb: a data folder or a running server. Both serve the same typed requests."""
+"""The target of a verb: a data folder or a running cluster. Both are nodes of the client API."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kcore.errors import ConfigError
-from kcore.inspect import Target
 
 if TYPE_CHECKING:
     from kcore.client import ClientSecurity
+    from kcore.node._sync.node import Node
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 @contextmanager
-def open_target(options: argparse.Namespace, create: bool = False) -> Iterator[Target]:
+def open_target(options: argparse.Namespace, create: bool = False) -> Iterator[Node]:
     """Opens the target that the arguments name.
 
     Args:
@@ -70,15 +70,14 @@ def open_target(options: argparse.Namespace, create: bool = False) -> Iterator[T
     Raises:
         ConfigError: neither or both were named.
         DataFolderError: the folder cannot be opened, e.g. because a server has it open.
+        ConnectionClosedError: no server can be reached.
     """
+    import kcore  # noqa: PLC0415
+
     check(options)
     if options.bootstrap is not None:
-        from kcore.client import Connection  # noqa: PLC0415
-
-        with Connection.to(options.bootstrap, security=security(options)) as connection:
-            yield connection
+        with kcore.connect(options.bootstrap, security=security(options)) as node:
+            yield node
     else:
-        import kcore  # noqa: PLC0415
-
-        with kcore.open(options.data, create=create) as engine:
-            yield engine
+        with kcore.open(options.data, create=create) as embedded:
+            yield embedded

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from kcore.cli import output, target
 from kcore.cli.properties import parse_assignments
-from kcore.inspect import Target
-from kcore.inspect.topics import describe_topics, find_topics
-from kcore.node import versions
-from kcore.protocol.error_codes import ErrorCode, code_name
-from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
+from kcore.errors import KafkaError
+from kcore.inspect.topics import describe_topics
+from kcore.protocol.error_codes import ErrorCode
 
-TIMEOUT_MS = 30_000
-UNSET = -1  # the server's default
+if TYPE_CHECKING:
+    from kcore.node._sync.node import Node
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="(may be repeated); default: all except internal ones",
     )
-    creating.add_argument(
-        "--partitions", type=int, default=UNSET, help="number of partitions; default: num.partitions of the server"
-    )
-    creating.add_argument("--replication-factor", type=int, default=UNSET, help="default: the server's")
+    creating.add_argument("--partitions", type=int, help="number of partitions; default: num.partitions of the server")
+    creating.add_argument("--replication-factor", type=int, help="default: the server's")
     creating.add_argument("--config", action="append", default=[], metavar="KEY=VALUE", help="a setting of the topics")
     creating.add_argument("--if-not-exists", action="store_true", help="ignore existing topics")
     deleting.add_argument("--if-exists", action="store_true", help="ignore missing topics")
@@ -51,52 +48,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Creates, lists, describes or deletes topics."""
     settings = parse_assignments("--config", options.config) if options.action == "create" else {}
-    with target.open_target(options, create=options.action == "create") as server:
+    with target.open_target(options, create=options.action == "create") as node:
         if options.action == "create":
-            return _create(server, options, settings)
+            return _create(node, options, settings)
         if options.action == "delete":
-            return _delete(server, options)
+            return _delete(node, options)
         if options.action == "list":
-            rows = [(topic.name, len(topic.partitions), topic.is_internal) for topic in find_topics(server)]
+            rows = [(topic.name, topic.partitions, topic.internal) for topic in node.topics.list(internal=True)]
             output.print_rows(("topic", "partitions", "internal"), rows, options.format)
         else:
             columns = ("topic", "partition", "leader", "start_offset", "end_offset", "settings")
-            found = [(*row[:5], row.settings or None) for row in describe_topics(server, options.topic)]
+            found = [(*row[:5], row.settings or None) for row in describe_topics(node, options.topic)]
             output.print_rows(columns, found, options.format)
     return 0
 
 
-def _create(server: Target, options: argparse.Namespace, settings: dict[str, str]) -> int:
-    configs = [CreatableTopicConfig(name=name, value=value) for name, value in settings.items()]
-    topics = [
-        CreatableTopic(
-            name=name,
-            num_partitions=options.partitions,
-            replication_factor=options.replication_factor,
-            configs=configs,
-        )
-        for name in options.topic
-    ]
-    results = server.send(CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS)).topics
-    there = {ErrorCode.TOPIC_ALREADY_EXISTS} if options.if_not_exists else set()
-    return _say("created", [(r.name, r.error_code, r.error_message) for r in results], there)
+def _create(node: Node, options: argparse.Namespace, settings: dict[str, str]) -> int:
+    def create(name: str) -> None:
+        node.topics.create(name, options.partitions, replication=options.replication_factor, config=settings)
+
+    return _for_each("created", options.topic, create, ErrorCode.TOPIC_ALREADY_EXISTS, options.if_not_exists)
 
 
-def _delete(server: Target, options: argparse.Namespace) -> int:
-    request = DeleteTopicsRequest(topic_names=options.topic, timeout_ms=TIMEOUT_MS)
-    results = server.send(request, versions.DELETE_TOPICS).responses
-    gone = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if options.if_exists else set()
-    return _say("deleted", [(r.name, r.error_code, r.error_message) for r in results], gone)
+def _delete(node: Node, options: argparse.Namespace) -> int:
+    def delete(name: str) -> None:
+        node.topics[name].delete()
+
+    return _for_each("deleted", options.topic, delete, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, options.if_exists)
 
 
-def _say(done: str, results: list[tuple[str, int, str | None]], fine: set[ErrorCode]) -> int:
-    """Prints the result for each topic; returns 1 if one was refused."""
+def _for_each(done: str, names: list[str], change: Callable[[str], None], ignorable: ErrorCode, ignore: bool) -> int:
+    """Changes each topic and prints the result; returns 1 if a change was refused.
+
+    Args:
+        done: the name of the change.
+        names: the topics.
+        change: changes one topic.
+        ignorable: the error of a topic that needs no change.
+        ignore: True to print nothing about such a topic.
+    """
     status = 0
-    for name, code, message in results:
-        if not code:
-            output.say(f"{done} {name}")
-        elif code not in fine:
+    for name in names:
+        try:
+            change(name)
+        except KafkaError as error:
+            if ignore and error.code == ignorable:
+                continue
             status = 1
-            why = f": {message}" if message else ""
-            output.complain(f"topic {name!r}: {code_name(code)}{why}")
+            why = f": {error.message}" if error.message else ""
+            output.complain(f"topic {name!r}: {error.code.name}{why}")
+        else:
+            output.say(f"{done} {name}")
     return status

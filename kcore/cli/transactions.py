@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 
 from kcore.cli import output, target
-from kcore.errors import ConfigError, KcoreError
-from kcore.inspect import Target
-from kcore.inspect.transactions import (
-    ENDING,
-    OpenTransaction,
-    abort_transaction,
-    all_partitions,
-    describe_transactions,
-    hanging_transactions,
-    list_transactions,
-    open_transactions,
-    stable_offsets,
-)
-from kcore.protocol.error_codes import code_name
+from kcore.errors import ConfigError, KafkaError, KcoreError
+from kcore.inspect.transactions import ENDING, all_partitions, hanging_transactions, open_transactions, stable_offsets
+
+if TYPE_CHECKING:
+    from kcore.node._sync.node import Node
+    from kcore.node.types import ProducerState
 
 HANGING_MINUTES = 15
 """The broker's default of transaction.max.timeout.ms: a live coordinator ends every transaction by then."""
@@ -77,52 +70,50 @@ def run(options: argparse.Namespace) -> int:
     """Lists, describes, finds or aborts transactions."""
     if getattr(options, "partition", None) is not None and options.topic is None:
         raise ConfigError("--partition needs --topic")
-    with target.open_target(options) as server:
+    with target.open_target(options) as node:
         if options.action == "list":
-            found = list_transactions(
-                server,
+            found = node.transactions.list(
                 states=options.state,
                 producer_ids=options.producer_id,
-                duration_ms=options.longer_than_ms,
+                longer_than=None if options.longer_than_ms < 0 else options.longer_than_ms / 1000,
                 pattern=options.pattern,
             )
-            rows = [(state.transactional_id, state.producer_id, state.transaction_state) for state in found]
+            rows = [(row.transactional_id, row.producer_id, row.state) for row in found]
             output.print_rows(("transactional_id", "producer_id", "state"), rows, options.format)
             return 0
         if options.action == "describe":
-            wanted = options.id or [state.transactional_id for state in list_transactions(server)]
-            return describe(server, wanted, options.format)
+            wanted = options.id or [row.transactional_id for row in node.transactions.list()]
+            return describe(node, wanted, options.format)
         if options.action == "find-hanging":
-            return find_hanging(server, options)
-        return abort(server, options)
+            return find_hanging(node, options)
+        return abort(node, options)
 
 
-def describe(server: Target, transactional_ids: list[str], form: str) -> int:
+def describe(node: Node, transactional_ids: list[str], form: str) -> int:
     """Prints one row per partition of each transaction, or one per id without any. Returns 1 if an id is unknown."""
-    states = describe_transactions(server, transactional_ids)
-    partitions = {(topic.topic, index) for state in states for topic in state.topics for index in topic.partitions}
-    ends = stable_offsets(server, partitions)
-    now_ms = int(time.time() * 1000)
+    described = node.transactions.describe(transactional_ids)
+    states = {key: state for key, state in described.items() if not isinstance(state, KafkaError)}
+    ends = stable_offsets(node, {partition for state in states.values() for partition in state.partitions})
+    now = datetime.now(UTC)
     rows: list[tuple[Any, ...]] = []
-    for state in states:
-        if state.error_code:
-            rows.append((state.transactional_id, code_name(state.error_code), *[None] * 8))
+    for transactional_id in transactional_ids:
+        state = described[transactional_id]
+        if isinstance(state, KafkaError):
+            rows.append((transactional_id, state.code.name, *[None] * 8))
             continue
-        is_open = state.transaction_state in ENDING
-        open_s = (now_ms - state.transaction_start_time_ms) / 1000 if is_open else None
+        is_open = state.state in ENDING and state.started is not None
         front = (
-            state.transactional_id,
-            state.transaction_state,
+            transactional_id,
+            state.state,
             state.producer_id,
             state.producer_epoch,
-            state.transaction_timeout_ms,
-            open_s,
+            round(state.timeout * 1000),
+            (now - state.started).total_seconds() if is_open and state.started is not None else None,
         )
-        parts = [(topic.topic, index) for topic in state.topics for index in topic.partitions]
-        for place in sorted(parts):
+        for place in state.partitions:
             end = ends.get(place)
             rows.append((*front, *place, *((end.last_stable_offset, end.held_back) if end else (None, None))))
-        if not parts:
+        if not state.partitions:
             rows.append((*front, None, None, None, None))
     columns = (
         "transactional_id",
@@ -137,36 +128,43 @@ def describe(server: Target, transactional_ids: list[str], form: str) -> int:
         "held_back",
     )
     output.print_rows(columns, rows, form)
-    return 1 if any(state.error_code for state in states) else 0
+    return 1 if len(states) < len(described) else 0
 
 
-def find_hanging(server: Target, options: argparse.Namespace) -> int:
+def find_hanging(node: Node, options: argparse.Namespace) -> int:
     """Prints hanging transactions. Returns 1 if there are any."""
-    partitions = all_partitions(server, options.topic, options.partition)
+    partitions = all_partitions(node, options.topic, options.partition)
     since_ms = int((time.time() - options.idle_minutes * 60) * 1000)
-    found = hanging_transactions(server, partitions, since_ms)
-    _print_open(server, found, options.format)
+    found = hanging_transactions(node, partitions, since_ms)
+    _print_open(node, found, options.format)
     return 1 if found else 0
 
 
-def abort(server: Target, options: argparse.Namespace) -> int:
+def abort(node: Node, options: argparse.Namespace) -> int:
     """Aborts the transaction that begins at an offset, and prints its previous state."""
     place = (options.topic, options.partition)
-    found = [each for each in open_transactions(server, [place]) if each.start_offset == options.start_offset]
+    found = [each for each in open_transactions(node, [place]) if each.transaction_start == options.start_offset]
     if not found:
         raise KcoreError(f"no open transaction begins at offset {options.start_offset} of {place[0]}-{place[1]}")
-    _print_open(server, found, options.format)
-    abort_transaction(server, found[0])
+    _print_open(node, found, options.format)
+    node.transactions.abort(found[0])
     return 0
 
 
-def _print_open(server: Target, found: list[OpenTransaction], form: str) -> None:
-    ends = stable_offsets(server, {(each.topic, each.partition) for each in found})
+def _print_open(node: Node, found: list[ProducerState], form: str) -> None:
+    ends = stable_offsets(node, {each.partition for each in found})
     now_ms = int(time.time() * 1000)
     rows = []
     for each in found:
-        end = ends.get((each.topic, each.partition))
-        idle_s = (now_ms - each.last_timestamp_ms) / 1000
-        row = (*each[:6], idle_s, *((end.last_stable_offset, end.held_back) if end else (None, None)))
+        end = ends.get(each.partition)
+        row = (
+            *each.partition,
+            each.producer_id,
+            each.producer_epoch,
+            each.coordinator_epoch,
+            each.transaction_start,
+            (now_ms - each.last_timestamp_ms) / 1000,
+            *((end.last_stable_offset, end.held_back) if end else (None, None)),
+        )
         rows.append(row)
     output.print_rows(OPEN_COLUMNS, rows, form)

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import argparse
 import getpass
-import secrets
 import sys
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kcore.cli import output, target
 from kcore.errors import ConfigError, KcoreError
-from kcore.inspect import Target
-from kcore.protocol.error_codes import code_name
-from kcore.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
-from kcore.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
-from kcore.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, NEW_SALT_BYTES, ScramMechanism
+from kcore.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, ScramMechanism
 
-MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
+if TYPE_CHECKING:
+    from kcore.node._sync.node import Node
+
+MECHANISMS = [mechanism.sasl_name for mechanism in ScramMechanism]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,18 +52,14 @@ def run(options: argparse.Namespace) -> int:
     if options.action == "add":
         target.check(options)
         password = _password(options.password_file)
-        with target.open_target(options, create=True) as server:
-            return add(server, options.user, password, _mechanisms(options), options.iterations)
-    with target.open_target(options) as server:
+        with target.open_target(options, create=True) as node:
+            return add(node, options.user, password, options.mechanism or MECHANISMS, options.iterations)
+    with target.open_target(options) as node:
         if options.action == "remove":
-            return remove(server, options.user, _mechanisms(options), bool(options.mechanism))
-        rows = [(user, ",".join(mechanisms)) for user, mechanisms in users(server).items()]
+            return remove(node, options.user, options.mechanism)
+        rows = [(user, ",".join(mechanisms)) for user, mechanisms in node.users.list().items()]
         output.print_rows(("user", "mechanisms"), rows, options.format)
         return 0
-
-
-def _mechanisms(options: argparse.Namespace) -> list[ScramMechanism]:
-    return [MECHANISMS[name] for name in options.mechanism] or list(ScramMechanism)
 
 
 def _password(file: str | None) -> str:
@@ -101,51 +92,22 @@ def _ask() -> tuple[str, str]:
         ) from None
 
 
-def add(server: Target, user: str, password: str, mechanisms: list[ScramMechanism], iterations: int) -> int:
-    """Sets a user's password; sends only its salted form."""
+def add(node: Node, user: str, password: str, mechanisms: list[str], iterations: int) -> int:
+    """Sets a user's password for some mechanisms."""
     for mechanism in mechanisms:
-        salt = secrets.token_bytes(NEW_SALT_BYTES)
-        upsertion = ScramCredentialUpsertion(
-            name=user,
-            mechanism=mechanism,
-            iterations=iterations,
-            salt=salt,
-            salted_password=mechanism.salted_password(password.encode(), salt, max(iterations, 1)),
-        )
-        _alter(server, AlterUserScramCredentialsRequest(upsertions=[upsertion]))
-        output.say(f"{user}: {mechanism.sasl_name} password set")
+        node.users.set_password(user, password, mechanisms=[mechanism], iterations=iterations)
+        output.say(f"{user}: {mechanism} password set")
     return 0
 
 
-def remove(server: Target, user: str, mechanisms: list[ScramMechanism], named: bool) -> int:
-    """Removes a user's passwords: those of all mechanisms that have one, unless mechanisms were `named`."""
-    if not named:
-        there = users(server).get(user)
-        if there is None:
+def remove(node: Node, user: str, mechanisms: list[str]) -> int:
+    """Removes a user's passwords of some mechanisms; empty: of all that have one."""
+    if not mechanisms:
+        existing = node.users.list().get(user)
+        if existing is None:
             raise KcoreError(f"no such user: {user}")
-        mechanisms = [MECHANISMS[name] for name in there]
+        mechanisms = list(existing)
     for mechanism in mechanisms:
-        deletion = ScramCredentialDeletion(name=user, mechanism=mechanism)
-        _alter(server, AlterUserScramCredentialsRequest(deletions=[deletion]))
-        output.say(f"{user}: {mechanism.sasl_name} password removed")
+        node.users.remove(user, [mechanism])
+        output.say(f"{user}: {mechanism} password removed")
     return 0
-
-
-def users(server: Target) -> dict[str, list[str]]:
-    """Returns user -> names of the mechanisms that have a password."""
-    response = server.send(DescribeUserScramCredentialsRequest(users=None))
-    _check(response.error_code, response.error_message)
-    return {
-        one.user: [ScramMechanism(info.mechanism).sasl_name for info in one.credential_infos]
-        for one in sorted(response.results, key=lambda one: one.user)
-    }
-
-
-def _alter(server: Target, request: AlterUserScramCredentialsRequest) -> None:
-    for result in server.send(request).results:
-        _check(result.error_code, result.error_message)
-
-
-def _check(code: int, message: str | None) -> None:
-    if code:
-        raise KcoreError(f"{code_name(code)}: {message or ''}")

@@ -169,7 +169,7 @@ class Story:
     def _all_committed(self) -> bool:
         assert self._watch is not None
         rows = self._watch.offsets()
-        return sum(row[3] for row in rows) == len(self.lines) and all(row[5] == 0 for row in rows)
+        return sum(row.offset or 0 for row in rows) == len(self.lines) and all(row.lag == 0 for row in rows)
 
     def _until(self, what: str, reached: Callable[[], bool]) -> None:
         end_s = time.monotonic() + PATIENCE_S

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from kcore.client import Connection, ConnectionClosedError
-from kcore.inspect import offset_rows, owned_partitions
-from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+import kcore
+from kcore.errors import ConnectionClosedError, KafkaError
+from kcore.inspect import OffsetRow, offset_rows
+from kcore.node._sync.node import Node
 
 TIMEOUT_S = 5.0
 
@@ -34,42 +35,34 @@ class GroupWatch:
     def __init__(self, bootstrap: str, group: str) -> None:
         self._bootstrap = bootstrap
         self._group = group
-        self._connection: Connection | None = None
+        self._node: Node | None = None
 
-    def _connected(self) -> Connection:
-        if self._connection is None:
-            self._connection = Connection.to(self._bootstrap, client_id="demo", timeout_s=TIMEOUT_S)
-        return self._connection
-
-    def _send(self, request: Any) -> Any:
-        connection = self._connected()
-        try:
-            return connection.send(request)
-        except (ConnectionClosedError, TimeoutError):
-            self.close()
-            raise
+    def _connected(self) -> Node:
+        if self._node is None:
+            self._node = kcore.connect(self._bootstrap, client_id="demo", timeout=TIMEOUT_S, call_timeout=0.0)
+        return self._node
 
     def close(self) -> None:
         """Closes the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        if self._node is not None:
+            self._node.close()
+            self._node = None
 
     def owners(self) -> Owners | None:
         """Returns the partition owners, or None while the group is not stable or the server is down."""
         try:
-            group = self._send(DescribeGroupsRequest(groups=[self._group])).groups[0]
-        except (ConnectionClosedError, TimeoutError):
+            group = self._connected().group(self._group).describe()
+        except KafkaError:
             return None
-        if group.error_code or group.group_state != "Stable":
+        except (ConnectionClosedError, TimeoutError):
+            self.close()
+            return None
+        if group.state != "Stable":
             return None
         members = {member.member_id: member.client_id for member in group.members}
-        partitions: dict[str, list[int]] = {}
-        for member in group.members:
-            owned = owned_partitions(member.member_assignment) or {}
-            partitions[member.client_id] = sorted(index for indexes in owned.values() for index in indexes)
+        partitions = {member.client_id: [place.partition for place in member.assignment] for member in group.members}
         return Owners(members, partitions)
 
-    def offsets(self) -> list[tuple[Any, ...]]:
-        """Returns committed offsets and lag: (group, topic, partition, committed, end, lag, metadata)."""
+    def offsets(self) -> list[OffsetRow]:
+        """Returns committed offsets and lag."""
         return offset_rows(self._connected(), [self._group])

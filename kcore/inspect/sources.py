@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
-from kcore.errors import KcoreError
 from kcore.inspect.events import Event, decode_batch
-from kcore.inspect.groups import EARLIEST, LATEST, Target, list_offset
 from kcore.log import LmdbLogEngine, PartitionKey, check_folder
-from kcore.node import versions
-from kcore.protocol.error_codes import code_name
-from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.node.types import TopicPartition
 from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, decode_metadata_record
 from kcore_ext.batch import iter_records, parse_header, split_batches
+
+if TYPE_CHECKING:
+    from kcore.node._sync.node import Node
 
 FETCH_BYTES = 4 << 20
 
@@ -86,37 +85,34 @@ def topic_names(engine: LmdbLogEngine) -> dict[bytes, str]:
     return names
 
 
-def server_events(server: Target, selection: Selection) -> Iterator[Event]:
-    """Fetches the events of a running server's topics, by topic, partition and offset.
+def server_events(node: Node, selection: Selection) -> Iterator[Event]:
+    """Fetches the events of a cluster's topics from the partitions' leaders, by topic, partition and offset.
 
     Raises:
-        KcoreError: the server is unreachable or refuses the request.
+        KafkaError: a server refuses the request.
+        ConnectionClosedError: no server can be reached.
     """
-    for topic in sorted(server.send(MetadataRequest(topics=None)).topics, key=lambda topic: topic.name):
-        for part in sorted(topic.partitions, key=lambda part: part.partition_index):
-            if selection.wants(topic.name, part.partition_index):
-                yield from _fetched(server, topic.name, part.partition_index, selection)
+    wanted = [
+        TopicPartition(topic.name, row.partition)
+        for topic in node.topics.describe()
+        for row in topic.partitions
+        if row.leader is not None and selection.wants(topic.name, row.partition)
+    ]
+    starts = node.topics.start_offsets(wanted)
+    ends = node.topics.end_offsets(wanted, isolation="read_uncommitted")
+    for partition in sorted(starts.keys() & ends.keys()):
+        end = ends[partition] if selection.to_offset is None else min(ends[partition], selection.to_offset)
+        yield from _fetched(node, partition, max(selection.from_offset, starts[partition]), end, selection)
 
 
-def _fetched(server: Target, topic: str, partition: int, selection: Selection) -> Iterator[Event]:
-    position = max(selection.from_offset, list_offset(server, topic, partition, EARLIEST))
-    end = list_offset(server, topic, partition, LATEST)
-    if selection.to_offset is not None:
-        end = min(end, selection.to_offset)
+def _fetched(node: Node, partition: TopicPartition, position: int, end: int, selection: Selection) -> Iterator[Event]:
+    topic = node.topics[partition.topic]
     while position < end:
-        requested = FetchTopic(
-            topic=topic,
-            partitions=[FetchPartition(partition=partition, fetch_offset=position, partition_max_bytes=FETCH_BYTES)],
-        )
-        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=FETCH_BYTES, session_epoch=-1, topics=[requested])
-        response = server.send(request, versions.FETCH).responses[0].partitions[0]
-        if response.error_code:
-            raise KcoreError(f"{topic}-{partition}@{position}: {code_name(response.error_code)}")
-        records = response.records or b""
+        records = topic.read_batches(partition.partition, position, max_bytes=FETCH_BYTES)
         found = split_batches(records)
         if not found.batches:
             return
         for start, size_bytes in found.batches:
             batch = records[start : start + size_bytes]
-            yield from selection.within(decode_batch(topic, partition, batch))
+            yield from selection.within(decode_batch(*partition, batch))
             position = parse_header(batch).next_offset

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kcore.config.node import Config
-from kcore.node._async.node import AsyncNode
+from kcore.node._async.node import CALL_TIMEOUT_S, AsyncNode
 from kcore.node._sync.node import Node
 from kcore.protocol.messages.metadata import MetadataRequest
 
@@ -123,6 +123,7 @@ def connect(
     security: ClientSecurity | Mapping[str, str] | None = None,
     client_id: str = "kcore",
     timeout: float = TIMEOUT_S,
+    call_timeout: float = CALL_TIMEOUT_S,
 ) -> Node:
     """Connects to a Kafka-compatible cluster, for threads. Any thread may call the node.
 
@@ -132,6 +133,7 @@ def connect(
             `kcore.client.ClientSecurity`; None: neither TLS nor SASL.
         client_id: the client id in every request.
         timeout: the time limit of one response, in seconds.
+        call_timeout: the seconds for which an operation is repeated while the cluster starts or moves.
 
     Raises:
         ConfigError: an address or a security setting is not valid.
@@ -146,7 +148,7 @@ def connect(
     except BaseException:
         cluster.close()
         raise
-    return Node(cluster)
+    return Node(cluster, timeout_s=call_timeout)
 
 
 def connect_async(
@@ -155,6 +157,7 @@ def connect_async(
     security: ClientSecurity | Mapping[str, str] | None = None,
     client_id: str = "kcore",
     timeout: float = TIMEOUT_S,
+    call_timeout: float = CALL_TIMEOUT_S,
 ) -> Opening[AsyncNode]:
     """Connects to a Kafka-compatible cluster on the running event loop: `await kcore.connect_async(...)`, or
     `async with`.
@@ -164,6 +167,7 @@ def connect_async(
         security: settings of TLS and SASL by Kafka's names, or a `kcore.client.ClientSecurity`; None: neither.
         client_id: the client id in every request.
         timeout: the time limit of one response, in seconds.
+        call_timeout: the seconds for which an operation is repeated while the cluster starts or moves.
 
     Raises:
         ConfigError: an address or a security setting is not valid.
@@ -180,7 +184,7 @@ def connect_async(
         except BaseException:
             await cluster.close()
             raise
-        return AsyncNode(cluster)
+        return AsyncNode(cluster, timeout_s=call_timeout)
 
     return Opening(make)
 

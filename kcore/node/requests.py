@@ -8,15 +8,8 @@ from typing import Any
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.client.fetching import Unvalidated
 from kcore.errors import KafkaError, raise_partition_errors
-from kcore.node.types import (
-    GroupDescription,
-    MemberDescription,
-    Offsets,
-    Record,
-    as_partitions,
-)
+from kcore.node.types import Offsets, Record, SharePosition, as_partitions
 from kcore.protocol.compression import CompressionType, compress, decompress
-from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -48,6 +41,7 @@ BATCH_OVERHEAD_BYTES = 100
 HEADER_OVERHEAD_BYTES = 16
 COMMITTED_ONLY = 1
 UNKNOWN_EPOCH = -1
+UNKNOWN_OFFSET = -1
 LIST_OFFSETS_TIMEOUT_MS = 30_000  # for brokers that read the offsets from a remote storage
 MAX_DECOMPRESSED_BYTES = 64 << 20
 """Size of the decompressed batches of a response above which a consumer leaves the rest for the next fetch."""
@@ -141,14 +135,27 @@ def offset_fetch_request(
 
 
 def committed_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Reads committed offsets; partitions without one are left out.
+    """Reads committed offsets of one group; partitions without one are left out.
 
     Raises:
         KafkaError, PartitionErrors: the request was refused.
     """
     (group,) = response.groups
+    return _committed(group)
+
+
+def committed_of_groups(response: OffsetFetchResponse) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+    """Reads committed offsets of several groups; partitions without one are left out.
+
+    Raises:
+        KafkaError, PartitionErrors: the server refused a group.
+    """
+    return {group.group_id: _committed(group) for group in response.groups}
+
+
+def _committed(group: Any) -> dict[TopicPartition, OffsetAndMetadata]:
     if group.error_code:
-        raise KafkaError.of(group.error_code)
+        raise KafkaError.of(group.error_code, f"offsets of group {group.group_id!r}")
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     codes: dict[TopicPartition, int] = {}
     total = 0
@@ -165,8 +172,32 @@ def committed_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, Off
     return offsets
 
 
-def share_lag(response: DescribeShareGroupOffsetsResponse) -> dict[TopicPartition, int]:
-    """Reads the lag of a share group's partitions; partitions whose lag the coordinator does not know are left out.
+def pending_offsets(response: OffsetFetchResponse) -> set[TopicPartition]:
+    """Reads from a request for stable offsets the partitions whose offset an open transaction holds.
+
+    Raises:
+        KafkaError, PartitionErrors: the request was refused.
+    """
+    (group,) = response.groups
+    if group.error_code:
+        raise KafkaError.of(group.error_code, f"offsets of group {group.group_id!r}")
+    codes = {
+        TopicPartition(topic.name, row.partition_index): row.error_code
+        for topic in group.topics
+        for row in topic.partitions
+    }
+    pending = {partition for partition, code in codes.items() if code == ErrorCode.UNSTABLE_OFFSET_COMMIT}
+    others = {
+        partition: code
+        for partition, code in codes.items()
+        if code not in (ErrorCode.UNSTABLE_OFFSET_COMMIT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    }
+    raise_partition_errors(f"fetch of the pending offsets of group {group.group_id!r}", others, len(codes))
+    return pending
+
+
+def share_positions(response: DescribeShareGroupOffsetsResponse) -> dict[TopicPartition, SharePosition]:
+    """Reads start offset and lag of a share group's partitions.
 
     Raises:
         KafkaError, PartitionErrors: the request was refused.
@@ -178,8 +209,14 @@ def share_lag(response: DescribeShareGroupOffsetsResponse) -> dict[TopicPartitio
         TopicPartition(topic.topic_name, row.partition_index): row for topic in group.topics for row in topic.partitions
     }
     codes = {partition: row.error_code for partition, row in rows.items()}
-    raise_partition_errors(f"lag of share group {group.group_id!r}", codes, len(rows))
-    return {partition: rows[partition].lag for partition in sorted(rows) if rows[partition].lag >= 0}
+    raise_partition_errors(f"offsets of share group {group.group_id!r}", codes, len(rows))
+    return {
+        partition: SharePosition(
+            None if row.start_offset == UNKNOWN_OFFSET else row.start_offset,
+            None if row.lag == UNKNOWN_OFFSET else row.lag,
+        )
+        for partition, row in sorted(rows.items())
+    }
 
 
 # ---- offsets of a log
@@ -322,6 +359,20 @@ def fetch_request(
     )
 
 
+def fetched_row(partition: TopicPartition, response: Any) -> Any:
+    """Returns the entry of the only partition in a FetchResponse.
+
+    Raises:
+        KafkaError: the request was refused.
+    """
+    if response.error_code:
+        raise KafkaError.of(response.error_code)
+    row = response.responses[0].partitions[0]
+    if row.error_code:
+        raise KafkaError.of(row.error_code, None, [partition])
+    return row
+
+
 def read_fetched(
     partition: TopicPartition,
     row: Any,
@@ -392,96 +443,3 @@ def read_acquired(partition: TopicPartition, row: Any, acquired: Mapping[int, in
                 if one.offset in acquired
             ]
     return records
-
-
-# ---- groups
-
-
-def described_group(group_id: str, kind: str, row: Any) -> GroupDescription:
-    """Converts an entry of a describe response of any group type.
-
-    Raises:
-        KafkaError: the server refused to describe the group, or it does not exist.
-    """
-    if row.error_code:
-        raise KafkaError.of(row.error_code, row.error_message)
-    if kind == "classic":
-        if row.group_state == "Dead":
-            raise KafkaError.of(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id!r} does not exist")
-        members = tuple(map(_classic_member, row.members))
-        return GroupDescription(
-            group_id, kind, row.group_state, members, assignor=row.protocol_data, protocol_type=row.protocol_type
-        )
-    members = tuple(_streams_member(each) if kind == "streams" else _epoch_member(each) for each in row.members)
-    return GroupDescription(
-        group_id,
-        kind,
-        row.group_state,
-        members,
-        epoch=row.group_epoch,
-        assignment_epoch=row.assignment_epoch,
-        assignor=getattr(row, "assignor_name", ""),
-    )
-
-
-def _classic_member(row: Any) -> MemberDescription:
-    assigned: list[TopicPartition] = []
-    topics: tuple[str, ...] = ()
-    rack = None
-    try:
-        if row.member_assignment:
-            assignment, _ = ConsumerProtocolAssignment.decode_versioned(row.member_assignment)
-            assigned = [
-                TopicPartition(each.topic, n) for each in assignment.assigned_partitions for n in each.partitions
-            ]
-        if row.member_metadata:
-            subscription, _ = ConsumerProtocolSubscription.decode_versioned(row.member_metadata)
-            topics, rack = tuple(subscription.topics), subscription.rack_id
-    except ValueError:
-        pass  # a protocol of another kind, such as Kafka Connect's
-    partitions = tuple(sorted(assigned))
-    return MemberDescription(
-        row.member_id,
-        row.group_instance_id,
-        row.client_id,
-        row.client_host,
-        assignment=partitions,
-        target=partitions,
-        topics=topics,
-        rack=rack,
-    )
-
-
-def _partitions(assignment: Any) -> tuple[TopicPartition, ...]:
-    return tuple(
-        sorted(TopicPartition(row.topic_name, n) for row in assignment.topic_partitions for n in row.partitions)
-    )
-
-
-def _epoch_member(row: Any) -> MemberDescription:
-    assigned = _partitions(row.assignment)
-    return MemberDescription(
-        row.member_id,
-        getattr(row, "instance_id", None),
-        row.client_id,
-        row.client_host,
-        epoch=row.member_epoch,
-        assignment=assigned,
-        target=_partitions(row.target_assignment) if hasattr(row, "target_assignment") else assigned,
-        topics=tuple(row.subscribed_topic_names),
-        pattern=getattr(row, "subscribed_topic_regex", None) or None,
-        rack=row.rack_id,
-    )
-
-
-def _streams_member(row: Any) -> MemberDescription:
-    tasks = [(each.subtopology_id, n) for each in row.assignment.active_tasks for n in each.partitions]
-    return MemberDescription(
-        row.member_id,
-        row.instance_id,
-        row.client_id,
-        row.client_host,
-        epoch=row.member_epoch,
-        rack=row.rack_id,
-        tasks=tuple(sorted(tasks)),
-    )

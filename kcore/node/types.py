@@ -19,10 +19,18 @@ __all__ = [
     "OffsetAndMetadata",
     "Offsets",
     "Partition",
+    "PartitionDescription",
+    "ProducerState",
     "Record",
     "RecordMetadata",
+    "SharePosition",
+    "Tasks",
+    "TopicDescription",
     "TopicListing",
     "TopicPartition",
+    "Topology",
+    "TransactionDescription",
+    "TransactionListing",
     "to_datetime",
     "to_ms",
 ]
@@ -122,6 +130,40 @@ class TopicListing:
 
 
 @dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """A partition of a topic.
+
+    Attributes:
+        partition: its number.
+        leader: the node id of its leader; None: it has none.
+        replicas: the node ids of its replicas.
+        in_sync: the node ids of the replicas that are in sync.
+    """
+
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic with its partitions.
+
+    Attributes:
+        name: its name.
+        id: its id, sixteen bytes; all zero if the server has no topic ids.
+        partitions: its partitions, by number.
+        internal: True if the server uses it for its own state.
+    """
+
+    name: str
+    id: bytes
+    partitions: tuple[PartitionDescription, ...]
+    internal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class GroupListing:
     """A group in a list.
 
@@ -136,6 +178,38 @@ class GroupListing:
     type: str
     state: str
     protocol_type: str = ""
+
+
+class Tasks(NamedTuple):
+    """Tasks of a streams member, each as subtopology and partition.
+
+    Attributes:
+        active: the tasks that process records.
+        standby: the tasks that keep a copy of the state.
+        warmup: the tasks that build a copy of the state before they become active.
+    """
+
+    active: tuple[tuple[str, int], ...] = ()
+    standby: tuple[tuple[str, int], ...] = ()
+    warmup: tuple[tuple[str, int], ...] = ()
+
+
+NO_TASKS = Tasks()
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """The topology of a streams group.
+
+    Attributes:
+        epoch: its epoch.
+        source_topics: the topics that it reads.
+        internal_topics: its repartition and changelog topics.
+    """
+
+    epoch: int
+    source_topics: frozenset[str] = frozenset()
+    internal_topics: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +227,13 @@ class MemberDescription:
         topics: the names that it subscribes to.
         pattern: the regular expression that it subscribes to, or None.
         rack: its rack, or None.
-        tasks: the tasks of a streams member: subtopology and partition.
+        tasks: the active tasks of a streams member: subtopology and partition.
+        assigned_tasks: all tasks that a streams member owns.
+        target_tasks: all tasks that a streams member will own after the rebalance.
+        topology_epoch: the epoch of a streams member's topology.
+        classic: True for a member of a consumer group that uses the classic protocol.
+        raw_assignment: the assignment of a classic group's member as its leader encoded it.
+        assignment_decoded: False if the assignment of a classic group's member is not of the consumer protocol.
     """
 
     member_id: str
@@ -167,6 +247,12 @@ class MemberDescription:
     pattern: str | None = None
     rack: str | None = None
     tasks: tuple[tuple[str, int], ...] = ()
+    assigned_tasks: Tasks = NO_TASKS
+    target_tasks: Tasks = NO_TASKS
+    topology_epoch: int = -1
+    classic: bool = False
+    raw_assignment: bytes = b""
+    assignment_decoded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +268,7 @@ class GroupDescription:
         assignment_epoch: the epoch of the target assignment; -1 for a classic group.
         assignor: the assignor, or "".
         protocol_type: the protocol type of a classic group.
+        topology: the topology of a streams group.
     """
 
     group_id: str
@@ -192,6 +279,80 @@ class GroupDescription:
     assignment_epoch: int = -1
     assignor: str = ""
     protocol_type: str = ""
+    topology: Topology | None = None
+
+
+class SharePosition(NamedTuple):
+    """The progress of a share group in a partition.
+
+    Attributes:
+        start: all records before this offset are acknowledged or archived; None: no member has fetched yet.
+        lag: the number of records that are neither acknowledged nor archived; None: unknown.
+    """
+
+    start: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id in a list.
+
+    Attributes:
+        transactional_id: the id.
+        producer_id: the id of its producer.
+        state: its state, for example "Ongoing".
+    """
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """The state of a transactional id.
+
+    Attributes:
+        transactional_id: the id.
+        producer_id: the id of its producer.
+        producer_epoch: the producer's epoch, by which older producers are fenced.
+        state: its state, for example "Ongoing".
+        timeout: the seconds after which the coordinator aborts the transaction.
+        started: the start of the transaction; None: none has begun.
+        partitions: the partitions of the transaction.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout: float
+    started: datetime | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """The state of a producer in a partition's log.
+
+    Attributes:
+        partition: the topic and the partition.
+        producer_id: its id.
+        producer_epoch: its epoch.
+        last_sequence: the sequence of its last record.
+        last_timestamp_ms: the time of its last write, in milliseconds since the epoch.
+        coordinator_epoch: the epoch of the coordinator that ended its last transaction here; -1: none did.
+        transaction_start: the first offset of its open transaction; None: no transaction is open here.
+    """
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int = -1
+    transaction_start: int | None = None
 
 
 def as_partitions(partitions: Iterable[Partition]) -> list[TopicPartition]:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kcore.client import Connection
-from kcore.inspect import list_groups
+import kcore
 from kcore.testing import ServerProcess
 from tests.clients.conftest import create_topic
 from tests.clients.members import Member, expect_share
@@ -60,9 +59,9 @@ class Mixed:
 
     def group_type(self) -> str:
         """Returns the protocol that the group has now."""
-        with Connection.to(self.server.bootstrap) as connection:
-            (found,) = [each for each in list_groups(connection) if each.group_id == self.name]
-        return found.group_type
+        with kcore.connect(self.server.bootstrap) as node:
+            (found,) = [each for each in node.groups.list() if each.group_id == self.name]
+        return found.type
 
 
 @pytest.fixture

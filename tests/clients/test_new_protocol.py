@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
+import kcore
 from kcore.client import Connection
-from kcore.inspect import list_groups
 from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -231,6 +231,6 @@ def test_a_live_group_is_rolled_over_and_back(
         old.leave()
         expect_share(parts, *members)
         work(f"without-{len(everybody)}")
-    with Connection.to(new_server.bootstrap) as connection:
-        (group,) = [listed for listed in list_groups(connection) if listed.group_id == name]
-    assert (group.group_type, group.group_state) == ("classic", "Stable")
+    with kcore.connect(new_server.bootstrap) as node:
+        (group,) = [listed for listed in node.groups.list() if listed.group_id == name]
+    assert (group.type, group.state) == ("classic", "Stable")

@@ -11,7 +11,6 @@ from kcore.clock import ManualClock
 from kcore.config.node import Config
 from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
-from kcore.inspect.groups import EARLIEST, list_offset
 from kcore.log import LogEngine
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -150,7 +149,7 @@ class World:
 
     def records(self, topic: str, partition: int) -> list[bytes | None]:
         """The values of everything from the start of a partition's log on."""
-        offset = list_offset(self, topic, partition, EARLIEST)
+        offset = kit.start_offset(self, topic, partition)
         found: list[bytes | None] = []
         while True:
             request = kit.fetch(topic, offset, partition)

@@ -8,20 +8,16 @@ from typing import Any
 import pytest
 
 import kcore
-from kcore.errors import DataFolderError, KcoreError
+from kcore.errors import DataFolderError
 from kcore.inspect import (
     Selection,
     decode_batch,
     folder_events,
-    list_groups,
     log_ends,
     offset_rows,
-    owned_partitions,
     server_events,
 )
 from kcore.inspect.events import Event, readable, to_builtins
-from kcore.inspect.groups import list_offset
-from kcore.protocol.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from kcore.protocol.error_codes import code_name
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kcore_ext.batch import BatchBuilder, CorruptBatchError, build_control_batch
@@ -166,17 +162,12 @@ def test_messages_become_plain_values() -> None:
 
 
 def test_groups_offsets_and_ends_are_shown(shared: Any) -> None:
-    assert [group.group_id for group in list_groups(shared)] == ["crew", "readers"]
-    assert [group.group_id for group in list_groups(shared, ["Empty"])] == ["readers"]
     assert offset_rows(shared, ["readers", "crew"]) == [
         ("readers", "lines", 0, 2, 5, 3, None),
         ("readers", "lines", 1, 3, 3, 0, None),
     ]
     assert offset_rows(shared, []) == []
     assert log_ends(shared, [("lines", 0), ("lines", 9), ("nowhere", 0)]) == {("lines", 0): 5}
-    assert (list_offset(shared, "lines", 0, -2), list_offset(shared, "lines", 0, -1)) == (0, 5)
-    with pytest.raises(KcoreError, match="nowhere-0: UNKNOWN_TOPIC_OR_PARTITION"):
-        list_offset(shared, "nowhere", 0, -1)
 
 
 def test_offsets_of_a_deleted_topic_are_omitted() -> None:
@@ -185,13 +176,6 @@ def test_offsets_of_a_deleted_topic_are_omitted() -> None:
         engine.send(commit("g", {("gone", 0): 5}), 9)
         engine.send(DeleteTopicsRequest(topics=[DeleteTopicState(name="gone")], timeout_ms=1_000))
         assert offset_rows(engine, ["g"]) == []
-
-
-def test_assignments_of_consumers_are_shown_and_others_are_not() -> None:
-    given = ConsumerProtocolAssignment(assigned_partitions=[TopicPartition(topic="t", partitions=[2, 0])])
-    assert owned_partitions(given.encode_versioned(3)) == {"t": [0, 2]}
-    assert owned_partitions(b"") == {}
-    assert owned_partitions(b"\xff") is None
 
 
 def test_unknown_codes_of_newer_servers_are_numbers() -> None:

@@ -17,11 +17,10 @@ from typing import Any
 import kcore
 from kcore.cli import main
 from kcore.errors import KcoreError
-from kcore.inspect.groups import EARLIEST, list_offset
 from kcore.log import LmdbLogEngine
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.batch import iter_records, parse_header, split_batches
-from tests.kit import FETCH_VERSION, Target, committed, fetch
+from tests.kit import FETCH_VERSION, Target, committed, fetch, start_offset
 
 PAGE = 4096
 DAMAGES = ("flip", "zero", "swap", "old", "truncate", "garbage")
@@ -89,7 +88,7 @@ def look(folder: Path) -> dict[str, dict[int, str]] | str:
 def served_values(target: Target, topic: str) -> list[tuple[int, str]]:
     """(offset, value in hex) of everything that a client can fetch; empty batches are passed."""
     found = []
-    offset = list_offset(target, topic, 0, EARLIEST)
+    offset = start_offset(target, topic)
     while True:
         (answer,) = target.send(fetch(topic, offset), FETCH_VERSION).responses[0].partitions
         assert answer.error_code == ErrorCode.NONE, answer

@@ -43,6 +43,10 @@ def use_a_cluster() -> None:
                 job.accept()
         with node.producer() as producer:
             assert_type(producer.append("jobs", "v").result(), RecordMetadata)
+        assert_type(node.users.list(), dict[str, dict[str, int]])
+        described = node.groups.describe(["g"])["g"]
+        if not isinstance(described, KafkaError):
+            assert_type(described.state, str)
         response = node.send(HeartbeatRequest(group_id="g"))
         assert_type(response, HeartbeatResponse)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.x509.oid import NameOID
 
-from kcore.cli.users import add
-from kcore.security.scram import MIN_ITERATIONS, ScramMechanism
+from tests.nodes import node_of
 from tests.security.certificates import KEY_PASSWORD, Authority
 from tests.security.secure import PASSWORD, USER, Secure
 from tests.server.live import LiveServer
@@ -73,7 +72,7 @@ def secure(
     root.setLevel(logging.DEBUG)
     with LiveServer(settings, request.param) as live:
         with live.connect() as connection:
-            add(connection, USER, PASSWORD, list(ScramMechanism), MIN_ITERATIONS)
+            node_of(connection).users.set_password(USER, PASSWORD)
         yield Secure(live, authority.file, client, stranger, everything.lines)
     root.removeHandler(everything)
     root.setLevel(level)

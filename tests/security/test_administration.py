@@ -22,9 +22,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from kcore.cli.users import add
 from kcore.config.security import STANDARD_AUTHORIZER
-from kcore.security.scram import ScramMechanism as Mechanism
+from tests.nodes import node_of
 from tests.server.live import LiveServer
 
 pytestmark = pytest.mark.clients
@@ -42,7 +41,7 @@ def live() -> Iterator[LiveServer]:
     }
     with LiveServer(settings) as one:
         with one.connect() as connection:
-            add(connection, "admin", "admin-secret", [Mechanism.SCRAM_SHA_256], 4096)
+            node_of(connection).users.set_password("admin", "admin-secret", mechanisms=["SCRAM-SHA-256"])
         yield one
 
 

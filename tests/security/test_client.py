@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
+import kcore
 from kcore.cli import main
 from kcore.client import ClientSecurity, Connection, ConnectionClosedError
-from kcore.client.cluster import Cluster
 from kcore.client.sasl import scram
 from kcore.errors import ConfigError, KcoreError
-from kcore.inspect import list_groups
+from kcore.node.types import OffsetAndMetadata
+from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.scram import ScramMechanism
-from tests.kit import COMMIT_VERSION, commit, committed, wait_until
+from tests.kit import wait_until
 from tests.security.secure import PASSWORD, USER, Secure
 
 JAAS = f'org.apache.kafka.common.security.scram.ScramLoginModule required username="{USER}" password="{PASSWORD}";'
@@ -51,11 +52,11 @@ def test_each_way_in(secure: Secure, way: str) -> None:
     bootstrap, settings = settings_of(secure, way)
     security = ClientSecurity.of(settings)
     assert PASSWORD not in repr(security)
-    with Cluster(bootstrap, security=security) as cluster:
-        cluster.partitions(["shared"], create=True)
-        coordinator = cluster.coordinator(f"group of {way}")
-        coordinator.send(commit(f"group of {way}", {("shared", 0): 0}), COMMIT_VERSION)
-        assert committed(coordinator, f"group of {way}") == {("shared", 0): 0}
+    with kcore.connect(bootstrap, security=security) as node:
+        node.topics.create("shared", exist_ok=True)
+        group = node.group(f"group of {way}")
+        group.commit({("shared", 0): 0})
+        assert group.committed() == {("shared", 0): OffsetAndMetadata(0)}
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
@@ -84,10 +85,10 @@ def test_certificates_that_do_not_fit(secure: Secure) -> None:
     with pytest.raises(ConnectionClosedError, match=r"TLS handshake failed|cannot connect to"):
         Connection.to(elsewhere, security=ClientSecurity.of(settings))
     with pytest.raises((ConnectionClosedError, KcoreError)):
-        list_groups(Connection.to(secure.bootstrap("MUTUAL"), security=ClientSecurity.of(settings)))
+        Connection.to(secure.bootstrap("MUTUAL"), security=ClientSecurity.of(settings)).send(ListGroupsRequest())
     unchecked = ClientSecurity.of({**settings, "ssl.endpoint.identification.algorithm": ""})
     with Connection.to(secure.bootstrap("SSL"), security=unchecked) as connection:
-        assert isinstance(list_groups(connection), list)
+        assert connection.send(ListGroupsRequest()).error_code == 0
 
 
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
@@ -96,7 +97,7 @@ def test_a_client_without_tls_is_told_at_both_ends(secure: Secure, listener: str
     before = len(secure.log)
     hint = r"^the server closed the connection without a response; if it requires TLS or a password, .*--command-conf"
     with Connection.to(secure.bootstrap(listener)) as plain, pytest.raises(ConnectionClosedError, match=hint):
-        list_groups(plain)
+        plain.send(ListGroupsRequest())
 
     def failures() -> list[str]:
         return [line for line in secure.log[before:] if line.startswith("TLS handshake with /127.0.0.1 failed: ")]

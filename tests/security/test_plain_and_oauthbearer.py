@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore.cli.users import add
 from kcore.config.jaas import PLAIN_MODULE
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.oauthbearer import OAuthBearer, OAuthIdentity
 from kcore.security.plain import Plain, PlainOfSettings
-from kcore.security.scram import MIN_ITERATIONS, Decoys, ScramMechanism
+from kcore.security.scram import Decoys
+from tests.nodes import node_of
 from tests.security.exchange import Users
 from tests.security.test_sasl_wire import handshake, plain
 from tests.server.live import LiveServer, Raw
@@ -150,7 +150,7 @@ def test_a_listener_has_the_users_of_its_settings() -> None:
     }
     with LiveServer(settings) as live:
         with live.connect() as connection:
-            add(connection, "dave", "stored-password", list(ScramMechanism), MIN_ITERATIONS)
+            node_of(connection).users.set_password("dave", "stored-password")
         for listener, user, password, code in (
             ("OWN", "carol", "of-the-file", 0),
             ("OWN", "carol", "of-the-other-file", 58),

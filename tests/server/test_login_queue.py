@@ -11,15 +11,14 @@ from functools import partial
 
 import pytest
 
-from kcore.cli.users import add
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from kcore.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from kcore.security.plain import Plain
-from kcore.security.scram import MIN_ITERATIONS, ScramMechanism
 from kcore.server import login_queue, unauthenticated
 from kcore.server.login_queue import Login, LoginQueue
 from tests.kit import wait_until
+from tests.nodes import node_of
 from tests.server.live import LiveServer, Raw
 
 SASL = {
@@ -145,7 +144,7 @@ def test_a_flood_of_logins_delays_neither_other_addresses_nor_the_engine(
     monkeypatch.setattr(Plain, "_fits", wait_and_fit)
     live = serve(SASL)
     with live.connect() as connection:
-        add(connection, "alice", "secret", list(ScramMechanism), MIN_ITERATIONS)
+        node_of(connection).users.set_password("alice", "secret")
     with ExitStack() as stack:
         flood = [stack.enter_context(log_in(live, f"guess{number}")) for number in range(41)]
         queue = live.server.logins("PLAIN", 1)
@@ -175,7 +174,7 @@ def test_strangers_together_hold_a_bounded_amount_of_memory(
     monkeypatch.setattr(unauthenticated, "MAX_BYTES", 1_000_000)
     live = serve(SASL)
     with live.connect() as connection:
-        add(connection, "alice", "secret", list(ScramMechanism), MIN_ITERATIONS)
+        node_of(connection).users.set_password("alice", "secret")
     memory = live.server.unauthenticated
 
     def held() -> int:

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+import kcore
 from kcore.client import Connection
 from kcore.errors import KcoreError
-from kcore.inspect import list_groups
-from kcore.inspect.transactions import describe_transactions, list_transactions
 from kcore.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -34,6 +33,7 @@ from kcore.spark.state.rebuild import AsOf, Rebuilt, rebuild
 from kcore.spark.state.tables import table_rows
 from kcore.testing import ServerProcess
 from tests import kit
+from tests.nodes import node_of
 from tests.seeds import SEED
 from tests.spark import oracle
 from tests.spark.traffic import HISTORY, QUICK_ENDS, Sender, Traffic
@@ -96,7 +96,7 @@ def test_live_records_of_kcores_log_give_its_state(monkeypatch: pytest.MonkeyPat
     for _ in range(600):
         traffic.step()
     world.settle()
-    source = ServerSource(Sender(world))
+    source = ServerSource(node_of(Sender(world)))
     opened = 0
     for part in source.parts():
         if not part.topic.startswith("__") or part.topic == "__cluster_metadata" or not part.end:
@@ -161,9 +161,9 @@ SETTINGS = {
 LONG_MS = 1_800_000
 
 
-def answers(connection: Connection) -> dict[str, Any]:
+def answers(connection: Connection, node: kcore.Node) -> dict[str, Any]:
     """Returns the state that a server's APIs report."""
-    groups = [(group.group_id, group.group_type, group.group_state) for group in list_groups(connection)]
+    groups = [(group.group_id, group.type, group.state) for group in node.groups.list()]
     modern = [group_id for group_id, kind, _ in groups if kind == "consumer"]
     found: dict[str, Any] = {"groups": groups}
     described = connection.send(ConsumerGroupDescribeRequest(group_ids=modern)).groups
@@ -184,8 +184,8 @@ def answers(connection: Connection) -> dict[str, Any]:
         requested = [OffsetFetchRequestGroup(group_id=group_id, topics=topics) for group_id, _, _ in groups]
         request = OffsetFetchRequest(groups=requested, require_stable=stable)
         found[f"offsets, stable {stable}"] = sorted(map(repr, connection.send(request, kit.OFFSETS_VERSION).groups))
-    ids = [one.transactional_id for one in list_transactions(connection)]
-    found["transactions"] = sorted(map(repr, describe_transactions(connection, ids)))
+    ids = [one.transactional_id for one in node.transactions.list()]
+    found["transactions"] = node.transactions.describe(ids)
     return found
 
 
@@ -193,7 +193,11 @@ def answers(connection: Connection) -> dict[str, Any]:
 @pytest.mark.clients
 def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_path: Path) -> None:
     """Covers groups of both protocols, offsets, and open and finished transactions, which then continue."""
-    with ServerProcess(tmp_path / "data", SETTINGS) as server, Connection.to(server.bootstrap) as connection:
+    with (
+        ServerProcess(tmp_path / "data", SETTINGS) as server,
+        Connection.to(server.bootstrap) as connection,
+        kcore.connect(server.bootstrap) as node,
+    ):
         common = {"bootstrap.servers": server.bootstrap, "log_level": 0}
         kit.make_topic(connection, "t", 4)
         for number in range(20):
@@ -219,16 +223,20 @@ def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_pa
             if end != "open":
                 (producer.commit_transaction if end == "commit" else producer.abort_transaction)(30)
             producers.append((producer, reader))
-        before = answers(connection)
+        before = answers(connection, node)
         assert sorted(group for group, _, _ in before["groups"]) == sorted(
             [*(f"g{n}" for n in range(20)), "crew", "modern"]
         )
-        export(ServerSource(connection), tmp_path / "events", wanted=lambda topic: topic.startswith("__"))
+        export(ServerSource(node), tmp_path / "events", wanted=lambda topic: topic.startswith("__"))
         for _, reader in producers:
             reader.close()
     rebuild_job.rebuild_folder(spark, tmp_path / "events", tmp_path / "rebuilt")
-    with ServerProcess(tmp_path / "rebuilt") as server, Connection.to(server.bootstrap) as connection:
-        assert answers(connection) == before
+    with (
+        ServerProcess(tmp_path / "rebuilt") as server,
+        Connection.to(server.bootstrap) as connection,
+        kcore.connect(server.bootstrap) as node,
+    ):
+        assert answers(connection, node) == before
         beat = connection.send(kit.heartbeat("crew", member, generation))
         assert beat.error_code == 0
         beat = connection.send(
@@ -238,7 +246,7 @@ def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_pa
         # The transaction that was open is aborted by the producer's next life, and no id is given out twice.
         common = {"bootstrap.servers": server.bootstrap, "log_level": 0}
         Producer({**common, "transactional.id": "tx2"}).init_transactions(30)
-        used = {one.producer_id for one in list_transactions(connection)}
+        used = {one.producer_id for one in node.transactions.list()}
         fresh = connection.send(kit.producer_id())
         assert fresh.error_code == 0
         assert fresh.producer_id > max(used)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+import kcore
 from kcore.client import Connection
-from kcore.client.cluster import Cluster
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.events.sources import ServerSource, open_source
 from kcore.spark.export.exporter import export
@@ -96,17 +96,17 @@ def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> N
     with (
         ServerProcess(tmp_path / "data", settings) as server,
         Connection.to(server.bootstrap) as connection,
-        Cluster(server.bootstrap) as cluster,
+        kcore.connect(server.bootstrap) as node,
     ):
         make_topic(connection, "t", 2)
         for partition in (0, 1):
             connection.send(produce("t", batch([b"x"] * 50), partition), 9)
         for group in ("a", "b", "c"):
             connection.send(commit(group, {("t", 0): 10, ("t", 1): 20}, metadata=group), COMMIT_VERSION)
-        ends = {part[:2]: part.end or 0 for part in ServerSource(connection).parts() if part.topic == CONSUMER_OFFSETS}
+        ends = {part[:2]: part.end or 0 for part in ServerSource(node).parts() if part.topic == CONSUMER_OFFSETS}
         for group in ("a", "b", "d"):
             connection.send(commit(group, {("t", 0): 40}), COMMIT_VERSION)
-        export(ServerSource(connection), tmp_path / "events", wanted={CONSUMER_OFFSETS}.__contains__)
+        export(ServerSource(node), tmp_path / "events", wanted={CONSUMER_OFFSETS}.__contains__)
 
         then, _ = committed_then(spark, tmp_path / "events", offsets=ends, groups={"a", "c"})
         topic_id = then[0].topic_id
@@ -116,7 +116,7 @@ def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> N
             for group in ("a", "c")
             for partition in (0, 1)
         ]
-        plan = replace(plan_restore(then, cluster, server.bootstrap), source="events")
+        plan = replace(plan_restore(then, node, server.bootstrap), source="events")
         plan.save(tmp_path / "plan.json")
         assert load(tmp_path / "plan.json") == plan
         assert [(row.group, row.partition, row.action) for row in plan.rows] == [
@@ -125,7 +125,7 @@ def test_from_a_running_server_and_back_into_it(spark: Any, tmp_path: Path) -> N
             ("c", 0, "skip"),
             ("c", 1, "skip"),
         ]
-        assert [one.result for one in apply(plan, cluster)] == ["set", "skipped", "skipped", "skipped"]
+        assert [one.result for one in apply(plan, node)] == ["set", "skipped", "skipped", "skipped"]
         assert committed(connection, "a") == {("t", 0): 10, ("t", 1): 20}
         assert committed(connection, "b") == {("t", 0): 40, ("t", 1): 20}
 

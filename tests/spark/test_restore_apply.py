@@ -19,16 +19,17 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import kcore
 from kcore.cli import main
-from kcore.client.cluster import Cluster
+from kcore.client.aio.threads import Cluster
 from kcore.errors import KcoreError
-from kcore.inspect.groups import Target
+from kcore.node.types import OffsetAndMetadata
 from kcore.spark.jobs.restore_plan import plan_restore
 from kcore.spark.restore.apply import Applied, apply
 from kcore.spark.restore.plan import Checked, Plan, PlanRow, load
 from kcore.spark.restore.planning import CommittedAsOf
 from kcore.testing import ServerProcess
-from tests.kit import COMMIT_VERSION, commit, committed, wait_until
+from tests.kit import COMMIT_VERSION, batch, commit, committed, make_topic, produce, wait_until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -54,9 +55,9 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def cluster(bootstrap: str) -> Iterator[Cluster]:
+def node(bootstrap: str) -> Iterator[kcore.Node]:
     """A connection to the server."""
-    with Cluster(bootstrap) as opened:
+    with kcore.connect(bootstrap) as opened:
         yield opened
 
 
@@ -87,30 +88,13 @@ def topic(bootstrap: str, admin: AdminClient, name: str) -> str:
     return name
 
 
-def coordinator(cluster: Cluster, group: str) -> Any:
-    """Returns a group's coordinator once it is available."""
-
-    def ready() -> Any:
-        try:
-            return cluster.coordinator(group)
-        except KcoreError:
-            return None
-
-    return wait_until(ready, f"a coordinator of {group}")
-
-
-def set_offsets(cluster: Cluster, group: str, offsets: dict[tuple[str, int], int], metadata: str = "") -> None:
+def set_offsets(node: kcore.Node, group: str, offsets: dict[tuple[str, int], int], metadata: str = "") -> None:
     """Commits offsets without a member."""
-
-    def done() -> bool:
-        response = coordinator(cluster, group).send(commit(group, offsets, metadata=metadata), COMMIT_VERSION)
-        return {part.error_code for topic in response.topics for part in topic.partitions} == {0}
-
-    wait_until(done, "the offsets are committed")
+    node.group(group).commit({place: OffsetAndMetadata(offset, metadata) for place, offset in offsets.items()})
 
 
-def offsets_of(cluster: Cluster, group: str) -> dict[tuple[str, int], int]:
-    return committed(coordinator(cluster, group), group)
+def offsets_of(node: kcore.Node, group: str) -> dict[tuple[str, int], int]:
+    return {tuple(place): found.offset for place, found in node.group(group).committed().items()}
 
 
 def results(applied: list[Applied]) -> list[tuple[str, int, str]]:
@@ -121,43 +105,43 @@ def brief(plan: Plan) -> list[tuple[Any, ...]]:
     return [(row.partition, row.from_offset, row.to_offset, row.action, row.why) for row in plan.rows]
 
 
-def test_plan_is_applied_once(cluster: Cluster, topic: str, name: str) -> None:
+def test_plan_is_applied_once(node: kcore.Node, topic: str, name: str) -> None:
     """Offsets move back, forward and from none; a consumer of another library then reads from the planned offset."""
     group = f"{name}-g"
-    set_offsets(cluster, group, {(topic, 0): 15})
+    set_offsets(node, group, {(topic, 0): 15})
     then = [CommittedAsOf(group, topic, 0, 4, "then"), CommittedAsOf(group, topic, 1, 7)]
-    plan = plan_restore(then, cluster, "here")
+    plan = plan_restore(then, node, "here")
     assert brief(plan) == [(0, 15, 4, "set", "back by 11"), (1, None, 7, "set", "nothing is committed now")]
 
-    dry = apply(plan, cluster, dry_run=True)
+    dry = apply(plan, node, dry_run=True)
     assert results(dry) == [(topic, 0, "would set"), (topic, 1, "would set")]
-    assert offsets_of(cluster, group) == {(topic, 0): 15}
+    assert offsets_of(node, group) == {(topic, 0): 15}
 
-    assert results(apply(plan, cluster)) == [(topic, 0, "set"), (topic, 1, "set")]
-    assert offsets_of(cluster, group) == {(topic, 0): 4, (topic, 1): 7}
-    assert results(apply(plan, cluster)) == [(topic, 0, "already"), (topic, 1, "already")]
-    assert brief(plan_restore(then, cluster, "here")) == [
+    assert results(apply(plan, node)) == [(topic, 0, "set"), (topic, 1, "set")]
+    assert offsets_of(node, group) == {(topic, 0): 4, (topic, 1): 7}
+    assert results(apply(plan, node)) == [(topic, 0, "already"), (topic, 1, "already")]
+    assert brief(plan_restore(then, node, "here")) == [
         (0, 4, 4, "skip", "correct already"),
         (1, 7, 7, "skip", "correct already"),
     ]
-    again = plan_restore(then, cluster, "here", include_same=True)
-    assert results(apply(again, cluster)) == [(topic, 0, "set"), (topic, 1, "set")]
+    again = plan_restore(then, node, "here", include_same=True)
+    assert results(apply(again, node)) == [(topic, 0, "set"), (topic, 1, "set")]
 
 
-def test_offsets_are_clipped_to_the_log(cluster: Cluster, admin: AdminClient, topic: str, name: str) -> None:
+def test_offsets_are_clipped_to_the_log(node: kcore.Node, admin: AdminClient, topic: str, name: str) -> None:
     """One offset is below the deleted front, one is above the end."""
     group = f"{name}-g"
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
-    plan = plan_restore([CommittedAsOf(group, topic, 0, 3), CommittedAsOf(group, topic, 1, 99)], cluster, "here")
+    plan = plan_restore([CommittedAsOf(group, topic, 0, 3), CommittedAsOf(group, topic, 1, 99)], node, "here")
     assert brief(plan) == [
         (0, None, 6, "set", "nothing is committed now; clipped to the log's start, 6: earlier records were deleted"),
         (1, None, RECORDS, "set", f"nothing is committed now; clipped to the log's end, {RECORDS}"),
     ]
-    assert {one.result for one in apply(plan, cluster)} == {"set"}
-    assert offsets_of(cluster, group) == {(topic, 0): 6, (topic, 1): RECORDS}
+    assert {one.result for one in apply(plan, node)} == {"set"}
+    assert offsets_of(node, group) == {(topic, 0): 6, (topic, 1): RECORDS}
 
 
-def test_topics_and_partitions_that_are_gone_are_refused(cluster: Cluster, topic: str, name: str) -> None:
+def test_topics_and_partitions_that_are_gone_are_refused(node: kcore.Node, topic: str, name: str) -> None:
     """Covers a deleted topic, a missing partition, and a recreated topic."""
     group = f"{name}-g"
     then = [
@@ -166,7 +150,7 @@ def test_topics_and_partitions_that_are_gone_are_refused(cluster: Cluster, topic
         CommittedAsOf(group, topic, 9, 3),
         CommittedAsOf(group, topic, 1, 3),
     ]
-    plan = plan_restore(then, cluster, "here")
+    plan = plan_restore(then, node, "here")
     other = "the topic was recreated: its offsets refer to other records"
     assert brief(plan) == [
         (0, None, None, "refuse", other),
@@ -174,8 +158,8 @@ def test_topics_and_partitions_that_are_gone_are_refused(cluster: Cluster, topic
         (9, None, None, "refuse", "the partition is gone, or has no leader"),
         (0, None, None, "refuse", "the topic was deleted"),
     ]
-    assert [one.result for one in apply(plan, cluster)] == ["refused", "set", "refused", "refused"]
-    assert offsets_of(cluster, group) == {(topic, 1): 3}
+    assert [one.result for one in apply(plan, node)] == ["refused", "set", "refused", "refused"]
+    assert offsets_of(node, group) == {(topic, 1): 3}
 
 
 def classic_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
@@ -203,68 +187,53 @@ def new_member(bootstrap: str, group: str, topic: str) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("join", [classic_member, new_member], ids=["classic", "consumer"])
 def test_groups_with_members_are_left_alone(
-    bootstrap: str, cluster: Cluster, topic: str, name: str, join: Callable[..., Callable[[], Any]]
+    bootstrap: str, node: kcore.Node, topic: str, name: str, join: Callable[..., Callable[[], Any]]
 ) -> None:
     """The plan refuses them, so does its application, and the coordinator refuses members that join in between."""
     group = f"{name}-g"
     then = [CommittedAsOf(group, topic, 0, 4)]
     leave = join(bootstrap, group, topic)
-    plan = plan_restore(then, cluster, "here")
+    plan = plan_restore(then, node, "here")
     ((_, _, to, action, why),) = brief(plan)
     assert (to, action) == (None, "refuse")
     assert "the group has 1 members (" in why
-    assert results(apply(plan, cluster)) == [(topic, 0, "refused")]
+    assert results(apply(plan, node)) == [(topic, 0, "refused")]
     leave()
 
-    wait_until(lambda: plan_restore(then, cluster, "here").rows[0].action == "set", "the member is gone")
-    plan = plan_restore(then, cluster, "here")
+    wait_until(lambda: plan_restore(then, node, "here").rows[0].action == "set", "the member is gone")
+    plan = plan_restore(then, node, "here")
     leave = join(bootstrap, group, topic)
-    (late,) = apply(plan, cluster, partial=True)
+    (late,) = apply(plan, node, partial=True)
     assert late.result == "refused"
     assert "the group has 1 members (" in late.why
     leave()
 
-    wait_until(lambda: plan_restore(then, cluster, "here").rows[0].action == "set", "the member is gone")
-    plan = plan_restore(then, cluster, "here")
-    with Meddled(bootstrap, group, lambda: joined.append(join(bootstrap, group, topic))) as meddled:
-        joined: list[Callable[[], Any]] = []
+    wait_until(lambda: plan_restore(then, node, "here").rows[0].action == "set", "the member is gone")
+    plan = plan_restore(then, node, "here")
+    joined: list[Callable[[], Any]] = []
+    with kcore.Node(Meddled(bootstrap, lambda: joined.append(join(bootstrap, group, topic)))) as meddled:
         (race,) = apply(plan, meddled)
     assert (race.result, race.why) == ("failed", "UNKNOWN_MEMBER_ID")
-    assert offsets_of(cluster, group) == {}
+    assert offsets_of(node, group) == {}
     joined[0]()
 
 
 class Meddled(Cluster):
-    """A cluster that runs an action right before a group's offsets are committed."""
+    """A cluster that runs an action right before offsets are committed for the first time."""
 
-    def __init__(self, bootstrap: str, group: str, meddle: Callable[[], Any]) -> None:
+    def __init__(self, bootstrap: str, meddle: Callable[[], Any]) -> None:
         super().__init__(bootstrap)
-        self._group = group
         self._meddle: Callable[[], Any] | None = meddle
 
-    def coordinator(self, group_id: str) -> Any:
-        return Before(super().coordinator(group_id), self) if group_id == self._group else super().coordinator(group_id)
-
-    def before(self, request: Any) -> None:
+    def send(self, request: Any, version: int | None = None, **options: Any) -> Any:
         if type(request).__name__ == "OffsetCommitRequest" and self._meddle is not None:
             meddle, self._meddle = self._meddle, None
             meddle()
-
-
-class Before:
-    """A connection that reports each request before sending it."""
-
-    def __init__(self, connection: Target, cluster: Meddled) -> None:
-        self._connection = connection
-        self._cluster = cluster
-
-    def send(self, request: Any, version: int | None = None) -> Any:
-        self._cluster.before(request)
-        return self._connection.send(request, version)
+        return super().send(request, version, **options)
 
 
 def test_open_transactions_are_refused_and_their_offsets_kept(
-    bootstrap: str, cluster: Cluster, topic: str, name: str
+    bootstrap: str, node: kcore.Node, topic: str, name: str
 ) -> None:
     """The end of a transaction in the target decides its offset, not a plan."""
     group = f"{name}-g"
@@ -274,45 +243,45 @@ def test_open_transactions_are_refused_and_their_offsets_kept(
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     producer.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], consumer.consumer_group_metadata(), 30)
     then = [CommittedAsOf(group, topic, 0, 4)]
-    plan = plan_restore(then, cluster, "here")
+    plan = plan_restore(then, node, "here")
     assert brief(plan) == [(0, None, None, "refuse", "a transaction that is open now holds an offset")]
     unaware = replace(plan, rows=(replace(plan.rows[0], to_offset=4, action="set"),))
-    (found,) = apply(unaware, cluster)
+    (found,) = apply(unaware, node)
     assert (found.result, found.why) == ("refused", "a transaction that is open now holds an offset")
     producer.commit_transaction(30)
     consumer.close()
-    wait_until(lambda: offsets_of(cluster, group) == {(topic, 0): 9}, "the transaction is over")
-    assert brief(plan_restore(then, cluster, "here")) == [(0, 9, 4, "set", "back by 5")]
+    wait_until(lambda: offsets_of(node, group) == {(topic, 0): 9}, "the transaction is over")
+    assert brief(plan_restore(then, node, "here")) == [(0, 9, 4, "set", "back by 5")]
 
 
-def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(cluster: Cluster, topic: str, name: str) -> None:
+def test_a_target_that_changed_is_refused_as_a_whole_or_in_part(node: kcore.Node, topic: str, name: str) -> None:
     """An offset moved since the plan: nothing is written, or with `partial` all other rows."""
     group = f"{name}-g"
-    set_offsets(cluster, group, {(topic, 0): 15, (topic, 1): 15})
-    plan = plan_restore([CommittedAsOf(group, topic, 0, 4), CommittedAsOf(group, topic, 1, 5)], cluster, "here")
-    set_offsets(cluster, group, {(topic, 1): 16})
-    first, second = apply(plan, cluster)
+    set_offsets(node, group, {(topic, 0): 15, (topic, 1): 15})
+    plan = plan_restore([CommittedAsOf(group, topic, 0, 4), CommittedAsOf(group, topic, 1, 5)], node, "here")
+    set_offsets(node, group, {(topic, 1): 16})
+    first, second = apply(plan, node)
     assert (first.result, second.result) == ("held back", "refused")
     assert second.why == "changed since the plan: the target has 16, the plan has 15"
-    assert offsets_of(cluster, group) == {(topic, 0): 15, (topic, 1): 16}
-    assert [one.result for one in apply(plan, cluster, partial=True)] == ["set", "refused"]
-    assert offsets_of(cluster, group) == {(topic, 0): 4, (topic, 1): 16}
+    assert offsets_of(node, group) == {(topic, 0): 15, (topic, 1): 16}
+    assert [one.result for one in apply(plan, node, partial=True)] == ["set", "refused"]
+    assert offsets_of(node, group) == {(topic, 0): 4, (topic, 1): 16}
 
 
 def test_a_topic_that_changed_is_refused(
-    bootstrap: str, cluster: Cluster, admin: AdminClient, topic: str, name: str
+    bootstrap: str, node: kcore.Node, admin: AdminClient, topic: str, name: str
 ) -> None:
     """The log start moved above the offset; later the topic was deleted and recreated."""
     group = f"{name}-g"
-    plan = plan_restore([CommittedAsOf(group, topic, 0, 4)], cluster, "here")
+    plan = plan_restore([CommittedAsOf(group, topic, 0, 4)], node, "here")
     admin.delete_records([TopicPartition(topic, 0, 6)])[TopicPartition(topic, 0)].result(30)
-    (found,) = apply(plan, cluster)
+    (found,) = apply(plan, node)
     assert (found.result, found.why) == (
         "refused",
         f"the log has moved since the plan: it is from 6 to {RECORDS} now",
     )
     admin.delete_topics([topic])[topic].result(30)
-    wait_until(lambda: apply(plan, cluster)[0].why == "the partition is gone, or has no leader", "the topic is gone")
+    wait_until(lambda: apply(plan, node)[0].why == "the partition is gone, or has no leader", "the topic is gone")
 
     def made() -> bool:
         admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(30)
@@ -320,49 +289,49 @@ def test_a_topic_that_changed_is_refused(
 
     wait_until(made, "it is there again")
     wait_until(
-        lambda: apply(plan, cluster)[0].why == "the topic was deleted and made again since the plan",
+        lambda: apply(plan, node)[0].why == "the topic was deleted and made again since the plan",
         "the new topic is seen",
     )
-    assert offsets_of(cluster, group) == {}
+    assert offsets_of(node, group) == {}
 
 
-def test_refusal_of_the_server_fails_its_row(cluster: Cluster, topic: str, name: str) -> None:
+def test_refusal_of_the_server_fails_its_row(node: kcore.Node, topic: str, name: str) -> None:
     """Metadata that exceeds the server's limit fails only its own row; other rows are set."""
     group = f"{name}-g"
     plan = plan_restore(
-        [CommittedAsOf(group, topic, 0, 4, "x" * 5_000), CommittedAsOf(group, topic, 1, 5)], cluster, "here"
+        [CommittedAsOf(group, topic, 0, 4, "x" * 5_000), CommittedAsOf(group, topic, 1, 5)], node, "here"
     )
-    first, second = apply(plan, cluster)
+    first, second = apply(plan, node)
     assert (first.result, first.why) == ("failed", "OFFSET_METADATA_TOO_LARGE")
     assert second.result == "set"
-    assert offsets_of(cluster, group) == {(topic, 1): 5}
+    assert offsets_of(node, group) == {(topic, 1): 5}
 
 
-def test_plans_for_another_cluster_or_for_none_are_refused(cluster: Cluster, topic: str, name: str) -> None:
+def test_plans_for_another_cluster_or_for_none_are_refused(node: kcore.Node, topic: str, name: str) -> None:
     """A plan records its target; a plan without a target cannot be applied."""
     group = f"{name}-g"
     then = [CommittedAsOf(group, topic, 0, 4)]
-    elsewhere = replace(plan_restore(then, cluster, "here"), target=Checked("there", "another"))
+    elsewhere = replace(plan_restore(then, node, "here"), target=Checked("there", "another"))
     with pytest.raises(KcoreError, match="the plan is for cluster another, and this is"):
-        apply(elsewhere, cluster)
-    (found,) = apply(plan_restore(then, None, ""), cluster)
+        apply(elsewhere, node)
+    (found,) = apply(plan_restore(then, None, ""), node)
     assert (found.result, "was not checked against a target" in found.why) == ("refused", True)
-    assert offsets_of(cluster, group) == {}
+    assert offsets_of(node, group) == {}
 
 
 def test_the_command(
-    bootstrap: str, cluster: Cluster, topic: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bootstrap: str, node: kcore.Node, topic: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The output contains every row; the exit status reflects the results."""
     group = f"{name}-g"
     path = tmp_path / "plan.csv"
-    plan_restore([CommittedAsOf(group, topic, 0, 4)], cluster, bootstrap).save(path)
+    plan_restore([CommittedAsOf(group, topic, 0, 4)], node, bootstrap).save(path)
     for arguments, result in ((["--dry-run"], "would set"), ([], "set"), ([], "already")):
         assert main(["offsets", "apply", str(path), "--bootstrap", bootstrap, "--format", "json", *arguments]) == 0
         row = json.loads(capsys.readouterr().out)
         expected = {"group": group, "topic": topic, "partition": 0, "from": None, "to": 4, "result": result}
         assert {key: row[key] for key in expected} == expected
-    set_offsets(cluster, group, {(topic, 0): 12})
+    set_offsets(node, group, {(topic, 0): 12})
     assert main(["offsets", "apply", str(path), "--bootstrap", bootstrap]) == 1
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["GROUP", "TOPIC", "PARTITION", "FROM", "TO", "RESULT", "WHY"]
@@ -373,18 +342,12 @@ def test_the_command(
 
 def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Repeats it for a data folder that no server has open."""
-    import kcore
-    from kcore.spark.restore.target import OneEngine
-    from tests.kit import batch, make_topic, produce
-
     folder = tmp_path / "data"
     with kcore.open(folder, config=SETTINGS) as engine:
         make_topic(engine, "t", 1)
         engine.send(produce("t", batch([b"one", b"two", b"three"])), 9)
         engine.send(commit("g", {("t", 0): 3}), COMMIT_VERSION)
-        plan = plan_restore(
-            [CommittedAsOf("g", "t", 0, 1), CommittedAsOf("g", "t", 4, 1)], OneEngine(engine), str(folder)
-        )
+        plan = plan_restore([CommittedAsOf("g", "t", 0, 1), CommittedAsOf("g", "t", 4, 1)], engine, str(folder))
     assert brief(plan) == [
         (0, 3, 1, "set", "back by 2"),
         (4, None, None, "refuse", "the partition is gone, or has no leader"),
@@ -397,11 +360,11 @@ def test_a_folder_takes_a_plan_too(tmp_path: Path, capsys: pytest.CaptureFixture
         assert committed(engine, "g") == {("t", 0): 1}
 
 
-def test_rows_of_several_groups_go_in_requests_of_their_own(cluster: Cluster, topic: str, name: str) -> None:
+def test_rows_of_several_groups_go_in_requests_of_their_own(node: kcore.Node, topic: str, name: str) -> None:
     """Twenty groups are each set and read back separately."""
     then = [CommittedAsOf(f"{name}-{number:02}", topic, part, number) for number in range(20) for part in (0, 1)]
-    plan = plan_restore(then, cluster, "here")
-    assert {one.result for one in apply(plan, cluster)} == {"set"}
+    plan = plan_restore(then, node, "here")
+    assert {one.result for one in apply(plan, node)} == {"set"}
     for number in range(20):
-        assert offsets_of(cluster, f"{name}-{number:02}") == {(topic, 0): number, (topic, 1): number}
-    assert all(isinstance(row, PlanRow) and row.action == "skip" for row in plan_restore(then, cluster, "here").rows)
+        assert offsets_of(node, f"{name}-{number:02}") == {(topic, 0): number, (topic, 1): number}
+    assert all(isinstance(row, PlanRow) and row.action == "skip" for row in plan_restore(then, node, "here").rows)

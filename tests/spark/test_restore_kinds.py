@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import kcore
-from kcore.inspect.groups import Target
 from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kcore.protocol.messages.share_group_describe import DescribedGroup as SharedGroup
+from kcore.protocol.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from kcore.protocol.messages.streams_group_describe import (
     DescribedGroup,
     Member,
@@ -30,9 +31,9 @@ from kcore.spark.export.exporter import export
 from kcore.spark.jobs.restore_plan import committed_then, plan_restore
 from kcore.spark.restore.apply import apply
 from kcore.spark.restore.planning import CommittedAsOf
-from kcore.spark.restore.target import OneEngine
 from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 from tests import kit
+from tests.nodes import node_of
 
 pytestmark = pytest.mark.spark
 
@@ -68,7 +69,7 @@ class Written(Source):
 class OfAllKinds:
     """An engine that also reports a share group and a streams group, as an Apache Kafka broker would."""
 
-    def __init__(self, engine: Target, members: Sequence[str]) -> None:
+    def __init__(self, engine: kit.Target, members: Sequence[str]) -> None:
         self._engine = engine
         self.members = members
 
@@ -80,6 +81,9 @@ class OfAllKinds:
             state = "Stable" if members else "Empty"
             described = DescribedGroup(group_id="app", group_state=state, members=members)
             return StreamsGroupDescribeResponse(groups=[described])
+        if isinstance(request, ShareGroupDescribeRequest):
+            assert request.group_ids == ["queue"]
+            return ShareGroupDescribeResponse(groups=[SharedGroup(group_id="queue", group_state="Empty")])
         response = self._engine.send(request, version)
         if isinstance(request, ListGroupsRequest):
             kinds = {"queue": "Share", "app": "Streams"}
@@ -90,37 +94,37 @@ class OfAllKinds:
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Iterator[tuple[OneEngine, OfAllKinds]]:
+def target(tmp_path: Path) -> Iterator[tuple[kcore.Node, OfAllKinds]]:
     with kcore.open(tmp_path / "data", config=kit.QUICK) as engine:
         kit.make_topic(engine, "t", 2)
         for partition in (0, 1):
             engine.send(kit.produce("t", kit.batch([b"x"] * 50), partition), 9)
         kinds = OfAllKinds(engine, ["m"])
-        yield OneEngine(kinds), kinds
+        yield node_of(kinds), kinds
 
 
 def test_share_groups_and_streams_groups_with_members_are_refused(
-    spark: Any, tmp_path: Path, target: tuple[OneEngine, OfAllKinds]
+    spark: Any, tmp_path: Path, target: tuple[kcore.Node, OfAllKinds]
 ) -> None:
     """Only the streams group has offsets; they are set once it has no members."""
-    brokers, kinds = target
+    node, kinds = target
     export(Written(), tmp_path / "events")
     then, compacted = committed_then(spark, tmp_path / "events")
     assert compacted == {}
     assert then == [CommittedAsOf("app", "t", partition, 10 + partition) for partition in (0, 1)]
-    plan = plan_restore([*then, CommittedAsOf("queue", "t", 0, 4)], brokers, "here")
+    plan = plan_restore([*then, CommittedAsOf("queue", "t", 0, 4)], node, "here")
     assert [(row.group, row.partition, row.to_offset, row.action, row.why) for row in plan.rows] == [
         ("app", 0, None, "refuse", "the group has 1 members (Stable)"),
         ("app", 1, None, "refuse", "the group has 1 members (Stable)"),
         ("queue", 0, None, "refuse", "a share group has no committed offsets"),
     ]
-    assert [one.result for one in apply(plan, brokers)] == ["refused"] * 3
+    assert [one.result for one in apply(plan, node)] == ["refused"] * 3
 
     kinds.members = []
-    plan = plan_restore(then, brokers, "here")
+    plan = plan_restore(then, node, "here")
     assert [(row.to_offset, row.action) for row in plan.rows] == [(10, "set"), (11, "set")]
     kinds.members = ["late"]
-    assert [one.result for one in apply(plan, brokers)] == ["refused"] * 2
+    assert [one.result for one in apply(plan, node)] == ["refused"] * 2
     kinds.members = []
-    assert [one.result for one in apply(plan, brokers)] == ["set"] * 2
+    assert [one.result for one in apply(plan, node)] == ["set"] * 2
     assert kit.committed(kinds, "app") == {("t", 0): 10, ("t", 1): 11}

@@ -43,6 +43,7 @@ from kcore.share.state import SharePartitionKey, ShareState
 from kcore.spark.events.sources import ServerSource
 from kcore.spark.state.tables import group_shard_rows, share_state_rows, transaction_rows
 from tests import kit
+from tests.nodes import node_of
 from tests.spark.streams_traffic import StreamsTraffic
 from tests.transaction.world import Identity, World
 
@@ -141,7 +142,7 @@ def shown(rows: Any, unwritten: Collection[str] = ()) -> Rows:
 def live(world: World) -> Moment:
     """Returns every coordinator partition from the engine's own machines."""
     engine = world.engine
-    ends = {part[:2]: part.end or 0 for part in ServerSource(Sender(world)).parts()}
+    ends = {part[:2]: part.end or 0 for part in ServerSource(node_of(Sender(world))).parts()}
     found = {}
     for shard in engine.groups:
         place = ("__consumer_offsets", shard.index)

@@ -9,19 +9,22 @@ from kcore.client.aio.broker import Broker
 from kcore.client.aio.routes import GROUP
 from kcore.errors import GroupIdNotFoundError, KafkaError, UnsupportedVersionError, raise_partition_errors
 from kcore.node import versions
-from kcore.node._async.backend import gather
-from kcore.node._async.calls import AsyncCalls
-from kcore.node._async.topics import GROUP as GROUP_SETTINGS
-from kcore.node._async.topics import LATEST, change_config, config_of, offsets_of
+from kcore.node._async.backend import gather, monotonic
+from kcore.node._async.calls import REPEATED, AsyncCalls
+from kcore.node._async.settings import GROUP as GROUP_SETTINGS
+from kcore.node._async.settings import change_config, config_of
+from kcore.node._async.topics import LATEST, offsets_of
+from kcore.node.descriptions import described_group
 from kcore.node.membership import Protocol, member_settings
 from kcore.node.requests import (
     by_topic,
     check_commit,
     commit_request,
+    committed_of_groups,
     committed_offsets,
-    described_group,
     offset_fetch_request,
-    share_lag,
+    pending_offsets,
+    share_positions,
 )
 from kcore.node.types import (
     GroupDescription,
@@ -30,6 +33,7 @@ from kcore.node.types import (
     OffsetAndMetadata,
     Offsets,
     Partition,
+    SharePosition,
     TopicPartition,
     as_partitions,
 )
@@ -47,6 +51,7 @@ from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
+from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kcore.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kcore.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
 
@@ -81,6 +86,82 @@ class AsyncGroups:
     async def _list(self, broker: Broker, types: Sequence[str], states: Sequence[str]) -> Sequence[GroupListing]:
         request = ListGroupsRequest(states_filter=states, types_filter=types)
         return await self._calls.call(request, _listings, broker=broker)
+
+    async def describe(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
+        """Returns the state and the members of groups of any type, with few requests.
+
+        Args:
+            group_ids: the groups.
+
+        Returns:
+            Group id -> its description, or the error for which it cannot be described.
+        """
+        described: dict[str, GroupDescription | KafkaError] = {}
+        rest = dict.fromkeys(group_ids)
+        started_s = monotonic()
+        attempt = 0
+        while rest:
+            for (broker, kind), own in (await self._located(rest)).items():
+                described |= await self._calls.call(_DESCRIBE[kind](own), _descriptions(kind), broker=broker)
+            # A coordinator that was loading, or that moved between the two requests, gets another request.
+            errors = {each: error for each in rest if (error := _temporary(described[each])) is not None}
+            for group_id, error in errors.items():
+                self._calls.transport.forget(_describe_classic([group_id]))
+                last = error
+            rest = dict.fromkeys(errors)
+            if rest:
+                await self._calls.pause(last, started_s, attempt)
+                attempt += 1
+        return described
+
+    async def committed(self, group_ids: Iterable[str]) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+        """Returns the committed offsets of several groups, with few requests.
+
+        Raises:
+            KafkaError, PartitionErrors: the server refused a group.
+        """
+        committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        grouped: dict[Broker, Any] = {}
+        for (broker, _), own in (await self._located(group_ids)).items():
+            grouped.setdefault(broker, []).extend(own)
+        for broker, own in grouped.items():
+            groups = [OffsetFetchRequestGroup(group_id=each, topics=None) for each in own]
+            request = OffsetFetchRequest(groups=groups)
+            committed |= await self._calls.call(
+                request, committed_of_groups, at_most=versions.FETCH_OFFSETS, broker=broker
+            )
+        return committed
+
+    async def _located(self, group_ids: Iterable[str]) -> Mapping[tuple[Broker, str], Sequence[str]]:
+        """Groups ids by coordinator and type of the group; a group that does not exist counts as classic."""
+        kinds: dict[str, tuple[Broker, str]] = {}
+        for broker in await self._calls.transport.brokers():
+            kinds |= {row.group_id: (broker, row.type) for row in await self._list(broker, (), ())}
+        located: dict[tuple[Broker, str], Any] = {}
+        for group_id in group_ids:
+            place = kinds.get(group_id) or (await self._calls.coordinator(GROUP, group_id), "classic")
+            located.setdefault(place, []).append(group_id)
+        return located
+
+
+def _temporary(described: GroupDescription | KafkaError) -> KafkaError | None:
+    """Returns the error of a coordinator that may describe the group later, or None."""
+    return described if isinstance(described, KafkaError) and described.code in REPEATED else None
+
+
+def _descriptions(kind: str) -> Callable[[Any], dict[str, GroupDescription | KafkaError]]:
+    """Returns the function that converts a describe response of a group type."""
+
+    def read(response: Any) -> dict[str, GroupDescription | KafkaError]:
+        described: dict[str, GroupDescription | KafkaError] = {}
+        for row in response.groups:
+            try:
+                described[row.group_id] = described_group(row.group_id, kind, row)
+            except KafkaError as error:
+                described[row.group_id] = error
+        return described
+
+    return read
 
 
 def _listings(response: Any) -> Sequence[GroupListing]:
@@ -188,25 +269,35 @@ class AsyncGroup:
         """
         committed = await self.committed()
         if not committed:
-            return await self._share_lag()
+            positions = await self.share_positions()
+            return {partition: position.lag for partition, position in positions.items() if position.lag is not None}
         ends = await offsets_of(self._calls, dict.fromkeys(committed, LATEST), "read_uncommitted")
         return {each: max(0, ends[each] - committed[each].offset) for each in sorted(committed) if each in ends}
 
-    async def _share_lag(self) -> dict[TopicPartition, int]:
-        """Returns the lag of a share group; {} for other groups, and from clusters without share groups."""
+    async def share_positions(self) -> dict[TopicPartition, SharePosition]:
+        """Returns the progress of a share group; {} for other groups, and from clusters without share groups."""
         request = DescribeShareGroupOffsetsRequest(
             groups=[DescribeShareGroupOffsetsRequestGroup(group_id=self.id, topics=None)]
         )
         try:
-            return await self._calls.call(request, share_lag)
+            return await self._calls.call(request, share_positions)
         except (GroupIdNotFoundError, UnsupportedVersionError):
             return {}
 
+    async def pending_offsets(self, partitions: Iterable[Partition]) -> set[TopicPartition]:
+        """Returns those of some partitions whose offset an open transaction of the group holds."""
+        request = offset_fetch_request(self.id, as_partitions(partitions), stable=True)
+        return await self._calls.call(request, pending_offsets, at_most=versions.FETCH_OFFSETS)
+
     # ---- settings
 
-    async def config(self) -> dict[str, str | None]:
-        """Returns the group's settings in force, by Kafka's names, for example "share.auto.offset.reset"."""
-        return await config_of(self._calls, GROUP_SETTINGS, self.id)
+    async def config(self, *, own: bool = False) -> dict[str, str | None]:
+        """Returns the group's settings in force, by Kafka's names, for example "share.auto.offset.reset".
+
+        Args:
+            own: True for the settings that were set for this group, without defaults.
+        """
+        return await config_of(self._calls, GROUP_SETTINGS, self.id, own)
 
     async def set_config(self, config: Mapping[str, Any]) -> None:
         """Changes settings of the group; a value of None restores the default. The group need not exist.
@@ -358,7 +449,7 @@ class AsyncGroup:
         broker = await self._coordinator()
         listed = await self._calls.call(ListGroupsRequest(), _listings, broker=broker)
         kind = next((group.type for group in listed if group.group_id == self.id), "classic")
-        request = _DESCRIBE[kind](self.id)
+        request = _DESCRIBE[kind]([self.id])
         return await self._calls.call(request, lambda response: described_group(self.id, kind, response.groups[0]))
 
     async def _coordinator(self) -> Broker:
@@ -405,15 +496,15 @@ class AsyncGroup:
         await self._calls.call(LeaveGroupRequest(group_id=self.id, members=listed), read)
 
 
-def _describe_classic(group_id: str) -> Any:
-    return DescribeGroupsRequest(groups=[group_id])
+def _describe_classic(group_ids: Sequence[str]) -> Any:
+    return DescribeGroupsRequest(groups=group_ids)
 
 
-def _describe_with(request_type: Any) -> Callable[[str], Any]:
-    return lambda group_id: request_type(group_ids=[group_id])
+def _describe_with(request_type: Any) -> Callable[[Sequence[str]], Any]:
+    return lambda group_ids: request_type(group_ids=group_ids)
 
 
-_DESCRIBE: Mapping[str, Callable[[str], Any]] = {
+_DESCRIBE: Mapping[str, Callable[[Sequence[str]], Any]] = {
     "classic": _describe_classic,
     "consumer": _describe_with(ConsumerGroupDescribeRequest),
     "share": _describe_with(ShareGroupDescribeRequest),

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from kcore.node._async.producer import AsyncProducer
     from kcore.node._async.queue import AsyncQueue
     from kcore.node._async.topics import AsyncTopics
+    from kcore.node._async.transaction_states import AsyncTransactions
     from kcore.node._async.transactions import AsyncTransaction, TransactionalProducer
+    from kcore.node._async.users import AsyncUsers
     from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
@@ -51,6 +53,24 @@ class AsyncNode:
         from kcore.node._async.groups import AsyncGroups  # noqa: PLC0415 - a node that only sends needs no more
 
         return AsyncGroups(self._calls)
+
+    @cached_property
+    def users(self) -> AsyncUsers:
+        """The users that authenticate with a password."""
+        from kcore.node._async.users import AsyncUsers  # noqa: PLC0415 - only administration needs it
+
+        return AsyncUsers(self._calls)
+
+    @cached_property
+    def transactions(self) -> AsyncTransactions:
+        """The states of transactions, for administration; `transaction` is for programs that write records."""
+        from kcore.node._async.transaction_states import AsyncTransactions  # noqa: PLC0415 - for administration only
+
+        return AsyncTransactions(self._calls)
+
+    async def cluster_id(self) -> str | None:
+        """Returns the id of the cluster; None if its brokers do not report one."""
+        return (await self._calls.transport.metadata([])).cluster_id
 
     def group(self, group_id: str) -> AsyncGroup:
         """Returns a group. No request is sent, and the group need not exist."""

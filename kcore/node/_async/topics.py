@@ -9,13 +9,16 @@ from functools import partial
 from typing import Any
 
 from kcore.client.partitioner import partition_of
-from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors, raise_partition_errors
+from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
 from kcore.node import versions
 from kcore.node._async.backend import monotonic, sleep
 from kcore.node._async.calls import AsyncCalls
+from kcore.node._async.settings import TOPIC, change_config, config_of, to_text
+from kcore.node.descriptions import described_topics
 from kcore.node.requests import (
     build_batch,
     fetch_request,
+    fetched_row,
     list_offsets_request,
     listed_offsets,
     produce_request,
@@ -24,10 +27,13 @@ from kcore.node.requests import (
 from kcore.node.types import (
     HeaderList,
     Isolation,
+    Partition,
     Record,
     RecordMetadata,
+    TopicDescription,
     TopicListing,
     TopicPartition,
+    as_partitions,
     to_bytes,
     to_ms,
 )
@@ -36,16 +42,8 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kcore.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from kcore.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-)
 
 EARLIEST, LATEST = -2, -1
-TOPIC, GROUP = 2, 32  # resource types of settings
-SET, DELETE = 0, 1  # operations of IncrementalAlterConfigs
 ACKS_ALL = -1
 ADMIN_TIMEOUT_MS = 30_000
 PRODUCE_TIMEOUT_MS = 30_000
@@ -90,7 +88,7 @@ class AsyncTopics:
             TopicAlreadyExistsError: the topic exists, and `exist_ok` is False.
             KafkaError: the server refused the request.
         """
-        settings = [CreatableTopicConfig(name=key, value=_text(value)) for key, value in (config or {}).items()]
+        settings = [CreatableTopicConfig(name=key, value=to_text(value)) for key, value in (config or {}).items()]
         topic = CreatableTopic(
             name=name,
             num_partitions=-1 if partitions is None else partitions,
@@ -121,6 +119,52 @@ class AsyncTopics:
             if not row.error_code and (internal or not row.is_internal)
         ]
         return sorted(found, key=lambda topic: topic.name)
+
+    async def describe(
+        self, names: Iterable[str] | None = None, *, missing_ok: bool = False
+    ) -> Sequence[TopicDescription]:
+        """Returns topics with their partitions and leaders, by name.
+
+        Args:
+            names: the topics; None: all, with the server's internal ones.
+            missing_ok: True to leave out topics that do not exist.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist, and `missing_ok` is False.
+        """
+        response = await self._calls.transport.metadata(names)
+        return described_topics(response, missing_ok)
+
+    async def start_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
+        """Returns the first offset of partitions; those that do not exist or have no leader are left out."""
+        return await self._offsets(partitions, EARLIEST, "read_uncommitted")
+
+    async def end_offsets(
+        self, partitions: Iterable[Partition], isolation: Isolation = "read_committed"
+    ) -> dict[TopicPartition, int]:
+        """Returns the offset after the last record of partitions.
+
+        Args:
+            partitions: the partitions; those that do not exist or have no leader are left out of the result.
+            isolation: "read_committed": the end of the records that no open transaction holds back.
+        """
+        return await self._offsets(partitions, LATEST, isolation)
+
+    async def _offsets(
+        self, partitions: Iterable[Partition], timestamp: int, isolation: str
+    ) -> dict[TopicPartition, int]:
+        listed = as_partitions(partitions)
+        if not listed:
+            return {}
+        response = await self._calls.transport.metadata({partition.topic for partition in listed})
+        led = {
+            TopicPartition(topic.name or "", row.partition_index)
+            for topic in response.topics
+            for row in topic.partitions
+            if row.leader_id >= 0
+        }
+        wanted = sorted(led.intersection(listed))
+        return await offsets_of(self._calls, dict.fromkeys(wanted, timestamp), isolation)
 
     async def exists(self, name: str) -> bool:
         """Returns True if the topic exists."""
@@ -220,9 +264,13 @@ class AsyncTopic:
         await self._calls.call(CreatePartitionsRequest(topics=[topic], timeout_ms=ADMIN_TIMEOUT_MS), read)
         await self._wait_for(partitions)
 
-    async def config(self) -> dict[str, str | None]:
-        """Returns the settings in force, by Kafka's names; sensitive values are None."""
-        return await config_of(self._calls, TOPIC, self.name)
+    async def config(self, *, own: bool = False) -> dict[str, str | None]:
+        """Returns the settings in force, by Kafka's names; sensitive values are None.
+
+        Args:
+            own: True for the settings that were set for this topic, without defaults.
+        """
+        return await config_of(self._calls, TOPIC, self.name, own)
 
     async def set_config(self, config: Mapping[str, Any]) -> None:
         """Changes settings; a value of None restores the default.
@@ -362,21 +410,37 @@ class AsyncTopic:
         while len(records) < max_records:
             wait_ms = max(0, round((until_s - monotonic()) * 1000)) if not records else 0
 
-            def read(response: Any) -> Any:
-                if response.error_code:
-                    raise KafkaError.of(response.error_code)
-                row = response.responses[0].partitions[0]
-                raise_partition_errors("read", {place: row.error_code}, 1)
-                return row
-
             request = fetch_request({place: offset}, isolation, FETCH_BYTES, wait_ms)
-            row = await self._calls.call(request, read, at_most=versions.FETCH)
+            row = await self._calls.call(request, partial(fetched_row, place), at_most=versions.FETCH)
             found, following, _ = read_batches(place, row, offset, committed)
             records += found
             if following == offset and (records or monotonic() >= until_s):
                 break
             offset = following
         return records[:max_records]
+
+    async def read_batches(self, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES) -> bytes:
+        """Returns encoded record batches of a partition, with markers of transactions and aborted records.
+
+        For programs that copy or examine a log. The first batch contains `offset`, and may begin before it; the last
+        one may be cut off.
+
+        Args:
+            partition: the partition.
+            offset: the offset from which to read.
+            max_bytes: the size to return; the first batch may exceed it.
+
+        Raises:
+            OffsetOutOfRangeError: the partition does not have the offset.
+        """
+        place = TopicPartition(self.name, partition)
+
+        def read(response: Any) -> bytes:
+            row = fetched_row(place, response)
+            return bytes(row.records or b"")
+
+        request = fetch_request({place: offset}, "read_uncommitted", max_bytes, 0, 0)
+        return await self._calls.call(request, read, at_most=versions.FETCH)
 
     # ---- offsets
 
@@ -433,43 +497,3 @@ async def offsets_of(
 
 
 _NOT_YET = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
-
-
-async def config_of(calls: AsyncCalls, resource_type: int, name: str) -> dict[str, str | None]:
-    """Returns the settings of a topic or a group."""
-
-    def read(response: Any) -> dict[str, str | None]:
-        (row,) = response.results
-        if row.error_code:
-            raise KafkaError.of(row.error_code, row.error_message)
-        return {entry.name: entry.value for entry in row.configs}
-
-    resource = DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
-    return await calls.call(DescribeConfigsRequest(resources=[resource]), read)
-
-
-async def change_config(calls: AsyncCalls, resource_type: int, name: str, config: Mapping[str, Any]) -> None:
-    """Changes settings of a topic or a group."""
-
-    def read(response: Any) -> None:
-        (row,) = response.responses
-        if row.error_code:
-            raise KafkaError.of(row.error_code, row.error_message)
-
-    changes = [
-        AlterableConfig(name=key, config_operation=DELETE if value is None else SET, value=_text(value))
-        for key, value in config.items()
-    ]
-    resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=changes)
-    await calls.call(IncrementalAlterConfigsRequest(resources=[resource]), read)
-
-
-def _text(value: Any) -> str | None:
-    """Returns a setting's value as Kafka writes it."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value)

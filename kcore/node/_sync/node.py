@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from kcore.node._sync.producer import Producer
     from kcore.node._sync.queue import Queue
     from kcore.node._sync.topics import Topics
+    from kcore.node._sync.transaction_states import Transactions
     from kcore.node._sync.transactions import Transaction, TransactionalProducer
+    from kcore.node._sync.users import Users
     from kcore.node.interceptors import ProducerInterceptor
 
 CALL_TIMEOUT_S = 60.0
@@ -52,6 +54,24 @@ class Node:
         from kcore.node._sync.groups import Groups  # noqa: PLC0415 - a node that only sends needs no more
 
         return Groups(self._calls)
+
+    @cached_property
+    def users(self) -> Users:
+        """The users that authenticate with a password."""
+        from kcore.node._sync.users import Users  # noqa: PLC0415 - only administration needs it
+
+        return Users(self._calls)
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """The states of transactions, for administration; `transaction` is for programs that write records."""
+        from kcore.node._sync.transaction_states import Transactions  # noqa: PLC0415 - for administration only
+
+        return Transactions(self._calls)
+
+    def cluster_id(self) -> str | None:
+        """Returns the id of the cluster; None if its brokers do not report one."""
+        return (self._calls.transport.metadata([])).cluster_id
 
     def group(self, group_id: str) -> Group:
         """Returns a group. No request is sent, and the group need not exist."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kcore.log import PartitionLog
+    from kcore.node._sync.node import Node
 
 OnFault = Callable[[LogFault], None]
 
@@ -272,68 +273,47 @@ def _around_damage(
 
 
 class ServerSource(Source):
-    """The topics of a running server, kcore's or any Kafka-compatible one, read through Fetch.
+    """The topics of a running cluster, kcore's or any Kafka-compatible one, read through Fetch.
 
     Args:
-        server: a connection, an engine, or a `kcore.client.cluster.Cluster`, whose partition leaders get the
-            requests.
+        node: the cluster, or an embedded engine.
         topics: the topics to read; None: all.
     """
 
     parallel = False
     FETCH_BYTES = 4 << 20
-    FETCH_VERSION = 12  # Fetch 13 names topics by id (KIP-516)
 
-    def __init__(self, server: Any, topics: Collection[str] | None = None) -> None:
-        self._server = server
+    def __init__(self, node: Node, topics: Collection[str] | None = None) -> None:
+        self._node = node
         self._topics = topics
 
     def parts(self) -> list[Part]:
-        """Implements `Source.parts`. KcoreError if a partition's leader refuses."""
-        from kcore.inspect.groups import EARLIEST, LATEST, list_offset  # noqa: PLC0415
-        from kcore.protocol.messages.metadata import MetadataRequest  # noqa: PLC0415
-
-        topics = self._server.send(MetadataRequest(topics=None)).topics
-        wanted = [topic for topic in topics if self._topics is None or topic.name in self._topics]
-        if hasattr(self._server, "leader"):
-            self._server.partitions([topic.name for topic in wanted])
-        found = []
-        for topic in wanted:
-            for part in topic.partitions:
-                where = (topic.name, part.partition_index)
-                leader = self._leader(*where)
-                start, end = (list_offset(leader, *where, timestamp) for timestamp in (EARLIEST, LATEST))
-                found.append(Part(*where, start, end, log_start=start))
-        return sorted(found)
-
-    def _leader(self, topic: str, partition: int) -> Any:
-        return self._server.leader(topic, partition) if hasattr(self._server, "leader") else self._server
+        """Implements `Source.parts`. KafkaError if a partition's leader refuses."""
+        partitions = [
+            (topic.name, row.partition)
+            for topic in self._node.topics.describe()
+            for row in topic.partitions
+            if self._topics is None or topic.name in self._topics
+        ]
+        starts = self._node.topics.start_offsets(partitions)
+        ends = self._node.topics.end_offsets(partitions, isolation="read_uncommitted")
+        missing = [f"{topic}-{number}" for topic, number in partitions if (topic, number) not in starts.keys() & ends]
+        if missing:
+            raise KcoreError(f"{', '.join(sorted(missing))}: no leader, or deleted just now; try again")
+        return sorted(Part(*place, starts[place], ends[place], log_start=starts[place]) for place in starts)
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
-        """Implements `Source.read_rows`. KcoreError if the partition's leader refuses."""
+        """Implements `Source.read_rows`. KafkaError if the partition's leader refuses."""
         part = span.part
         position = max(span.start, part.start)
         end = part.end if span.stop is None or part.end is None else min(part.end, span.stop)
+        topic = self._node.topics[part.topic]
         while end is None or position < end:
-            records = memoryview(self._fetch(part, position))
+            records = memoryview(topic.read_batches(part.partition, position, max_bytes=self.FETCH_BYTES))
             before = position
             position = yield from response_rows(part, records, position, end, span.on_fault)
             if position == before:
                 return
-
-    def _fetch(self, part: Part, position: int) -> bytes:
-        from kcore.protocol.error_codes import code_name  # noqa: PLC0415
-        from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic  # noqa: PLC0415
-
-        size = self.FETCH_BYTES
-        requested = FetchPartition(partition=part.partition, fetch_offset=position, partition_max_bytes=size)
-        topics = [FetchTopic(topic=part.topic, partitions=[requested])]
-        request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=size, session_epoch=-1, topics=topics)
-        leader = self._leader(part.topic, part.partition)
-        response = leader.send(request, self.FETCH_VERSION).responses[0].partitions[0]
-        if response.error_code:
-            raise KcoreError(f"{part.topic}-{part.partition}@{position}: {code_name(response.error_code)}")
-        return response.records or b""
 
 
 def response_rows(

@@ -16,11 +16,13 @@ from kcore.spark.frames.folders import folder_state
 from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
 from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked, Plan, is_csv
 from kcore.spark.restore.planning import CommittedAsOf, counts, make_rows
-from kcore.spark.restore.target import Brokers, by_group, look, open_brokers
+from kcore.spark.restore.target import by_group, look, open_target
 from kcore.spark.state.absent import PlacedId, absent_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from kcore.node._sync.node import Node
 
 Key = tuple[str, str, int]
 
@@ -107,27 +109,27 @@ def _offsets(
     return {key: one._replace(pending=key in pending) for key, one in found.items()}, incomplete, ids
 
 
-def plan_restore(then: list[CommittedAsOf], brokers: Brokers | None, where: str, *, include_same: bool = False) -> Plan:
+def plan_restore(then: list[CommittedAsOf], node: Node | None, where: str, *, include_same: bool = False) -> Plan:
     """Returns the plan for restoring committed offsets, checked against a target if there is one.
 
     Args:
         then: the offsets from `committed_then`.
-        brokers: the target; None: none.
+        node: the target; None: none.
         where: the target's name.
         include_same: True to commit offsets again that are correct already.
 
     Returns:
         A plan without its source and moment.
     """
-    if brokers is None:
+    if node is None:
         return Plan("", rows=tuple(make_rows(then, None)))
-    target = look(brokers, by_group((one.group, one.place) for one in then))
+    target = look(node, by_group((one.group, one.place) for one in then))
     rows = tuple(make_rows(then, target, include_same))
     return Plan("", target=Checked(where, target.cluster_id), rows=rows)
 
 
 @contextmanager
-def _target(options: argparse.Namespace) -> Iterator[tuple[Brokers | None, str]]:
+def _target(options: argparse.Namespace) -> Iterator[tuple[Node | None, str]]:
     """Opens the target that the arguments name; yields it with its name."""
     if options.bootstrap is None and options.data is None:
         yield None, ""
@@ -137,8 +139,8 @@ def _target(options: argparse.Namespace) -> Iterator[tuple[Brokers | None, str]]
         from kcore.client import ClientSecurity  # noqa: PLC0415
 
         security = ClientSecurity.of_file(options.command_config)
-    with open_brokers(options.bootstrap, options.data, security) as brokers:
-        yield brokers, options.bootstrap or options.data
+    with open_target(options.bootstrap, options.data, security) as node:
+        yield node, options.bootstrap or options.data
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

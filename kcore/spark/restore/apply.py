@@ -8,33 +8,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kcore.errors import KcoreError
-from kcore.inspect.groups import Target
-from kcore.protocol.error_codes import COORDINATOR_AWAY, code_name
-from kcore.protocol.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
+from kcore.errors import KafkaError, KcoreError, PartitionErrors
+from kcore.node.types import OffsetAndMetadata, TopicPartition
 from kcore.spark.restore.plan import REFUSE, SET, SKIP, Plan, PlanRow, sorted_rows
 from kcore.spark.restore.target import (
     HELD_OPEN,
     NO_LOG,
-    Brokers,
     Committed,
     Log,
     TargetState,
-    TopicPartition,
     by_group,
     committed_offsets,
     look,
-    of_coordinator,
 )
 
-COMMIT_VERSION: Final = 8
-"""OffsetCommit 9 and 10 add only topic ids for commits without a member."""
+if TYPE_CHECKING:
+    from kcore.node._sync.node import Node
+
 OFFSETS_A_REQUEST: Final = 1_000
 
 DONE: Final = "set"
@@ -66,7 +58,7 @@ class Applied(NamedTuple):
         return self.result in (DONE, ALREADY, WOULD, SKIPPED)
 
 
-def apply(plan: Plan, brokers: Brokers, *, dry_run: bool = False, partial: bool = False) -> list[Applied]:
+def apply(plan: Plan, node: Node, *, dry_run: bool = False, partial: bool = False) -> list[Applied]:
     """Applies a plan.
 
     All rows are checked before the first write. If the target has changed for a row to set, nothing is written; with
@@ -75,7 +67,7 @@ def apply(plan: Plan, brokers: Brokers, *, dry_run: bool = False, partial: bool 
 
     Args:
         plan: the plan.
-        brokers: its target.
+        node: its target.
         dry_run: check, but do not write.
         partial: write the rows without faults even if others have faults.
 
@@ -83,10 +75,11 @@ def apply(plan: Plan, brokers: Brokers, *, dry_run: bool = False, partial: bool 
         The result of each row, ordered by group, topic and partition.
 
     Raises:
-        KcoreError: the plan was made for another cluster, or the target cannot be read.
+        KcoreError: the plan was made for another cluster, or the target cannot be reached.
+        KafkaError: the target refuses to be read.
     """
     wanted = [row for row in plan.rows if row.action == SET]
-    target = look(brokers, by_group((row.group, row.place) for row in wanted))
+    target = look(node, by_group((row.group, row.place) for row in wanted))
     if wanted and plan.target is not None and plan.target.cluster_id != target.cluster_id:
         raise KcoreError(f"the plan is for cluster {plan.target.cluster_id}, and this is {target.cluster_id}")
     results = {_key(one.row): one for one in map(_as_planned, plan.rows) if one is not None}
@@ -102,7 +95,7 @@ def apply(plan: Plan, brokers: Brokers, *, dry_run: bool = False, partial: bool 
             if results[_key(row)].result == WOULD:
                 to_write[row.group].append(row)
         for group, rows in to_write.items():
-            results.update({_key(one.row): one for one in _write_group(brokers, group, rows)})
+            results.update({_key(one.row): one for one in _write_group(node, group, rows)})
     return [results[_key(row)] for row in sorted_rows(plan.rows)]
 
 
@@ -156,19 +149,21 @@ def _shown(offset: int | None) -> str:
 
 # ---- writing
 
+_FAILURES = (KcoreError, KafkaError, PartitionErrors, OSError)
 
-def _write_group(brokers: Brokers, group: str, rows: Sequence[PlanRow]) -> Iterable[Applied]:
+
+def _write_group(node: Node, group: str, rows: Sequence[PlanRow]) -> Iterable[Applied]:
     """Commits a group's rows, reads them back, and returns their results."""
     codes: dict[TopicPartition, str] = {}
     for start in range(0, len(rows), OFFSETS_A_REQUEST):
         some = rows[start : start + OFFSETS_A_REQUEST]
         try:
-            codes.update(_commit(brokers, group, some))
-        except (KcoreError, OSError) as error:  # reading back shows whether it was written
+            codes.update(_commit(node, group, some))
+        except _FAILURES as error:  # reading back shows whether it was written
             codes.update({row.place: str(error) or type(error).__name__ for row in some})
     try:
-        found = committed_offsets(brokers, group, ())
-    except (KcoreError, OSError) as error:
+        found = committed_offsets(node, group, ())
+    except _FAILURES as error:
         return [Applied(row, FAILED, f"cannot be read back: {error}") for row in rows]
     return [_judged(row, codes.get(row.place), found.get(row.place, Committed(None))) for row in rows]
 
@@ -182,33 +177,17 @@ def _judged(row: PlanRow, fault: str | None, now: Committed) -> Applied:
     return Applied(row, FAILED, f"committed, but {_shown(now.offset)} was read back")
 
 
-def _commit(brokers: Brokers, group: str, rows: Sequence[PlanRow]) -> Mapping[TopicPartition, str]:
+def _commit(node: Node, group: str, rows: Sequence[PlanRow]) -> Mapping[TopicPartition, str]:
     """Commits offsets; returns the refused partitions with the error names."""
-    by_topic: dict[str, list[OffsetCommitRequestPartition]] = defaultdict(list)
+    offsets = {}
     for row in rows:
         assert row.to_offset is not None, "a row without an offset is not to be set"
-        part = OffsetCommitRequestPartition(
-            partition_index=row.partition,
-            committed_offset=row.to_offset,
-            # The log may have another leader epoch at a clipped offset, or in this cluster.
-            committed_leader_epoch=-1,
-            committed_metadata=row.metadata,
-        )
-        by_topic[row.topic].append(part)
-    request = OffsetCommitRequest(
-        group_id=group,
-        topics=[OffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in by_topic.items()],
-    )
-
-    def send(coordinator: Target) -> tuple[Any, int]:
-        response = coordinator.send(request, COMMIT_VERSION)
-        codes = {part.error_code for topic in response.topics for part in topic.partitions}
-        return response, next(iter(codes & COORDINATOR_AWAY), 0)
-
-    response = of_coordinator(brokers, group, send)
-    return {
-        (topic.name, part.partition_index): code_name(part.error_code)
-        for topic in response.topics
-        for part in topic.partitions
-        if part.error_code
-    }
+        # The leader epoch is left out: the log may have another one at a clipped offset, or in this cluster.
+        offsets[row.place] = OffsetAndMetadata(row.to_offset, row.metadata)
+    try:
+        node.group(group).commit(offsets)
+    except PartitionErrors as errors:
+        return {partition: error.code.name for partition, error in errors.errors.items()}
+    except KafkaError as error:
+        return dict.fromkeys(error.partitions or offsets, error.code.name)
+    return {}

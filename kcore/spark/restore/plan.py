@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kcore.errors import KcoreError
+from kcore.protocol.topic_partition import TopicPartition
 from kcore.spark.export.manifest import write_whole
 
 FORMAT: Final = "kcore-restore-plan"
@@ -71,9 +72,9 @@ class PlanRow:
     topic_id: str = ""
 
     @property
-    def place(self) -> tuple[str, int]:
+    def place(self) -> TopicPartition:
         """Topic and partition."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
     def cells(self) -> dict[str, Any]:
         """Returns the values by column."""

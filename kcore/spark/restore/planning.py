@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+from kcore.protocol.topic_partition import TopicPartition
 from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, SET, SKIP, UNCHECKED, WHOLE, PlanRow, sorted_rows
-from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, TargetState, TopicPartition
+from kcore.spark.restore.target import HELD_OPEN, NO_LOG, Committed, Log, TargetState
 
 
 class CommittedAsOf(NamedTuple):
@@ -35,7 +36,7 @@ class CommittedAsOf(NamedTuple):
     @property
     def place(self) -> TopicPartition:
         """Topic and partition."""
-        return self.topic, self.partition
+        return TopicPartition(self.topic, self.partition)
 
 
 LOST = "compaction removed the offset committed then, if there was one: check the offsets of later moments"

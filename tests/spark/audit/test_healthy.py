@@ -17,6 +17,7 @@ from kcore.spark.audit.partition import examine
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.segments import find_partitions, read_rows
 from kcore.spark.events.sources import ServerSource
+from tests.nodes import node_of
 from tests.spark import oracle
 from tests.spark.traffic import HISTORY, QUICK_ENDS, Sender, Traffic
 from tests.transaction.world import Identity, World
@@ -141,7 +142,7 @@ def compact(world: World, topic: str, partition: int) -> None:
 
 def engine_logs(world: World) -> tuple[dict[Place, list[EventRow]], dict[Place, int]]:
     """Returns every log of a node, and the progress of compaction in each."""
-    source = ServerSource(Sender(world))
+    source = ServerSource(node_of(Sender(world)))
     logs = {part[:2]: list(source.rows(part)) for part in source.parts()}
     cleaned = {}
     for place in logs:

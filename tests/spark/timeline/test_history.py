@@ -7,6 +7,7 @@ from kcore.spark.events.sources import ServerSource
 from kcore.spark.timeline import causes
 from kcore.spark.timeline.history import HistoryOptions
 from tests import kit
+from tests.nodes import node_of
 from tests.spark.timeline.logs import SECOND, Log, assigned, brief, history, history_of
 from tests.spark.traffic import Sender
 from tests.transaction.world import World
@@ -75,7 +76,7 @@ def test_the_engines_own_log() -> None:
     world.advance(700)
     world.end("tx", producer, commit=True)
     world.settle()
-    source = ServerSource(sender)
+    source = ServerSource(node_of(sender))
     logs = {part.topic: list(source.rows(part)) for part in source.parts()}
 
     groups = history_of(CONSUMER_OFFSETS, logs[CONSUMER_OFFSETS])

@@ -1,0 +1,107 @@
+"""Users that authenticate with a password, as SCRAM credentials (KIP-554)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from kcore.errors import KafkaError
+from kcore.node._async.calls import AsyncCalls
+from kcore.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from kcore.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from kcore.security.scram import MIN_ITERATIONS, NEW_SALT_BYTES, ScramMechanism
+
+MECHANISMS = {mechanism.sasl_name: mechanism for mechanism in ScramMechanism}
+"""The mechanisms by their names: "SCRAM-SHA-256" and "SCRAM-SHA-512"."""
+
+
+class AsyncUsers:
+    """The users of a node: `node.users`."""
+
+    def __init__(self, calls: AsyncCalls) -> None:
+        self._calls = calls
+
+    async def list(self) -> dict[str, dict[str, int]]:
+        """Returns the users by name: mechanism -> the number of iterations of its salted password."""
+
+        def read(response: Any) -> dict[str, dict[str, int]]:
+            if response.error_code:
+                raise KafkaError.of(response.error_code, response.error_message)
+            for row in response.results:
+                if row.error_code:
+                    raise KafkaError.of(row.error_code, row.error_message)
+            return {
+                row.user: {ScramMechanism(info.mechanism).sasl_name: info.iterations for info in row.credential_infos}
+                for row in sorted(response.results, key=lambda row: str(row.user))
+            }
+
+        return await self._calls.call(DescribeUserScramCredentialsRequest(users=None), read)
+
+    async def set_password(
+        self, user: str, password: str, *, mechanisms: Iterable[str] | None = None, iterations: int = MIN_ITERATIONS
+    ) -> None:
+        """Adds a user, or changes a password. The password is salted here and never sent.
+
+        Args:
+            user: the user's name.
+            password: the password.
+            mechanisms: "SCRAM-SHA-256", "SCRAM-SHA-512"; None: all.
+            iterations: the number of iterations of the salted password.
+
+        Raises:
+            ValueError: a mechanism does not exist.
+            UnacceptableCredentialError: the server refuses the name or the number of iterations.
+        """
+        for mechanism in _mechanisms(mechanisms):
+            salt = secrets.token_bytes(NEW_SALT_BYTES)
+            salted = mechanism.salted_password(password.encode(), salt, max(iterations, 1))
+            upsertion = ScramCredentialUpsertion(
+                name=user, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=salted
+            )
+            # A request may change each user only once.
+            await self._alter(AlterUserScramCredentialsRequest(upsertions=[upsertion]))
+
+    async def remove(self, user: str, mechanisms: Iterable[str] | None = None) -> None:
+        """Removes a user's passwords.
+
+        Args:
+            user: the user's name.
+            mechanisms: the mechanisms whose passwords to remove; None: all that have one.
+
+        Raises:
+            ValueError: a mechanism does not exist.
+            ResourceNotFoundError: the user does not exist, or has no password of a mechanism.
+        """
+        if mechanisms is None:
+            mechanisms = (await self.list()).get(user)
+        for mechanism in _mechanisms(mechanisms):
+            deletion = ScramCredentialDeletion(name=user, mechanism=mechanism)
+            await self._alter(AlterUserScramCredentialsRequest(deletions=[deletion]))
+
+    async def _alter(self, request: AlterUserScramCredentialsRequest) -> None:
+        def read(response: Any) -> None:
+            for row in response.results:
+                if row.error_code:
+                    raise KafkaError.of(row.error_code, row.error_message or f"user {row.user!r}")
+
+        await self._calls.call(request, read)
+
+
+def _mechanisms(names: Iterable[str] | None) -> Sequence[ScramMechanism]:
+    """Returns mechanisms by name.
+
+    Raises:
+        ValueError: a mechanism does not exist.
+    """
+    if names is None:
+        return list(ScramMechanism)
+    listed = list(names)
+    for name in listed:
+        if name not in MECHANISMS:
+            raise ValueError(f"mechanism {name!r}; valid: {', '.join(MECHANISMS)}")
+    return [MECHANISMS[name] for name in listed]

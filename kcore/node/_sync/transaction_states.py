@@ -1,0 +1,181 @@
+# Made by tools/generate_sync.py from _async/transaction_states.py: change that file, then run the program.
+"""Transactions and producers of a cluster for administration (KIP-664): list, describe, and abort hanging ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from kcore.client.aio.broker import Broker
+from kcore.client.aio.routes import TRANSACTION
+from kcore.errors import KafkaError, raise_partition_errors
+from kcore.node._sync.backend import gather
+from kcore.node._sync.calls import Calls
+from kcore.node.requests import by_topic
+from kcore.node.types import (
+    Partition,
+    ProducerState,
+    TopicPartition,
+    TransactionDescription,
+    TransactionListing,
+    as_partitions,
+)
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kcore.protocol.messages.list_transactions import ListTransactionsRequest
+from kcore.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+
+NO_OFFSET = -1
+ALL = -1  # ListTransactions: no filter by duration
+
+
+class Transactions:
+    """The transactional ids of a node: `node.transactions`."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def list(
+        self,
+        *,
+        states: Iterable[str] = (),
+        producer_ids: Iterable[int] = (),
+        longer_than: float | None = None,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """Returns the transactional ids of all brokers, by id; an id must match all filters.
+
+        Args:
+            states: only ids in one of these states, for example "Ongoing"; empty: all.
+            producer_ids: only ids of one of these producers; empty: all.
+            longer_than: only ids whose transaction has been open for so many seconds; None: all.
+            pattern: only ids that match this regular expression (RE2) completely; None: all.
+
+        Raises:
+            InvalidRequestError: a state does not exist.
+        """
+        request = ListTransactionsRequest(
+            state_filters=[*states],
+            producer_id_filters=[*producer_ids],
+            duration_filter=ALL if longer_than is None else round(longer_than * 1000),
+            transactional_id_pattern=pattern,
+        )
+        brokers = self._calls.transport.brokers()
+        listed = gather(self._calls.call(request, _listings, broker=broker) for broker in brokers)
+        return sorted((row for rows in listed for row in rows), key=lambda row: row.transactional_id)
+
+    def describe(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription | KafkaError]:
+        """Returns the state of each transactional id; for an id that cannot be described, the error."""
+        described: dict[str, TransactionDescription | KafkaError] = {}
+        for own in (self._by_coordinator(transactional_ids)).values():
+            described |= self._calls.call(DescribeTransactionsRequest(transactional_ids=own), _descriptions)
+        return described
+
+    def _by_coordinator(self, transactional_ids: Iterable[str]) -> Mapping[Broker, Sequence[str]]:
+        grouped: dict[Broker, Any] = {}
+        for transactional_id in transactional_ids:
+            broker = self._calls.coordinator(TRANSACTION, transactional_id)
+            grouped.setdefault(broker, []).append(transactional_id)
+        return grouped
+
+    def producers(self, partitions: Iterable[Partition]) -> Sequence[ProducerState]:
+        """Returns the state of every producer that partitions know, by partition and producer id.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition does not exist.
+        """
+        found: Any = []
+        for broker, own in self._calls.transport.by_leader(as_partitions(partitions)):
+            topics = [TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic(own).items()]
+            found += self._calls.call(DescribeProducersRequest(topics=topics), _producers, broker=broker)
+        return sorted(found, key=lambda state: (state.partition, state.producer_id))
+
+    def abort(self, producer: ProducerState) -> None:
+        """Writes an abort marker for a producer's open transaction into one partition, without the coordinator.
+
+        That is for a transaction which no coordinator knows any more, and which holds readers back for ever.
+
+        Args:
+            producer: an element of the result of `producers`.
+
+        Raises:
+            KafkaError: the partition refused the marker.
+        """
+        ((broker, _),) = self._calls.transport.by_leader([producer.partition])
+        topic = WritableTxnMarkerTopic(name=producer.partition.topic, partition_indexes=[producer.partition.partition])
+        marker = WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=False,
+            coordinator_epoch=max(producer.coordinator_epoch, 0),
+            topics=[topic],
+        )
+
+        def read(response: Any) -> None:
+            code = response.markers[0].topics[0].partitions[0].error_code
+            if code:
+                message = f"the marker of producer {producer.producer_id} was refused"
+                raise KafkaError.of(code, message, [producer.partition])
+
+        self._calls.call(WriteTxnMarkersRequest(markers=[marker]), read, broker=broker)
+
+
+def _listings(response: Any) -> Sequence[TransactionListing]:
+    if response.error_code:
+        raise KafkaError.of(response.error_code)
+    if response.unknown_state_filters:
+        unknown = " or ".join(response.unknown_state_filters)
+        raise KafkaError.of(ErrorCode.INVALID_REQUEST, f"unknown transaction state: {unknown}")
+    return [
+        TransactionListing(row.transactional_id, row.producer_id, row.transaction_state)
+        for row in response.transaction_states
+    ]
+
+
+def _descriptions(response: Any) -> dict[str, TransactionDescription | KafkaError]:
+    described: dict[str, TransactionDescription | KafkaError] = {}
+    for row in response.transaction_states:
+        if row.error_code:
+            error = KafkaError.of(row.error_code, f"transactional id {row.transactional_id!r}")
+            if error.retriable:  # its coordinator is loading or has moved: the call repeats the request
+                raise error
+            described[row.transactional_id] = error
+            continue
+        start_ms = row.transaction_start_time_ms
+        described[row.transactional_id] = TransactionDescription(
+            row.transactional_id,
+            row.producer_id,
+            row.producer_epoch,
+            row.transaction_state,
+            row.transaction_timeout_ms / 1000,
+            datetime.fromtimestamp(start_ms / 1000, UTC) if start_ms > 0 else None,
+            tuple(sorted(TopicPartition(topic.topic, number) for topic in row.topics for number in topic.partitions)),
+        )
+    return described
+
+
+def _producers(response: Any) -> Sequence[ProducerState]:
+    rows = [
+        (TopicPartition(topic.name, row.partition_index), row) for topic in response.topics for row in topic.partitions
+    ]
+    codes = {partition: (row.error_code, row.error_message) for partition, row in rows}
+    raise_partition_errors("description of producers", codes, len(rows))
+    return [
+        ProducerState(
+            partition,
+            state.producer_id,
+            state.producer_epoch,
+            state.last_sequence,
+            state.last_timestamp,
+            state.coordinator_epoch,
+            None if state.current_txn_start_offset == NO_OFFSET else state.current_txn_start_offset,
+        )
+        for partition, row in rows
+        for state in row.active_producers
+    ]

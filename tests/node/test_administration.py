@@ -1,0 +1,301 @@
+"""Administration by the client API: many topics and groups at a time, users, and the states of transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.client.aio.broker import Broker
+from kcore.inspect.groups import OffsetRow, all_offset_rows
+from kcore.node.types import (
+    GroupDescription,
+    OffsetAndMetadata,
+    PartitionDescription,
+    ProducerState,
+    SharePosition,
+    TransactionDescription,
+    TransactionListing,
+)
+from kcore.protocol.messages.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from kcore.protocol.messages.metadata import MetadataResponse
+from kcore.protocol.schema import Request
+from kcore.protocol.topic_partition import TopicPartition
+from kcore_ext.batch import iter_records, split_batches
+from tests.node.conftest import SETTINGS
+from tests.nodes import TargetTransport
+
+R = TypeVar("R")
+
+
+def test_topics_are_described_with_their_leaders_and_offsets(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 2, config={"retention.ms": 60_000})
+    topic.append_many(["a", "b"], partition=1)
+    (described,) = node.topics.describe([name])
+    leader = described.partitions[0].leader
+    assert leader is not None
+    assert described.partitions == tuple(PartitionDescription(n, leader, (leader,), (leader,)) for n in (0, 1))
+    assert (described.name, described.id, described.internal) == (name, topic.describe().id, False)
+    assert described in node.topics.describe()
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        node.topics.describe([name, f"{name}-missing"])
+    assert node.topics.describe([name, f"{name}-missing"], missing_ok=True) == [described]
+    places = [(name, 0), (name, 1), (name, 2), (f"{name}-missing", 0)]
+    assert node.topics.end_offsets(places) == {(name, 0): 0, (name, 1): 2}
+    assert node.topics.start_offsets(places) == {(name, 0): 0, (name, 1): 0}
+    assert node.topics.end_offsets([]) == {}
+    assert topic.config(own=True) == {"retention.ms": "60000"}
+    assert len(topic.config()) > 10
+
+
+def test_encoded_batches_are_returned_whole(node: kcore.Node, name: str) -> None:
+    topic = node.topics.create(name, 1)
+    topic.append_many(["a", "b"])
+    topic.append("c")
+    data = topic.read_batches(0, 1)
+    spans = split_batches(data).batches
+    values = [[record.value for record in iter_records(data[start : start + size])] for start, size in spans]
+    assert values == [[b"a", b"b"], [b"c"]], "the first batch begins before the offset"
+    assert topic.read_batches(0, 3) == b""
+    with pytest.raises(errors.OffsetOutOfRangeError):
+        topic.read_batches(0, 4)
+
+
+def test_groups_of_several_types_are_described_at_once(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    idle, modern, missing = f"{name}-idle", f"{name}-modern", f"{name}-missing"
+    node.group(idle).commit({(name, 0): OffsetAndMetadata(3, "note")})
+    with node.group(modern).join(name) as member:
+        next(iter(member.events()))
+        found = node.groups.describe([idle, modern, missing])
+        assert set(found) == {idle, modern, missing}
+        assert found[idle] == GroupDescription(idle, "classic", "Empty")
+        described = found[modern]
+        assert isinstance(described, GroupDescription)
+        assert (described.type, described.state, described.assignment_epoch) == ("consumer", "Stable", described.epoch)
+        (row,) = described.members
+        assert (row.member_id, row.assignment, row.target, row.classic) == (
+            member.member_id,
+            (TopicPartition(name, 0),),
+            (TopicPartition(name, 0),),
+            False,
+        )
+        assert isinstance(found[missing], errors.GroupIdNotFoundError)
+    assert node.groups.committed([idle, missing]) == {
+        idle: {TopicPartition(name, 0): OffsetAndMetadata(3, "note")},
+        missing: {},
+    }
+    assert node.groups.describe([]) == {}
+
+
+def test_a_classic_member_is_described_with_its_partitions(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    with node.group(name).join(name, protocol="classic", assignors=["range"]) as member:
+        next(iter(member.events()))
+        (row,) = node.group(name).describe().members
+    assert (row.assignment, row.assignment_decoded, row.topics) == ((TopicPartition(name, 0),), True, (name,))
+    assert row.raw_assignment != b""
+
+
+def test_positions_of_share_groups(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1).append_many("abc")
+    group = node.group(name)
+    assert group.share_positions() == {}, "the group does not exist"
+    group.set_config({"share.auto.offset.reset": "earliest"})
+    assert group.config(own=True) == {"share.auto.offset.reset": "earliest"}
+    topic = AlterShareGroupOffsetsRequestTopic(
+        topic_name=name, partitions=[AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)]
+    )
+    assert node.send(AlterShareGroupOffsetsRequest(group_id=name, topics=[topic])).error_code == 0
+    place = TopicPartition(name, 0)
+    assert group.share_positions() == {place: SharePosition(1, 2)}
+    assert all_offset_rows(node, [name]) == [OffsetRow(name, name, 0, 1, 3, 2, None)]
+
+
+def test_users_are_added_changed_and_removed(node: kcore.Node, name: str) -> None:
+    assert name not in node.users.list()
+    node.users.set_password(name, "secret")
+    assert node.users.list()[name] == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}
+    node.users.set_password(name, "other", mechanisms=["SCRAM-SHA-512"], iterations=5000)
+    assert node.users.list()[name] == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 5000}
+    node.users.remove(name, ["SCRAM-SHA-256"])
+    assert node.users.list()[name] == {"SCRAM-SHA-512": 5000}
+    node.users.remove(name)
+    assert name not in node.users.list()
+    with pytest.raises(errors.ResourceNotFoundError):
+        node.users.remove(name)
+    with pytest.raises(errors.UnacceptableCredentialError):
+        node.users.set_password(name, "secret", iterations=1)
+    with pytest.raises(ValueError, match=r"^mechanism 'PLAIN'; valid: SCRAM-SHA-256, SCRAM-SHA-512$"):
+        node.users.set_password(name, "secret", mechanisms=["PLAIN"])
+
+
+def test_an_open_transaction_is_listed_and_described(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    place = TopicPartition(name, 0)
+    begin = datetime.now(UTC)
+    with node.transaction(name, timeout=30.0) as transaction:
+        transaction.append(name, "x" * 600_000)  # so large that it is sent at once
+        (producer,) = node.transactions.producers([place])
+        assert producer == ProducerState(
+            place, producer.producer_id, producer.producer_epoch, 0, producer.last_timestamp_ms, -1, 0
+        )
+        listed = TransactionListing(name, producer.producer_id, "Ongoing")
+        assert listed in node.transactions.list()
+        assert listed in node.transactions.list(states=["Ongoing"], producer_ids=[producer.producer_id])
+        assert listed not in node.transactions.list(longer_than=600.0)
+        described = node.transactions.describe([name, f"{name}-missing"])
+        state = described[name]
+        assert isinstance(state, TransactionDescription)
+        assert state.started is not None
+        assert begin - timedelta(seconds=5) <= state.started <= datetime.now(UTC) + timedelta(seconds=5)
+        assert (state.timeout, state.partitions, state.state) == (30.0, (place,), "Ongoing")
+        assert isinstance(described[f"{name}-missing"], errors.TransactionalIdNotFoundError)
+    assert node.topics.end_offsets([place]) == {place: 2}
+    with pytest.raises(errors.InvalidRequestError, match="unknown transaction state: Sleeping"):
+        node.transactions.list(states=["Sleeping"])
+    with pytest.raises(errors.UnknownTopicOrPartitionError):
+        node.transactions.producers([(name, 7)])
+
+
+def test_a_hanging_transaction_is_aborted_in_its_partition(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    place = TopicPartition(name, 0)
+    with node.transaction(name) as transaction:
+        transaction.append(name, "x" * 600_000)
+        (producer,) = node.transactions.producers([place])
+        node.transactions.abort(producer)
+        (after,) = node.transactions.producers([place])
+        assert (after.transaction_start, after.producer_id) == (None, producer.producer_id)
+        assert node.topics.end_offsets([place]) == {place: 2}, "the record and the marker"
+    assert node.topics[name].read(0, 0) == []
+
+
+async def test_the_same_on_a_loop(anode: kcore.AsyncNode, name: str) -> None:
+    await anode.topics.create(name, 1)
+    await anode.group(name).commit({(name, 0): 3})
+    assert await anode.groups.committed([name]) == {name: {TopicPartition(name, 0): OffsetAndMetadata(3)}}
+    assert await anode.groups.describe([name]) == {name: GroupDescription(name, "classic", "Empty")}
+    assert await anode.group(name).pending_offsets([(name, 0)]) == set()
+    async with anode.transaction(name) as transaction:
+        await transaction.commit_offsets(anode.group(name), {(name, 0): 5})
+        assert await anode.group(name).pending_offsets([(name, 0)]) == {TopicPartition(name, 0)}
+        assert [row.state for row in await anode.transactions.list() if row.transactional_id == name] == ["Ongoing"]
+    await anode.users.set_password(name, "secret", mechanisms=["SCRAM-SHA-256"])
+    assert (await anode.users.list())[name] == {"SCRAM-SHA-256": 4096}
+    await anode.users.remove(name)
+    assert await anode.cluster_id() == await anode.cluster_id() != ""
+
+
+class TwoBrokers(TargetTransport):
+    """A cluster of two brokers, each an engine: names that end in "b" belong to the second one."""
+
+    def __init__(self, engines: Sequence[Any]) -> None:
+        super().__init__(engines[0])
+        self.brokers_of = {Broker(number, "localhost", 9092 + number): engine for number, engine in enumerate(engines)}
+
+    def _of(self, name: str) -> Broker:
+        return list(self.brokers_of)[name.endswith("b")]
+
+    def send(
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        at_most: int | None = None,
+        broker: Broker | None = None,
+        channel: str = "",
+        timeout_s: float | None = None,
+    ) -> R:
+        """Sends a request to the broker that is given, or that its first transactional id belongs to."""
+        if broker is None:
+            broker = self._of((getattr(request, "transactional_ids", None) or ["a"])[0])
+        response: R = self.brokers_of[broker].send(request, at_most if version is None else version)
+        return response
+
+    def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
+        """Asks each broker for its own topics."""
+        names = None if topics is None else list(topics)
+        response = MetadataResponse(topics=[])
+        for broker, engine in self.brokers_of.items():
+            own = None if names is None else [name for name in names if self._of(name) == broker]
+            rows = TargetTransport(engine).metadata(own).topics
+            response.topics = [*response.topics, *rows]
+        return response
+
+    def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
+        """Groups partitions by the names of their topics."""
+        grouped: dict[Broker, list[TopicPartition]] = {}
+        for partition in partitions:
+            grouped.setdefault(self._of(partition.topic), []).append(partition)
+        return list(grouped.items())
+
+    def coordinator(self, key_type: int, key: str) -> Broker:
+        """Returns the broker to which a name belongs."""
+        TargetTransport(self.brokers_of[self._of(key)]).coordinator(key_type, key)
+        return self._of(key)
+
+    def brokers(self) -> list[Broker]:
+        """Returns both brokers."""
+        return list(self.brokers_of)
+
+
+@pytest.fixture
+def halves() -> Iterator[tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNode]]:
+    with kcore.open(config=SETTINGS) as first, kcore.open(config=SETTINGS) as second:
+        yield kcore.Node(TwoBrokers([first, second]), local=True), first, second
+
+
+def test_each_request_goes_to_the_broker_of_its_group_partition_and_transaction(
+    halves: tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNode],
+) -> None:
+    """Every other broker would refuse it, or would not know the group."""
+    node, *engines = halves
+    for letter, engine in zip("ab", engines, strict=True):
+        engine.topics.create(f"topic-{letter}", 1).append_many("xy")
+        engine.group(f"group-{letter}").commit({(f"topic-{letter}", 0): 1})
+        with engine.transaction(f"tx-{letter}") as transaction:
+            transaction.append(f"topic-{letter}", "z")
+    assert [group.group_id for group in node.groups.list()] == ["group-a", "group-b"]
+    assert node.groups.describe(["group-b", "group-a"]) == {
+        name: GroupDescription(name, "classic", "Empty") for name in ("group-a", "group-b")
+    }
+    assert all_offset_rows(node, []) == [
+        OffsetRow("group-a", "topic-a", 0, 1, 4, 3, None),
+        OffsetRow("group-b", "topic-b", 0, 1, 4, 3, None),
+    ]
+    assert [row.transactional_id for row in node.transactions.list()] == ["tx-a", "tx-b"]
+    states = node.transactions.describe(["tx-b", "tx-a"]).values()
+    assert [state.state for state in states if isinstance(state, TransactionDescription)] == ["CompleteCommit"] * 2
+    producers = node.transactions.producers([("topic-b", 0), ("topic-a", 0)])
+    assert [state.partition.topic for state in producers] == ["topic-a", "topic-b"]
+
+
+def test_a_loading_coordinator_is_asked_again(
+    halves: tuple[kcore.Node, kcore.EmbeddedNode, kcore.EmbeddedNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group whose description fails for a moment does not appear with that error."""
+    node, first, _ = halves
+    first.topics.create("t", 1)
+    first.group("group-a").commit({("t", 0): 1})
+    transport: Any = node._calls.transport
+    send = transport.send
+    codes = [errors.ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, errors.ErrorCode.NOT_COORDINATOR]
+
+    def loading(request: Any, *args: Any, **options: Any) -> Any:
+        response = send(request, *args, **options)
+        if type(request).__name__ == "DescribeGroupsRequest" and codes:
+            response.groups[0].error_code = codes.pop(0)
+        return response
+
+    monkeypatch.setattr(transport, "send", loading)
+    assert node.groups.describe(["group-a"]) == {"group-a": GroupDescription("group-a", "classic", "Empty")}
+    assert codes == []
