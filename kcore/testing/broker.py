@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kcore.config.node import Config
-from kcore.errors import KcoreError
+from kcore.errors import KafkaError, KcoreError
 from kcore.node.embedded import EmbeddedNode
 from kcore.node.listening import NAME, LoopThreadDriver
 from kcore.security.protocols import SecurityProtocol
@@ -243,7 +243,9 @@ class Broker(Checks):
             raise ValueError("only the last fault of a script may have no limit (times=None)")
         return self.call(lambda _: self._interceptor.script(given))
 
-    def fail(self, api: str | Iterable[str], error: str | int | ErrorOf, **options: Any) -> ActiveFault:
+    def fail(
+        self, api: str | Iterable[str], error: str | int | type[KafkaError] | ErrorOf, **options: Any
+    ) -> ActiveFault:
         """Refuses requests with an error; see `kcore.testing.faults.fail`."""
         return self.inject(faults.fail(api, error, **options))[0]
 
@@ -258,9 +260,20 @@ class Broker(Checks):
     def disconnect(
         self, api: str | Iterable[str] | None = None, *, client_id: str | None = None, **options: Any
     ) -> ActiveFault | None:
-        """Closes connections: now (without `api`), or at the next request; see `kcore.testing.faults.disconnect`."""
+        """Closes connections: now (without `api`), or at the next request; see `kcore.testing.faults.disconnect`.
+
+        Args:
+            api: the APIs at whose requests the broker closes the connection; None: it closes the connections now.
+            client_id: only the connections of this client; None: all.
+            options: with `api`, the other arguments of `kcore.testing.faults.disconnect`.
+
+        Raises:
+            TypeError: there are options without `api`.
+        """
         if api is not None:
             return self.inject(faults.disconnect(api, client_id=client_id, **options))[0]
+        if options:
+            raise TypeError(f"disconnect() without an API takes only client_id, not {', '.join(options)}")
 
         def close(_: ObservedEngine) -> None:
             for connection in self._interceptor.connections(client_id):

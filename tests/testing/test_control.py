@@ -111,7 +111,7 @@ def test_a_client_sees_an_injected_error_and_its_commit_succeeds_later(broker: B
         "id": 1,
         "action": "fail",
         "apis": ["OffsetCommit"],
-        "description": "injected: fail OffsetCommit with UNKNOWN_SERVER_ERROR",
+        "description": "injected: fail OffsetCommit with UNKNOWN_SERVER_ERROR (group g)",
         "seen": 1,
         "applied": 1,
         "exhausted": True,

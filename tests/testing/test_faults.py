@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import aiokafka
 import confluent_kafka
@@ -14,6 +16,7 @@ import kafka
 import pytest
 from aiokafka.errors import KafkaError as AioKafkaError
 
+from kcore.errors import KafkaError, NotCoordinatorError
 from kcore.testing import Broker, RandomFaults, faults
 from tests.testing.clients import confluent_consumer, confluent_producer, fill, poll, poll_until
 
@@ -115,13 +118,45 @@ def test_aiokafka_repeats_a_retriable_error(kcore_broker: Broker) -> None:
     assert (fault.applied, values(kcore_broker)) == (2, [b"v"])
 
 
-def test_wrong_names_are_refused_at_once(kcore_broker: Broker) -> None:
-    with pytest.raises(ValueError, match="'Comit' is no API"):
-        kcore_broker.fail("Comit", "NOT_COORDINATOR")
-    with pytest.raises(ValueError, match="'NOT_COORDINATR' is no error"):
-        kcore_broker.fail("OffsetCommit", "NOT_COORDINATR")
-    with pytest.raises(TypeError, match="colour"):
-        kcore_broker.fail("OffsetCommit", "NOT_COORDINATOR", colour="red")
+@pytest.mark.parametrize(
+    ("api", "error", "which", "kind", "message"),
+    [
+        ("OffsetComit", 3, {}, ValueError, "'OffsetComit' is no API of Kafka; did you mean 'OffsetCommit'?"),
+        ("offset_commits", 3, {}, ValueError, "'offset_commits' is no API of Kafka; did you mean 'OffsetCommit'?"),
+        ("Zzz", 3, {}, ValueError, "'Zzz' is no API of Kafka; valid: names such as Produce, Fetch"),
+        ("Fetch", "NOT_COORDINATR", {}, ValueError, "'NOT_COORDINATR' is no error of Kafka; did you mean 'NOT_COORDIN"),
+        ("Fetch", "NotCoordinatorError", {}, ValueError, "is no error of Kafka; did you mean 'NOT_COORDINATOR'?"),
+        ("Fetch", 9999, {}, ValueError, "9999 is no error of Kafka; valid: names such as NOT_COORDINATOR"),
+        ("Fetch", KafkaError, {}, ValueError, "is no error of Kafka; valid: names such as NOT_COORDINATOR"),
+        ("Fetch", 3, {"topics": "t"}, TypeError, "fail() has no argument 'topics'; did you mean 'topic'?"),
+        (
+            "Fetch",
+            3,
+            {"seconds": 1},
+            TypeError,
+            "fail() has no argument 'seconds'; valid: times, skip, error, ",
+        ),
+    ],
+)
+def test_wrong_names_are_refused_at_once(
+    kcore_broker: Broker, api: str, error: Any, which: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        kcore_broker.fail(api, error, **which)
+    assert kcore_broker.active_faults == []
+
+
+def test_an_error_may_be_a_class_of_kcore(kcore_broker: Broker) -> None:
+    fault = kcore_broker.fail("OffsetCommit", NotCoordinatorError, times=2, group="g", topic="t", client_id="c")
+    assert fault.fault.error == "NOT_COORDINATOR"
+    assert repr(fault) == (
+        "<injected: fail OffsetCommit with NOT_COORDINATOR (group g, topic t, client_id c): 0 applied>"
+    )
+
+
+def test_disconnect_now_takes_only_the_client(kcore_broker: Broker) -> None:
+    with pytest.raises(TypeError, match=r"disconnect\(\) without an API takes only client_id, not client, times"):
+        kcore_broker.disconnect(client="worker-1", times=2)
 
 
 # ---- delay, hold
