@@ -17,7 +17,7 @@ from kcore.security.protocols import SecurityProtocol
 from kcore.server.listeners import ANYWHERE, Listener, parse_listeners
 from kcore.server.server import Server
 from kcore.testing import faults
-from kcore.testing.checks import Checks
+from kcore.testing.checks import Checks, name_of
 from kcore.testing.clock import BrokerClock, SteppableClock
 from kcore.testing.faults import ActiveFault, ErrorOf, Fault, RandomFaults
 from kcore.testing.groups import TestGroups
@@ -416,13 +416,15 @@ class Broker(Checks):
 
         The condition is evaluated after each round of the broker: no test needs a pause.
 
+        On an event loop use `wait_for_async`: this method blocks the loop, and with it the clients on the loop.
+
         Args:
             condition: the condition.
             timeout: the maximum time in seconds, of the system's clock.
             message: the words for the error.
 
         Raises:
-            AssertionError: the condition is still false; the text has the histories of all groups.
+            AssertionError: the condition is still false; the text has its last value and the histories of all groups.
         """
         until_s = time.monotonic() + timeout
         while True:
@@ -432,14 +434,17 @@ class Broker(Checks):
                 return value
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                what = message or getattr(condition, "__name__", "the condition")
-                self.fail_with(f"{what} is still false after {timeout} s", self._recorder.groups)
+                text = f"{message or name_of(condition)} is still false after {timeout} s"
+                text += "" if value is False else f": its last value was {value!r}"
+                if asyncio._get_running_loop() is not None:
+                    text += "; wait_for() blocked the event loop: use `await broker.wait_for_async(...)`"
+                self.fail_with(text, self._recorder.groups)
             with self._rounds:
                 self._rounds.wait_for(lambda: self._round_count != count, min(left_s, RECHECK_S))  # noqa: B023
 
-    async def wait_for_async(self, condition: Callable[[Broker], T], timeout: float = 10.0) -> T:
+    async def wait_for_async(self, condition: Callable[[Broker], T], timeout: float = 10.0, *, message: str = "") -> T:
         """Waits as `wait_for` does, without blocking the event loop; the condition runs in a thread."""
-        return await asyncio.to_thread(self.wait_for, condition, timeout)
+        return await asyncio.to_thread(self.wait_for, condition, timeout, message=message)
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """Returns the committed offsets of a group."""
