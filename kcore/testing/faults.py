@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from kcore.testing.requests import api_key, error_code, groups_of, like, topics_of, transactional_id_of
+from kcore.testing.requests import api_key, error_code, groups_of, like, transactional_id_of
 
 if TYPE_CHECKING:
     from kcore.errors import KafkaError
@@ -29,7 +29,7 @@ class Filter:
 
     Attributes:
         group: the group id that the request names.
-        topic: a topic that the request names.
+        topic: a topic that the request names, or that its fetch session or share session has.
         client_id: the client id of the request.
         principal: the authenticated principal, such as "User:alice".
         transactional_id: the transactional id that the request names.
@@ -43,13 +43,13 @@ class Filter:
     transactional_id: str | None = None
     where: Callable[[Any], bool] | None = None
 
-    def matches(self, context: RequestContext, request: Any, topic_name: Callable[[bytes], str | None]) -> bool:
+    def matches(self, context: RequestContext, request: Any, topics_of: Callable[[Any], Iterable[str | None]]) -> bool:
         """Returns True if the request has every given property."""
         return (
             (self.client_id is None or context.client_id == self.client_id)
             and (self.principal is None or context.principal == self.principal)
             and (self.group is None or self.group in groups_of(request))
-            and (self.topic is None or self.topic in topics_of(request, topic_name))
+            and (self.topic is None or self.topic in topics_of(request))
             and (self.transactional_id is None or transactional_id_of(request) == self.transactional_id)
             and (self.where is None or bool(self.where(request)))
         )
@@ -216,9 +216,9 @@ class ActiveFault:
         """True if the fault applies to no further request."""
         return self.fault.times is not None and self.applied >= self.fault.times
 
-    def takes(self, context: RequestContext, request: Any, topic_name: Callable[[bytes], str | None]) -> bool:
+    def takes(self, context: RequestContext, request: Any, topics_of: Callable[[Any], Iterable[str | None]]) -> bool:
         """Returns True if the fault applies to this request, and counts it."""
-        if self.exhausted or not self.fault.filter.matches(context, request, topic_name):
+        if self.exhausted or not self.fault.filter.matches(context, request, topics_of):
             return False
         self.seen += 1
         if self.seen <= self.fault.skip:

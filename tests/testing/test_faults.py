@@ -16,6 +16,7 @@ import kafka
 import pytest
 from aiokafka.errors import KafkaError as AioKafkaError
 
+import kcore
 from kcore.errors import KafkaError, NotCoordinatorError
 from kcore.testing import Broker, RandomFaults, faults
 from tests.testing.clients import confluent_consumer, confluent_producer, fill, poll, poll_until
@@ -104,6 +105,36 @@ def test_filters(kcore_broker: Broker, which: dict[str, object], refused: list[t
             found.append((group, client))
         consumer.close()
     assert found == refused
+
+
+def test_the_topics_of_a_fetch_session_are_those_of_its_requests(kcore_broker: Broker) -> None:
+    requests: list[Any] = []
+
+    def note(request: Any) -> bool:
+        requests.append(request)
+        return False
+
+    kcore_broker.delay("Fetch", 0, times=None, where=note)
+    delayed = kcore_broker.delay("Fetch", 0.001, times=None, topic="t")
+    other = kcore_broker.delay("Fetch", 0.001, times=None, topic="absent")
+    consumer = python_consumer(kcore_broker, fetch_max_wait_ms=1)
+    consumer.assign([TopicPartition("t", 0), TopicPartition("u", 0)])
+    while delayed.applied < 4:
+        consumer.poll(10)
+    consumer.close()
+    named = [[topic.topic for topic in request.topics] for request in requests[:4]]
+    assert len(named[0]) == 2
+    assert named[1:] == [[], [], []]
+    assert (delayed.seen, other.seen) == (len(requests), 0)
+
+
+def test_the_topics_of_a_share_session_are_those_of_its_requests(kcore_broker: Broker) -> None:
+    delayed = kcore_broker.delay("ShareFetch", 0.001, times=None, topic="t")
+    other = kcore_broker.delay("ShareFetch", 0.001, times=None, topic="u")
+    with kcore.connect(kcore_broker.bootstrap) as node, node.queue("t", group="s") as queue:
+        while delayed.applied < 4:
+            assert queue.get(0.05) is None
+    assert other.seen == 0
 
 
 def test_aiokafka_repeats_a_retriable_error(kcore_broker: Broker) -> None:
