@@ -173,6 +173,25 @@ def test_the_report_has_each_history_once(pytester: pytest.Pytester) -> None:
     ]
 
 
+def test_the_report_leaves_other_arguments_of_a_test_alone(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from kcore.testing import Broker
+
+        class Other:
+            def histories(self):
+                raise RuntimeError
+
+        @pytest.mark.parametrize("argument", [Broker, Other(), Other])
+        def test_fails(argument):
+            assert False
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "kcore.testing.plugin", "-p", "no:randomly")
+    result.assert_outcomes(failed=3)
+
+
 @pytest.mark.parametrize(
     ("marker", "message"),
     [
