@@ -234,7 +234,7 @@ class Broker(Checks):
     # ---- protocol faults
 
     def inject(self, *given: Fault) -> list[ActiveFault]:
-        """Injects faults, all active at once; see `kcore.testing.faults`."""
+        """Injects faults of `kcore.testing.faults`. Of the faults that match a request, only the first applies."""
         return self.call(lambda _: self._interceptor.add(given))
 
     def script(self, *given: Fault) -> list[ActiveFault]:
@@ -254,7 +254,7 @@ class Broker(Checks):
         return self.inject(faults.delay(api, seconds, **options))[0]
 
     def hold(self, api: str | Iterable[str], **options: Any) -> ActiveFault:
-        """Holds requests until `release`; see `kcore.testing.faults.hold`."""
+        """Holds all matching requests until `release`; see `kcore.testing.faults.hold`."""
         return self.inject(faults.hold(api, **options))[0]
 
     def disconnect(
@@ -283,11 +283,11 @@ class Broker(Checks):
         return None
 
     def corrupt(self, api: str | Iterable[str], **options: Any) -> ActiveFault:
-        """Damages responses; see `kcore.testing.faults.corrupt`."""
+        """Damages the records of Fetch responses, or truncates others; see `kcore.testing.faults.corrupt`."""
         return self.inject(faults.corrupt(api, **options))[0]
 
     def throttle(self, api: str | Iterable[str], seconds: float, **options: Any) -> ActiveFault:
-        """Tells clients to pause; see `kcore.testing.faults.throttle`."""
+        """Sends clients a throttle time in seconds; see `kcore.testing.faults.throttle`."""
         return self.inject(faults.throttle(api, seconds, **options))[0]
 
     def random_faults(self, seed: int | None = None, **options: Any) -> RandomFaults:
@@ -312,7 +312,7 @@ class Broker(Checks):
         return self.call(lambda _: list(self._interceptor.held))
 
     def release(self, *, group: str | None = None, client_id: str | None = None, keep_holding: bool = False) -> int:
-        """Carries on with held requests, in the order in which they came.
+        """Carries out held requests, and sends held responses, in the order of their arrival.
 
         Args:
             group: only those of this group.

@@ -108,8 +108,8 @@ class TestGroup:
     def rebalance(self) -> None:
         """Begins a rebalance: members of a classic group must join again; others get a new group epoch.
 
-        It returns at once, before the members have joined again. It has no effect on a classic group that is empty or
-        already preparing a rebalance.
+        It returns at once, before the members have joined again. It has no effect on a classic group in the state
+        PreparingRebalance.
 
         Raises:
             LookupError: the group does not exist.
