@@ -16,7 +16,7 @@ import confluent_kafka
 from examples.bugs.common import GROUP, TOPIC, CrashError, CrashOnce, Done, Handle, confluent_consumer, run_twice
 from kcore.testing import Broker
 
-SYMPTOM = "3 records are committed in group g but were not processed"
+SYMPTOM = "3 records were committed in group g but not processed"
 
 
 def _run(consumer: confluent_kafka.Consumer, handle: Handle, done: Done, stores: bool) -> None:

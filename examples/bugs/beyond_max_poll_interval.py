@@ -18,7 +18,7 @@ from kcore.testing import Broker
 
 MAX_POLL_INTERVAL_MS = 150
 LONG_S = 0.5
-SYMPTOM = "1 records were processed more than once: jobs-0@0"
+SYMPTOM = "1 record was processed more than once: jobs-0@0"
 
 Process = Callable[[aiokafka.AIOKafkaConsumer, Any], Awaitable[None]]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from examples.bugs.common import GROUP, TOPIC, CrashOnce, Done, Handle, confluent_consumer, records, run_twice
 from kcore.testing import Broker
 
-SYMPTOM = "1 records are committed in group g but were not processed: jobs-0@1"
+SYMPTOM = "1 record was committed in group g but not processed: jobs-0@1"
 
 
 def buggy(bootstrap: str, handle: Handle, done: Done) -> None:

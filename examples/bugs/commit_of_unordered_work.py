@@ -14,7 +14,7 @@ import aiokafka
 from examples.bugs.common import GROUP, TOPIC, CrashError, Handle, run_twice
 from kcore.testing import Broker
 
-SYMPTOM = "1 records are committed in group g but were not processed: jobs-0@0"
+SYMPTOM = "1 record was committed in group g but not processed: jobs-0@0"
 
 
 def _consumer(bootstrap: str) -> aiokafka.AIOKafkaConsumer:

@@ -11,7 +11,7 @@ import contextlib
 from examples.bugs.common import GROUP, TOPIC, Handle, kafka, python_consumer
 from kcore.testing import Broker
 
-SYMPTOM = "jobs-0: expected 3, committed None"
+SYMPTOM = "jobs-0: expected 3, committed none"
 
 
 def buggy(bootstrap: str, handle: Handle, count: int) -> None:

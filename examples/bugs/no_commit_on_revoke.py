@@ -13,7 +13,7 @@ from kcore.testing import Broker
 
 PARTITIONS = 2
 COMMIT_EVERY = 1_000
-SYMPTOM = "records were processed more than once"
+SYMPTOM = "processed more than once"
 
 
 def buggy(bootstrap: str, handle: Handle) -> confluent_kafka.Consumer:

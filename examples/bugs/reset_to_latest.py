@@ -11,7 +11,7 @@ import threading
 from examples.bugs.common import GROUP, TOPIC, Handle, python_consumer
 from kcore.testing import Broker
 
-SYMPTOM = "3 records are committed in group g but were not processed: jobs-0@0, jobs-0@1, jobs-0@2"
+SYMPTOM = "3 records were committed in group g but not processed: jobs-0@0, jobs-0@1, jobs-0@2"
 
 
 def _run(bootstrap: str, handle: Handle, reset: str) -> None:

@@ -12,7 +12,7 @@ import confluent_kafka
 from examples.bugs.common import GROUP, TOPIC, Done, Handle, confluent_consumer, records
 from kcore.testing import Broker
 
-SYMPTOM = "1 records were processed more than once: jobs-0@0"
+SYMPTOM = "1 record was processed more than once: jobs-0@0"
 
 Partitions = list[confluent_kafka.TopicPartition]
 

@@ -10,14 +10,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kcore.config.node import Config
-from kcore.errors import KcoreError
+from kcore.errors import KafkaError, KcoreError
 from kcore.node.embedded import EmbeddedNode
 from kcore.node.listening import NAME, LoopThreadDriver
 from kcore.security.protocols import SecurityProtocol
 from kcore.server.listeners import ANYWHERE, Listener, parse_listeners
 from kcore.server.server import Server
 from kcore.testing import faults
-from kcore.testing.checks import Checks
+from kcore.testing.checks import Checks, name_of
 from kcore.testing.clock import BrokerClock, SteppableClock
 from kcore.testing.faults import ActiveFault, ErrorOf, Fault, RandomFaults
 from kcore.testing.groups import TestGroups
@@ -234,7 +234,7 @@ class Broker(Checks):
     # ---- protocol faults
 
     def inject(self, *given: Fault) -> list[ActiveFault]:
-        """Injects faults, all active at once; see `kcore.testing.faults`."""
+        """Injects faults of `kcore.testing.faults`. Of the faults that match a request, only the first applies."""
         return self.call(lambda _: self._interceptor.add(given))
 
     def script(self, *given: Fault) -> list[ActiveFault]:
@@ -243,7 +243,9 @@ class Broker(Checks):
             raise ValueError("only the last fault of a script may have no limit (times=None)")
         return self.call(lambda _: self._interceptor.script(given))
 
-    def fail(self, api: str | Iterable[str], error: str | int | ErrorOf, **options: Any) -> ActiveFault:
+    def fail(
+        self, api: str | Iterable[str], error: str | int | type[KafkaError] | ErrorOf, **options: Any
+    ) -> ActiveFault:
         """Refuses requests with an error; see `kcore.testing.faults.fail`."""
         return self.inject(faults.fail(api, error, **options))[0]
 
@@ -252,15 +254,26 @@ class Broker(Checks):
         return self.inject(faults.delay(api, seconds, **options))[0]
 
     def hold(self, api: str | Iterable[str], **options: Any) -> ActiveFault:
-        """Holds requests until `release`; see `kcore.testing.faults.hold`."""
+        """Holds all matching requests until `release`; see `kcore.testing.faults.hold`."""
         return self.inject(faults.hold(api, **options))[0]
 
     def disconnect(
         self, api: str | Iterable[str] | None = None, *, client_id: str | None = None, **options: Any
     ) -> ActiveFault | None:
-        """Closes connections: now (without `api`), or at the next request; see `kcore.testing.faults.disconnect`."""
+        """Closes connections: now (without `api`), or at the next request; see `kcore.testing.faults.disconnect`.
+
+        Args:
+            api: the APIs at whose requests the broker closes the connection; None: it closes the connections now.
+            client_id: only the connections of this client; None: all.
+            options: with `api`, the other arguments of `kcore.testing.faults.disconnect`.
+
+        Raises:
+            TypeError: there are options without `api`.
+        """
         if api is not None:
             return self.inject(faults.disconnect(api, client_id=client_id, **options))[0]
+        if options:
+            raise TypeError(f"disconnect() without an API takes only client_id, not {', '.join(options)}")
 
         def close(_: ObservedEngine) -> None:
             for connection in self._interceptor.connections(client_id):
@@ -270,11 +283,11 @@ class Broker(Checks):
         return None
 
     def corrupt(self, api: str | Iterable[str], **options: Any) -> ActiveFault:
-        """Damages responses; see `kcore.testing.faults.corrupt`."""
+        """Damages the records of Fetch responses, or truncates others; see `kcore.testing.faults.corrupt`."""
         return self.inject(faults.corrupt(api, **options))[0]
 
     def throttle(self, api: str | Iterable[str], seconds: float, **options: Any) -> ActiveFault:
-        """Tells clients to pause; see `kcore.testing.faults.throttle`."""
+        """Sends clients a throttle time in seconds; see `kcore.testing.faults.throttle`."""
         return self.inject(faults.throttle(api, seconds, **options))[0]
 
     def random_faults(self, seed: int | None = None, **options: Any) -> RandomFaults:
@@ -299,7 +312,7 @@ class Broker(Checks):
         return self.call(lambda _: list(self._interceptor.held))
 
     def release(self, *, group: str | None = None, client_id: str | None = None, keep_holding: bool = False) -> int:
-        """Carries on with held requests, in the order in which they came.
+        """Carries out held requests, and sends held responses, in the order of their arrival.
 
         Args:
             group: only those of this group.
@@ -403,13 +416,15 @@ class Broker(Checks):
 
         The condition is evaluated after each round of the broker: no test needs a pause.
 
+        On an event loop use `wait_for_async`: this method blocks the loop, and with it the clients on the loop.
+
         Args:
             condition: the condition.
             timeout: the maximum time in seconds, of the system's clock.
             message: the words for the error.
 
         Raises:
-            AssertionError: the condition is still false; the text has the histories of all groups.
+            AssertionError: the condition is still false; the text has its last value and the histories of all groups.
         """
         until_s = time.monotonic() + timeout
         while True:
@@ -419,14 +434,17 @@ class Broker(Checks):
                 return value
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                what = message or getattr(condition, "__name__", "the condition")
-                self.fail_with(f"{what} is still false after {timeout} s", self._recorder.groups)
+                text = f"{message or name_of(condition)} is still false after {timeout} s"
+                text += "" if value is False else f": its last value was {value!r}"
+                if asyncio._get_running_loop() is not None:
+                    text += "; wait_for() blocked the event loop: use `await broker.wait_for_async(...)`"
+                self.fail_with(text, self._recorder.groups)
             with self._rounds:
                 self._rounds.wait_for(lambda: self._round_count != count, min(left_s, RECHECK_S))  # noqa: B023
 
-    async def wait_for_async(self, condition: Callable[[Broker], T], timeout: float = 10.0) -> T:
+    async def wait_for_async(self, condition: Callable[[Broker], T], timeout: float = 10.0, *, message: str = "") -> T:
         """Waits as `wait_for` does, without blocking the event loop; the condition runs in a thread."""
-        return await asyncio.to_thread(self.wait_for, condition, timeout)
+        return await asyncio.to_thread(self.wait_for, condition, timeout, message=message)
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """Returns the committed offsets of a group."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -39,8 +40,17 @@ def position_of(record: Any) -> Position:
     return str(topic), int(partition), int(offset)
 
 
+def name_of(condition: Any) -> str:
+    """Returns the name of a function, with the file and line of a lambda."""
+    name = str(getattr(condition, "__name__", "the condition"))
+    code = getattr(condition, "__code__", None)
+    if name != "<lambda>" or code is None:
+        return name
+    return f"the condition at {os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+
+
 class Checks:
-    """The assertions of `Broker`."""
+    """The assertions of `Broker` and `VirtualNode`."""
 
     def fail_with(self, text: str, group_ids: Iterable[str]) -> NoReturn:
         """Raises an AssertionError with the histories of groups.
@@ -53,10 +63,10 @@ class Checks:
         raise AssertionError("\n\n".join([text, *tables]))
 
     def assert_at_rest(self) -> None:
-        """Asserts that nothing is in progress: no rebalance, no held request, no open transaction.
+        """Asserts that no rebalance is in progress, no request is held and no transaction is open.
 
         Raises:
-            AssertionError: something is; the text names it.
+            AssertionError: one of these is in progress; the text names it.
         """
         broker = cast("Broker", self)
 
@@ -72,26 +82,28 @@ class Checks:
             return found
 
         found = broker.call(busy)
-        found += [f"held: {type(held.request).__name__} of {held.context.client_id}" for held in broker.held]
+        held = getattr(broker, "held", ())  # a node without connections holds no requests
+        found += [f"held: {type(each.request).__name__} of {each.context.client_id}" for each in held]
         if found:
             self.fail_with(f"the broker is not at rest: {'; '.join(found)}", broker._recorder.groups)
 
     def assert_committed(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Asserts that exactly these offsets of a group are committed, for the partitions that are named.
+        """Asserts the committed offsets of some partitions of a group; other partitions are not checked.
 
         Args:
             group: the group.
-            offsets: the next offset to read by (topic, partition).
+            offsets: the expected offsets by (topic, partition). A consumer that has processed offset 4 commits 5.
 
         Raises:
             AssertionError: another offset, or none, is committed; the text has the group's history.
         """
         broker = cast("Broker", self)
         actual = broker.committed(group)
+        expected = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
         wrong = [
-            f"{TopicPartition(*partition)}: expected {offset}, committed {actual.get(TopicPartition(*partition))}"
-            for partition, offset in offsets.items()
-            if actual.get(TopicPartition(*partition)) != offset
+            f"{partition}: expected {offset}, committed {actual.get(partition, 'none')}"
+            for partition, offset in expected.items()
+            if actual.get(partition) != offset
         ]
         if wrong:
             self.fail_with(f"offsets of group {group}: {'; '.join(wrong)}", [group])
@@ -111,12 +123,14 @@ class Checks:
         twice = sorted(position for position, count in counts.items() if count > 1)
         if twice:
             self.fail_with(
-                f"{len(twice)} records were processed more than once: {_named(twice)}",
+                f"{_records(twice)} processed more than once: {_named(twice)}",
                 broker._recorder.groups if group is None else [group],
             )
 
     def assert_nothing_skipped(self, processed: Iterable[Any], group: str) -> None:
-        """Asserts that every record before the committed offsets was processed: no committed record is lost.
+        """Asserts that every record before the committed offsets was processed.
+
+        A record that is committed and not processed is lost: no consumer of the group reads it again.
 
         Args:
             processed: the processed records, of any Python client, or tuples (topic, partition, offset).
@@ -136,9 +150,13 @@ class Checks:
         ]
         if skipped:
             self.fail_with(
-                f"{len(skipped)} records are committed in group {group} but were not processed: {_named(skipped)}",
+                f"{_records(skipped)} committed in group {group} but not processed: {_named(skipped)}",
                 [group],
             )
+
+
+def _records(positions: list[Position]) -> str:
+    return "1 record was" if len(positions) == 1 else f"{len(positions)} records were"
 
 
 def _named(positions: list[Position]) -> str:

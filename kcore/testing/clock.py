@@ -59,7 +59,7 @@ class SteppableClock(ManualClock):
                 self._frozen_ns = time.monotonic_ns()
 
     def resume(self) -> None:
-        """Lets the clock run on from the time at which it stands."""
+        """Starts the clock again, from the time at which it was stopped."""
         with self._lock:
             if self._frozen_ns is not None:
                 self._offset_ms -= (time.monotonic_ns() - self._frozen_ns) // NS_PER_MS
@@ -107,7 +107,7 @@ class BrokerClock:
         self._clock.freeze()
 
     def resume(self) -> None:
-        """Lets the clock run on."""
+        """Starts the clock again after `freeze`."""
         self._clock.resume()
         self._advance(0)
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from kcore.testing.requests import api_key, error_code, groups_of, topics_of, transactional_id_of
+from kcore.testing.requests import api_key, error_code, groups_of, like, transactional_id_of
 
 if TYPE_CHECKING:
+    from kcore.errors import KafkaError
     from kcore.protocol.error_codes import ErrorCode
     from kcore.runtime import RequestContext
 
@@ -28,7 +29,7 @@ class Filter:
 
     Attributes:
         group: the group id that the request names.
-        topic: a topic that the request names.
+        topic: a topic that the request names, or that its fetch session or share session has.
         client_id: the client id of the request.
         principal: the authenticated principal, such as "User:alice".
         transactional_id: the transactional id that the request names.
@@ -42,16 +43,22 @@ class Filter:
     transactional_id: str | None = None
     where: Callable[[Any], bool] | None = None
 
-    def matches(self, context: RequestContext, request: Any, topic_name: Callable[[bytes], str | None]) -> bool:
+    def matches(self, context: RequestContext, request: Any, topics_of: Callable[[Any], Iterable[str | None]]) -> bool:
         """Returns True if the request has every given property."""
         return (
             (self.client_id is None or context.client_id == self.client_id)
             and (self.principal is None or context.principal == self.principal)
             and (self.group is None or self.group in groups_of(request))
-            and (self.topic is None or self.topic in topics_of(request, topic_name))
+            and (self.topic is None or self.topic in topics_of(request))
             and (self.transactional_id is None or transactional_id_of(request) == self.transactional_id)
             and (self.where is None or bool(self.where(request)))
         )
+
+    def describe(self) -> str:
+        """Returns the given properties in words: "group g, topic jobs"."""
+        names = ("group", "topic", "client_id", "principal", "transactional_id")
+        given = [f"{name} {value}" for name in names if (value := getattr(self, name)) is not None]
+        return ", ".join(given if self.where is None else [*given, "where ..."])
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,28 +110,28 @@ class Fault:
             "delay": f" for {self.seconds} s",
             "throttle": f" for {self.seconds} s",
         }.get(self.action, " the response" if self.after else "")
-        return f"injected: {self.action} {','.join(self.apis)}{how}"
+        only = self.filter.describe()
+        return f"injected: {self.action} {','.join(self.apis)}{how}{only and f' ({only})'}"
 
 
 def _apis(api: str | Iterable[str]) -> tuple[str, ...]:
     return (api,) if isinstance(api, str) else tuple(api)
 
 
-def _filter(values: dict[str, Any]) -> tuple[Filter, dict[str, Any]]:
-    names = set(Filter.__dataclass_fields__)
-    return Filter(**{k: v for k, v in values.items() if k in names}), {
-        k: v for k, v in values.items() if k not in names
-    }
-
-
-def _fault(action: Action, api: str | Iterable[str], values: dict[str, Any], times: int | None) -> Fault:
-    which, rest = _filter(values)
-    return Fault(action, _apis(api), which, **{"times": times, **rest})
+def _fault(action: Action, api: str | Iterable[str], which: dict[str, Any], times: int | None, **values: Any) -> Fault:
+    skip = which.pop("skip", 0)
+    valid = tuple(Filter.__dataclass_fields__)
+    for name in which:
+        if name not in valid:
+            valid = ("times", "skip", *values, *valid)
+            hint = like(name, valid) or f"; valid: {', '.join(valid)}"
+            raise TypeError(f"{action}() has no argument {name!r}{hint}")
+    return Fault(action, _apis(api), Filter(**which), times=times, skip=skip, **values)
 
 
 def fail(
     api: str | Iterable[str],
-    error: str | int | ErrorOf,
+    error: str | int | type[KafkaError] | ErrorOf,
     *,
     message: str | None = None,
     times: int | None = 1,
@@ -134,38 +141,49 @@ def fail(
 
     Args:
         api: an API or several, such as "OffsetCommit"; "*" for all.
-        error: a name in Kafka, a number, or a function of the typed request that returns one of them or None.
+        error: a name in Kafka ("NOT_COORDINATOR"), a number, a class of `kcore.errors`, or a function of the typed
+            request that returns a name, a number or None.
         message: the error message, in responses that have one.
         times: the number of requests; None: all.
         which: `skip`, and the attributes of `Filter`.
     """
-    return _fault("fail", api, {**which, "error": error, "message": message}, times)
+    name = error_code(error).name if isinstance(error, type) else error
+    return _fault("fail", api, which, times, error=name, message=message)
 
 
 def delay(
     api: str | Iterable[str], seconds: float, *, after: bool = False, times: int | None = 1, **which: Any
 ) -> Fault:
-    """Returns a fault that delays requests on the broker's clock; with `after`, their responses."""
-    return _fault("delay", api, {**which, "seconds": seconds, "after": after}, times)
+    """Returns a fault that delays requests on the broker's clock; with `after`, their responses.
+
+    Args:
+        api: an API or several; "*" for all.
+        seconds: the delay.
+        after: True to carry the request out first and to delay its response.
+        times: the number of requests; None: all.
+        which: `skip`, and the attributes of `Filter`.
+    """
+    return _fault("delay", api, which, times, seconds=seconds, after=after)
 
 
 def hold(api: str | Iterable[str], *, after: bool = False, times: int | None = None, **which: Any) -> Fault:
     """Returns a fault that holds requests until `Broker.release`; with `after`, their responses."""
-    return _fault("hold", api, {**which, "after": after}, times)
+    return _fault("hold", api, which, times, after=after)
 
 
 def disconnect(api: str | Iterable[str], *, after: bool = False, times: int | None = 1, **which: Any) -> Fault:
-    """Returns a fault that closes the connection instead of deciding a request; with `after`, instead of responding.
+    """Returns a fault that closes the connection and does not carry the request out.
 
-    With `after` the request is carried out, and the client cannot know it.
+    With `after` the broker carries the request out and closes the connection instead of responding: the client cannot
+    know the result.
     """
-    return _fault("disconnect", api, {**which, "after": after}, times)
+    return _fault("disconnect", api, which, times, after=after)
 
 
 def corrupt(api: str | Iterable[str], *, times: int | None = 1, **which: Any) -> Fault:
     """Returns a fault that damages responses: the records of a Fetch response fail their checksum, and any other
     response is truncated before its connection closes."""
-    return _fault("corrupt", api, {**which, "after": True}, times)
+    return replace(_fault("corrupt", api, which, times), after=True)
 
 
 def throttle(api: str | Iterable[str], seconds: float, *, times: int | None = 1, **which: Any) -> Fault:
@@ -173,7 +191,7 @@ def throttle(api: str | Iterable[str], seconds: float, *, times: int | None = 1,
 
     The broker itself does not pause the connection.
     """
-    return _fault("throttle", api, {**which, "seconds": seconds, "after": True}, times)
+    return replace(_fault("throttle", api, which, times, seconds=seconds), after=True)
 
 
 class ActiveFault:
@@ -198,9 +216,9 @@ class ActiveFault:
         """True if the fault applies to no further request."""
         return self.fault.times is not None and self.applied >= self.fault.times
 
-    def takes(self, context: RequestContext, request: Any, topic_name: Callable[[bytes], str | None]) -> bool:
+    def takes(self, context: RequestContext, request: Any, topics_of: Callable[[Any], Iterable[str | None]]) -> bool:
         """Returns True if the fault applies to this request, and counts it."""
-        if self.exhausted or not self.fault.filter.matches(context, request, topic_name):
+        if self.exhausted or not self.fault.filter.matches(context, request, topics_of):
             return False
         self.seen += 1
         if self.seen <= self.fault.skip:

@@ -95,15 +95,21 @@ class TestGroup:
         Raises:
             LookupError: not exactly one member has it.
         """
-        found = [member for member in self.members.values() if member.client_id == client_id]
+        members = self.members.values()
+        found = [member for member in members if member.client_id == client_id]
         if len(found) != 1:
-            raise LookupError(f"group {self.group_id} has {len(found)} members with client id {client_id!r}, not one")
+            others = sorted({member.client_id for member in members})
+            text = f"group {self.group_id} has {len(found)} members with client id {client_id!r}, not one"
+            raise LookupError(f"{text}; the client ids of its members are {others}")
         return found[0]
 
     # ---- faults of the coordinator
 
     def rebalance(self) -> None:
         """Begins a rebalance: members of a classic group must join again; others get a new group epoch.
+
+        It returns at once, before the members have joined again. It has no effect on a classic group in the state
+        PreparingRebalance.
 
         Raises:
             LookupError: the group does not exist.
@@ -118,24 +124,34 @@ class TestGroup:
 
         self._decide("rebalance()", decide)
 
-    def expire(self, member_id: str) -> None:
+    def expire(self, member_id: str | None = None, *, client_id: str | None = None) -> None:
         """Ends the session of a member, as if it had sent no heartbeat for its session timeout.
+
+        Args:
+            member_id: the member's id.
+            client_id: instead of it, the client id of exactly one member.
 
         Raises:
             LookupError: the group or the member does not exist.
         """
+        member_id = self._id_of(member_id, client_id)
         self._decide(f"expire({member_id})", lambda group: self._remove(group, member_id))
 
-    def fence(self, member_id: str) -> None:
+    def fence(self, member_id: str | None = None, *, client_id: str | None = None) -> None:
         """Fences a member: its later requests are refused.
 
         A static member of a classic group is replaced by an unknown process with the same instance id, so it gets
         FENCED_INSTANCE_ID. Any other member is removed and gets UNKNOWN_MEMBER_ID; on a `Broker`, a member of the new
         protocol gets FENCED_MEMBER_EPOCH with its next heartbeat.
 
+        Args:
+            member_id: the member's id.
+            client_id: instead of it, the client id of exactly one member.
+
         Raises:
             LookupError: the group or the member does not exist.
         """
+        member_id = self._id_of(member_id, client_id)
         state = self._existing(member_id)
 
         def decide(group: Group) -> Outcome | None:
@@ -187,6 +203,13 @@ class TestGroup:
         self.load_coordinator()
 
     # ---- helpers
+
+    def _id_of(self, member_id: str | None, client_id: str | None) -> str:
+        if member_id is not None and client_id is None:
+            return member_id
+        if client_id is not None and member_id is None:
+            return self.member(client_id).member_id
+        raise TypeError("give either member_id or client_id")
 
     def _existing(self, member_id: str) -> MemberState:
         state = self.snapshot()

@@ -12,6 +12,8 @@ from typing import Any
 from kcore.broker.metadata.machine import METADATA_PARTITION
 from kcore.log import LmdbLogEngine
 from kcore.log.batch_header import offsets_and_timestamp
+from kcore.log.data_folder import DATA_NAME
+from kcore.log.errors import DataFolderError
 from kcore.log.interface import PartitionLog
 from kcore.log.lmdb_copy import copy_folder
 from kcore.log.memory_engine import MemoryStorage, _MemoryPartition
@@ -26,7 +28,9 @@ COORDINATORS = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 
 
 def replay(
-    log_folder: str | os.PathLike[str], at: datetime | None = None, settings: Mapping[str, Any] | None = None
+    log_folder: str | os.PathLike[str],
+    at: datetime | str | float | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Broker:
     """Returns a broker, not yet started, whose groups and offsets are those of a data folder at a moment.
 
@@ -40,16 +44,22 @@ def replay(
 
     Args:
         log_folder: a data folder, or a copy made by `kcore log copy`.
-        at: the moment, with a time zone; None: the end of the log.
+        at: the moment, as a datetime with a time zone, as text ("2026-03-01T02:14:00Z"), or in seconds since the
+            epoch; None: the end of the log.
         settings: settings of the broker by Kafka's names.
 
     Raises:
         DataFolderError: the folder is damaged, or is no data folder.
         ValueError: `at` has no time zone.
     """
-    if at is not None and at.tzinfo is None:
-        raise ValueError(f"at={at} has no time zone; use for example datetime(..., tzinfo=timezone.utc)")
-    at_ms = None if at is None else round(at.timestamp() * 1000)
+    at_ms = None if at is None else _epoch_ms(at)
+    if not os.path.exists(os.path.join(log_folder, DATA_NAME)):
+        raise DataFolderError(
+            os.fspath(log_folder),
+            "no kcore data folder; replay() reads the folder of `kcore serve --data`, or its copy by `kcore log copy`, "
+            "not the files of `kcore export`",
+            DATA_NAME,
+        )
     broker = Broker(settings)
     with tempfile.TemporaryDirectory(prefix="kcore-replay-") as folder:
         copy = os.path.join(folder, "copy")
@@ -62,6 +72,15 @@ def replay(
     if at_ms is not None:
         broker._steppable.step_wall(at_ms - time.time_ns() // 1_000_000)
     return broker
+
+
+def _epoch_ms(at: datetime | str | float) -> int:
+    if isinstance(at, int | float):
+        return round(at * 1000)
+    moment = datetime.fromisoformat(at) if isinstance(at, str) else at
+    if moment.tzinfo is None:
+        raise ValueError(f"at={at} has no time zone; use for example datetime(..., tzinfo=timezone.utc)")
+    return round(moment.timestamp() * 1000)
 
 
 def _storage(engine: LmdbLogEngine, at_ms: int | None) -> MemoryStorage:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from kcore.broker.share.sessions import SessionKey
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import Pending
 from kcore.server.dispatch import Dispatch, Served
 from kcore.testing.faults import ANY_API, ActiveFault, Fault, RandomFaults
 from kcore.testing.recorder import OBSERVED, ObservedEngine, observing
-from kcore.testing.requests import api_key, api_name, groups_of
+from kcore.testing.requests import api_key, api_name, groups_of, topics_of
 
 if TYPE_CHECKING:
     from kcore.runtime import RequestContext
@@ -155,12 +156,24 @@ class Interceptor:
         topic = self._engine.topics.by_id(topic_id)
         return None if topic is None else topic.name
 
+    def _topics(self, request: Any) -> set[str | None]:
+        """Returns the topics of a request; an incremental fetch is about all partitions of its session."""
+        topics: set[str | None] = set(topics_of(request, self._topic_name))
+        if request.API_KEY == ApiKey.FETCH and request.session_epoch > 0:
+            session = self._engine.fetch_sessions.get(request.session_id)
+            topics.update(() if session is None else (each.topic for each in session.partitions.values()))
+        elif request.API_KEY == ApiKey.SHARE_FETCH and request.share_session_epoch > 0:
+            key = SessionKey(request.group_id or "", request.member_id or "")
+            shared = self._engine.share_partitions.sessions.get(key)
+            topics.update(() if shared is None else (self._topic_name(each.topic_id) for each in shared.partitions))
+        return topics
+
     def _fault_for(self, key: int, context: RequestContext, request: Any) -> Fault | None:
         # Only the first fault of the script that is left may apply.
         in_script = next((fault for fault in self._script if not fault.exhausted), None)
         candidates = self._faults if in_script is None else [*self._faults, in_script]
         for active in candidates:
-            if _is_about(active, key) and active.takes(context, request, self._topic_name):
+            if _is_about(active, key) and active.takes(context, request, self._topics):
                 if active.exhausted:
                     self._install_all()
                 return active.fault

@@ -8,7 +8,8 @@ pytest finds it by its entry point. The marker `kcore` configures the fixtures o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from kcore.testing.broker import Broker
     from kcore.testing.virtual import VirtualNode
 
+OPTIONS = ("topics", "settings")
 SERVER_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
 
 
@@ -29,7 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
     marker = request.node.get_closest_marker("kcore")
-    return {} if marker is None else dict(marker.kwargs)
+    if marker is None:
+        return {}
+    if marker.args:
+        raise pytest.UsageError("the marker kcore takes named arguments: @pytest.mark.kcore(topics=..., settings=...)")
+    for name in marker.kwargs:
+        if name not in OPTIONS:
+            raise pytest.UsageError(f"the marker kcore has no argument {name!r}; valid: {', '.join(OPTIONS)}")
+    return dict(marker.kwargs)
 
 
 @pytest.fixture
@@ -52,13 +61,24 @@ def kcore_node(request: pytest.FixtureRequest) -> Iterator[VirtualNode]:
 
 @pytest.fixture
 def kcore_server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
-    """Runs a server process that keeps everything in memory and starts the first rebalance of a group without delay.
+    """Runs a server process that keeps all data in memory and starts the first rebalance of a group without delay.
 
-    Of the marker's arguments only `settings` concerns it.
+    A kill loses all data; use `ServerProcess(data=tmp_path)` for data that survives it.
     """
-    settings = {name: str(value) for name, value in _options(request).get("settings", {}).items()}
+    options = _options(request)
+    settings = {name: str(value) for name, value in options.get("settings", {}).items()}
     with ServerProcess(settings={**SERVER_SETTINGS, **settings}) as server:
+        if topics := options.get("topics"):
+            _create_topics(server.bootstrap, topics)
         yield server
+
+
+def _create_topics(bootstrap: str, topics: Iterable[str] | Mapping[str, int]) -> None:
+    import kcore  # noqa: PLC0415 - as above
+
+    with kcore.connect(bootstrap) as node:
+        for name, partitions in (topics if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)).items():
+            node.topics.create(name, partitions=partitions)
 
 
 @pytest.fixture
@@ -68,13 +88,18 @@ def kcore_bootstrap(kcore_server: ServerProcess) -> str:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds the histories of all groups to the report of a failed test."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds the histories of all groups to the report of a failed test, except those in the text of its error."""
     report = yield
     if report.when == "call" and report.failed:
+        error = "" if call.excinfo is None else str(call.excinfo.value)
+        loaded = sys.modules.get("kcore.testing.checks")  # without it there is no broker
         for name, value in getattr(item, "funcargs", {}).items():
-            histories = getattr(value, "histories", None)
-            tables = [history.table() for history in histories()] if callable(histories) else []
+            if loaded is None or not isinstance(value, loaded.Checks):
+                continue
+            tables = [table for history in value.histories() if (table := history.table()) not in error]
             if tables:
                 report.sections.append((f"groups of {name}", "\n\n".join(tables)))
     return report

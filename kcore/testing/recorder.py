@@ -136,7 +136,7 @@ class Recorder:
             if member_id not in before.members:
                 self._of_member(group_id, "joined", member, after, cause)
         if before.epoch != after.epoch and after.kind:
-            self.add(group_id, "generation", epoch=after.epoch, detail=f"{len(after.members)} members", cause=cause)
+            self.add(group_id, "generation", epoch=after.epoch, detail=f"members: {len(after.members)}", cause=cause)
         if before.state != after.state:
             self.add(group_id, "state", epoch=after.epoch, detail=f"{before.state} -> {after.state}", cause=cause)
         for member_id, member in after.members.items():

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import difflib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
 
 _KEYS = {key.name.replace("_", "").lower(): key for key in ApiKey}
 _TOPIC_LISTS = ("topics", "topic_data", "forgotten_topics_data")
 _TOPIC_NAMES = ("name", "topic", "topic_name")
+
+
+def like(name: str, known: Iterable[str]) -> str:
+    """Returns a hint with the most similar known name, or "".
+
+    Capitals, underscores and the ending "Error" make no difference: "NotCoordinatorError" is like "NOT_COORDINATOR".
+    """
+    simple = {_simple(each): each for each in known}
+    near = difflib.get_close_matches(_simple(name), simple, n=1)
+    return f"; did you mean {simple[near[0]]!r}?" if near else ""
+
+
+def _simple(name: str) -> str:
+    return name.replace("_", "").lower().removesuffix("error").removesuffix("request")
 
 
 def api_key(name: str) -> ApiKey:
@@ -21,7 +37,8 @@ def api_key(name: str) -> ApiKey:
     """
     key = _KEYS.get(name.replace("_", "").lower())
     if key is None:
-        raise ValueError(f"{name!r} is no API of Kafka; valid: names such as Produce, Fetch, JoinGroup, OffsetCommit")
+        hint = like(name, map(api_name, ApiKey)) or "; valid: names such as Produce, Fetch, JoinGroup, OffsetCommit"
+        raise ValueError(f"{name!r} is no API of Kafka{hint}")
     return key
 
 
@@ -30,16 +47,20 @@ def api_name(key: int) -> str:
     return "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
 
 
-def error_code(error: str | int) -> ErrorCode:
-    """Returns an error code by its name in Kafka ("NOT_COORDINATOR") or by its number.
+def error_code(error: str | int | type[KafkaError]) -> ErrorCode:
+    """Returns an error code by its name in Kafka ("NOT_COORDINATOR"), its number, or its class in `kcore.errors`.
 
     Raises:
         ValueError: no error has this name or number.
     """
     try:
+        if isinstance(error, type):
+            return ErrorCode(error.CODE if issubclass(error, KafkaError) else None)
         return ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
-    except (KeyError, ValueError):
-        raise ValueError(f"{error!r} is no error of Kafka; valid: names such as NOT_COORDINATOR") from None
+    except (AttributeError, KeyError, ValueError):
+        names = [code.name for code in ErrorCode]
+        hint = (like(error, names) if isinstance(error, str) else "") or "; valid: names such as NOT_COORDINATOR"
+        raise ValueError(f"{error!r} is no error of Kafka{hint}") from None
 
 
 def groups_of(request: Any) -> Iterator[str]:

@@ -19,6 +19,7 @@ from kcore.log import MemoryLogEngine
 from kcore.node.embedded import CLIENT_ID, AsyncEmbeddedNode
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import Pending
+from kcore.testing.checks import Checks
 from kcore.testing.groups import TestGroups
 from kcore.testing.history import History
 from kcore.testing.recorder import ObservedEngine, Recorder
@@ -169,10 +170,12 @@ class Repetition:
         self._handle.cancel()
 
 
-class VirtualNode:
+class VirtualNode(Checks):
     """A node in virtual time, as a context manager.
 
-    Coroutines of the test run by `run`; every await of them, of the node and of `asyncio` takes only virtual time.
+    `run` runs a coroutine of the test; each `await` in it takes only virtual time. The node has its own event loop, so
+    the test itself is an ordinary function, and the context manager is not for `async with`. Protocol faults need
+    connections, which only a `Broker` has; `groups` has the faults of the coordinator.
 
     Args:
         settings: settings by Kafka's names, beside `SETTINGS`.
@@ -237,20 +240,25 @@ class VirtualNode:
         """The virtual time in seconds since the node was created."""
         return self.loop.time()
 
-    def run(self, scenario: Callable[[AsyncEmbeddedNode], Awaitable[T]], *, max_seconds: float = MAX_VIRTUAL_S) -> T:
-        """Runs a coroutine function, which gets the node, to its end, and returns its result.
+    def run(
+        self,
+        scenario: Callable[[AsyncEmbeddedNode], Awaitable[T]] | Awaitable[T],
+        *,
+        max_seconds: float = MAX_VIRTUAL_S,
+    ) -> T:
+        """Runs a coroutine to its end in virtual time, and returns its result.
 
         Args:
-            scenario: the coroutine function.
-            max_seconds: the virtual time that it may take.
+            scenario: a coroutine function, which gets the node, or a coroutine, as for `asyncio.run`.
+            max_seconds: the maximum virtual time.
 
         Raises:
-            TimeoutError: it takes longer: it waits for something that never happens.
+            TimeoutError: the coroutine takes longer: it waits for a condition that never becomes true.
         """
 
         async def limited() -> T:
             async with asyncio.timeout(max_seconds):
-                return await scenario(self.node)
+                return await (scenario(self.node) if callable(scenario) else scenario)
 
         return self.loop.run_until_complete(limited())
 

@@ -11,6 +11,7 @@ import aiokafka
 import kafka
 import pytest
 
+import kcore
 from kcore.errors import ConfigError, KcoreError
 from kcore.testing import Broker, ServerProcess
 from tests.testing.clients import confluent_consumer, confluent_producer, fill, poll, poll_until
@@ -123,12 +124,94 @@ def test_the_marker_configures_the_broker(kcore_broker: Broker) -> None:
     assert len(kcore_broker.node.topics["jobs"].end_offsets()) == 3
 
 
-@pytest.mark.kcore(settings={"auto.create.topics.enable": "false"})
+@pytest.mark.kcore(topics={"jobs": 3}, settings={"auto.create.topics.enable": "false"})
 def test_the_marker_configures_the_server(kcore_server: ServerProcess) -> None:
+    with kcore.connect(kcore_server.bootstrap) as node:
+        assert len(node.topics["jobs"].end_offsets()) == 3
     producer = kafka.KafkaProducer(bootstrap_servers=kcore_server.bootstrap, max_block_ms=300)
     with pytest.raises(kafka.errors.KafkaError):
         producer.send("absent", b"v").get(10)
     producer.close()
+
+
+def test_wait_for_names_its_condition_and_the_last_value(kcore_broker: Broker) -> None:
+    with pytest.raises(AssertionError, match=r"^the condition at test_broker\.py:\d+ is still false after 0 s$"):
+        kcore_broker.wait_for(lambda b: False, timeout=0)
+    with pytest.raises(AssertionError, match=r"is still false after 0 s: its last value was \{\}$"):
+        kcore_broker.wait_for(lambda b: b.committed("g"), timeout=0)
+    with pytest.raises(AssertionError, match=r"^'a commit' is still false after 0 s"):
+        kcore_broker.wait_for(lambda b: b.committed("g"), timeout=0, message="'a commit'")
+
+
+def test_wait_for_on_an_event_loop_names_the_other_method(kcore_broker: Broker) -> None:
+    async def blocking() -> None:
+        kcore_broker.wait_for(lambda b: False, timeout=0)
+
+    async def waiting() -> None:
+        await kcore_broker.wait_for_async(lambda b: False, timeout=0, message="'nothing'")
+
+    with pytest.raises(AssertionError, match=r"blocked the event loop: use `await broker\.wait_for_async"):
+        asyncio.run(blocking())
+    with pytest.raises(AssertionError, match=r"^'nothing' is still false after 0 s$"):
+        asyncio.run(waiting())
+
+
+def test_the_report_has_each_history_once(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        def test_fails(kcore_broker):
+            kcore_broker.node.topics.create("t", partitions=1)
+            kcore_broker.node.group("one").commit({("t", 0): 7})
+            kcore_broker.node.group("two").commit({("t", 0): 7})
+            kcore_broker.assert_committed("two", {("t", 0): 8})
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "kcore.testing.plugin", "-p", "no:randomly", "--tb=native")
+    assert [line for line in result.outlines if "history of group" in line] == [
+        "history of group two",
+        "history of group one",
+    ]
+
+
+def test_the_report_leaves_other_arguments_of_a_test_alone(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+        from kcore.testing import Broker
+
+        class Other:
+            def histories(self):
+                raise RuntimeError
+
+        @pytest.mark.parametrize("argument", [Broker, Other(), Other])
+        def test_fails(argument):
+            assert False
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "kcore.testing.plugin", "-p", "no:randomly")
+    result.assert_outcomes(failed=3)
+
+
+@pytest.mark.parametrize(
+    ("marker", "message"),
+    [
+        ("topic='jobs'", "the marker kcore has no argument 'topic'; valid: topics, settings"),
+        ("['jobs']", "the marker kcore takes named arguments"),
+    ],
+)
+def test_wrong_arguments_of_the_marker_are_refused(pytester: pytest.Pytester, marker: str, message: str) -> None:
+    pytester.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.kcore({marker})
+        def test_passes(kcore_broker):
+            pass
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "kcore.testing.plugin", "-p", "no:randomly")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*{message}*"])
 
 
 def test_the_report_of_a_failed_test_has_the_histories(pytester: pytest.Pytester) -> None:

@@ -111,7 +111,7 @@ def test_a_client_sees_an_injected_error_and_its_commit_succeeds_later(broker: B
         "id": 1,
         "action": "fail",
         "apis": ["OffsetCommit"],
-        "description": "injected: fail OffsetCommit with UNKNOWN_SERVER_ERROR",
+        "description": "injected: fail OffsetCommit with UNKNOWN_SERVER_ERROR (group g)",
         "seen": 1,
         "applied": 1,
         "exhausted": True,
@@ -329,7 +329,13 @@ def test_unknown_apis_of_random_faults_leave_the_broker_unchanged(call: Call) ->
 def test_a_condition_that_stays_false_gets_409(call: Call) -> None:
     status, found = call("POST", "/groups/g/wait", state="Stable", timeout=0)
     assert (status, found["error"]) == (409, "assertion_failed")
-    assert found["message"].startswith("'group g has what the request waits for' is still false after 0 s")
+    assert found["message"].startswith("'group g has state=Stable' is still false after 0 s")
+
+
+def test_the_error_of_an_array_names_the_fields_of_its_elements(call: Call) -> None:
+    status, found = call("POST", "/groups/g/assert-committed", offsets={"jobs-0": 5})
+    message = "offsets must be of type array of objects with topic, partition, offset"
+    assert (status, found["message"]) == (400, message)
 
 
 def test_missing_members_and_groups_get_404(call: Call) -> None:

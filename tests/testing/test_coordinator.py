@@ -51,22 +51,25 @@ def test_rebalance(kcore_broker: Broker, member: confluent_kafka.Consumer) -> No
 def test_expire(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
     group = kcore_broker.groups["g"]
     first = group.member("c1").member_id
-    group.expire(first)
+    group.expire(client_id="c1")
     poll_until(member, lambda: group.history().of("fenced") and len(group.members) == 1)
     fenced = group.history().of("fenced")[0]
     assert (fenced.detail, fenced.member_id) == ("UNKNOWN_MEMBER_ID", first)
     assert fenced.cause.endswith(f"removed by: test: expire({first})")
     with pytest.raises(LookupError, match="has no member 'nobody'"):
         group.expire("nobody")
+    with pytest.raises(LookupError, match=r"0 members with client id 'c2', not one; the client ids .* are \['c1'\]"):
+        group.fence(client_id="c2")
+    with pytest.raises(TypeError, match="give either member_id or client_id"):
+        group.expire()
     with pytest.raises(LookupError, match="does not exist"):
         kcore_broker.groups["other"].rebalance()
 
 
 def test_fence(kcore_broker: Broker, member: confluent_kafka.Consumer) -> None:
     group = kcore_broker.groups["g"]
-    state = group.member("c1")
     error = "UNKNOWN_MEMBER_ID" if group.snapshot().kind == "classic" else "FENCED_MEMBER_EPOCH"
-    group.fence(state.member_id)
+    group.fence(client_id="c1")
     if error == "UNKNOWN_MEMBER_ID":
         poll_until(member, lambda: [event.detail for event in group.history().of("fenced")] == [error])
     else:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import aiokafka
 import confluent_kafka
@@ -14,6 +16,8 @@ import kafka
 import pytest
 from aiokafka.errors import KafkaError as AioKafkaError
 
+import kcore
+from kcore.errors import KafkaError, NotCoordinatorError
 from kcore.testing import Broker, RandomFaults, faults
 from tests.testing.clients import confluent_consumer, confluent_producer, fill, poll, poll_until
 
@@ -103,6 +107,36 @@ def test_filters(kcore_broker: Broker, which: dict[str, object], refused: list[t
     assert found == refused
 
 
+def test_the_topics_of_a_fetch_session_are_those_of_its_requests(kcore_broker: Broker) -> None:
+    requests: list[Any] = []
+
+    def note(request: Any) -> bool:
+        requests.append(request)
+        return False
+
+    kcore_broker.delay("Fetch", 0, times=None, where=note)
+    delayed = kcore_broker.delay("Fetch", 0.001, times=None, topic="t")
+    other = kcore_broker.delay("Fetch", 0.001, times=None, topic="absent")
+    consumer = python_consumer(kcore_broker, fetch_max_wait_ms=1)
+    consumer.assign([TopicPartition("t", 0), TopicPartition("u", 0)])
+    while delayed.applied < 4:
+        consumer.poll(10)
+    consumer.close()
+    named = [[topic.topic for topic in request.topics] for request in requests[:4]]
+    assert len(named[0]) == 2
+    assert named[1:] == [[], [], []]
+    assert (delayed.seen, other.seen) == (len(requests), 0)
+
+
+def test_the_topics_of_a_share_session_are_those_of_its_requests(kcore_broker: Broker) -> None:
+    delayed = kcore_broker.delay("ShareFetch", 0.001, times=None, topic="t")
+    other = kcore_broker.delay("ShareFetch", 0.001, times=None, topic="u")
+    with kcore.connect(kcore_broker.bootstrap) as node, node.queue("t", group="s") as queue:
+        while delayed.applied < 4:
+            assert queue.get(0.05) is None
+    assert other.seen == 0
+
+
 def test_aiokafka_repeats_a_retriable_error(kcore_broker: Broker) -> None:
     fault = kcore_broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
 
@@ -115,13 +149,45 @@ def test_aiokafka_repeats_a_retriable_error(kcore_broker: Broker) -> None:
     assert (fault.applied, values(kcore_broker)) == (2, [b"v"])
 
 
-def test_wrong_names_are_refused_at_once(kcore_broker: Broker) -> None:
-    with pytest.raises(ValueError, match="'Comit' is no API"):
-        kcore_broker.fail("Comit", "NOT_COORDINATOR")
-    with pytest.raises(ValueError, match="'NOT_COORDINATR' is no error"):
-        kcore_broker.fail("OffsetCommit", "NOT_COORDINATR")
-    with pytest.raises(TypeError, match="colour"):
-        kcore_broker.fail("OffsetCommit", "NOT_COORDINATOR", colour="red")
+@pytest.mark.parametrize(
+    ("api", "error", "which", "kind", "message"),
+    [
+        ("OffsetComit", 3, {}, ValueError, "'OffsetComit' is no API of Kafka; did you mean 'OffsetCommit'?"),
+        ("offset_commits", 3, {}, ValueError, "'offset_commits' is no API of Kafka; did you mean 'OffsetCommit'?"),
+        ("Zzz", 3, {}, ValueError, "'Zzz' is no API of Kafka; valid: names such as Produce, Fetch"),
+        ("Fetch", "NOT_COORDINATR", {}, ValueError, "'NOT_COORDINATR' is no error of Kafka; did you mean 'NOT_COORDIN"),
+        ("Fetch", "NotCoordinatorError", {}, ValueError, "is no error of Kafka; did you mean 'NOT_COORDINATOR'?"),
+        ("Fetch", 9999, {}, ValueError, "9999 is no error of Kafka; valid: names such as NOT_COORDINATOR"),
+        ("Fetch", KafkaError, {}, ValueError, "is no error of Kafka; valid: names such as NOT_COORDINATOR"),
+        ("Fetch", 3, {"topics": "t"}, TypeError, "fail() has no argument 'topics'; did you mean 'topic'?"),
+        (
+            "Fetch",
+            3,
+            {"seconds": 1},
+            TypeError,
+            "fail() has no argument 'seconds'; valid: times, skip, error, ",
+        ),
+    ],
+)
+def test_wrong_names_are_refused_at_once(
+    kcore_broker: Broker, api: str, error: Any, which: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        kcore_broker.fail(api, error, **which)
+    assert kcore_broker.active_faults == []
+
+
+def test_an_error_may_be_a_class_of_kcore(kcore_broker: Broker) -> None:
+    fault = kcore_broker.fail("OffsetCommit", NotCoordinatorError, times=2, group="g", topic="t", client_id="c")
+    assert fault.fault.error == "NOT_COORDINATOR"
+    assert repr(fault) == (
+        "<injected: fail OffsetCommit with NOT_COORDINATOR (group g, topic t, client_id c): 0 applied>"
+    )
+
+
+def test_disconnect_now_takes_only_the_client(kcore_broker: Broker) -> None:
+    with pytest.raises(TypeError, match=r"disconnect\(\) without an API takes only client_id, not client, times"):
+        kcore_broker.disconnect(client="worker-1", times=2)
 
 
 # ---- delay, hold

@@ -96,7 +96,7 @@ def test_ownership_ends_with_its_cause() -> None:
 def test_assert_committed(kcore_broker: Broker) -> None:
     kcore_broker.node.group("g").commit({T0: 3})
     kcore_broker.assert_committed("g", {T0: 3})
-    expected = r"t-0: expected 4, committed 3; t-1: expected 0, committed None[\s\S]*history of group g"
+    expected = r"t-0: expected 4, committed 3; t-1: expected 0, committed none[\s\S]*history of group g"
     with pytest.raises(AssertionError, match=expected):
         kcore_broker.assert_committed("g", {T0: 4, T1: 0})
 
@@ -108,9 +108,9 @@ def test_assertions_about_processed_records(kcore_broker: Broker) -> None:
     kcore_broker.node.group("g").commit({T0: 3})
     kcore_broker.assert_no_double_processing(records, "g")
     kcore_broker.assert_nothing_skipped(records, "g")
-    with pytest.raises(AssertionError, match="1 records were processed more than once: t-0@1"):
+    with pytest.raises(AssertionError, match="1 record was processed more than once: t-0@1"):
         kcore_broker.assert_no_double_processing([*records, ("t", 0, 1)], "g")
-    with pytest.raises(AssertionError, match="2 records are committed in group g but were not processed: t-0@0, t-0@2"):
+    with pytest.raises(AssertionError, match="2 records were committed in group g but not processed: t-0@0, t-0@2"):
         kcore_broker.assert_nothing_skipped([("t", 0, 1)], "g")
 
 

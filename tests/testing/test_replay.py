@@ -74,3 +74,16 @@ def test_wrong_arguments_are_refused(tmp_path: Path, folder: Path) -> None:
         replay(tmp_path / "absent")
     with pytest.raises(ValueError, match="has no time zone"):
         replay(folder, datetime(2026, 1, 1))
+    with pytest.raises(ValueError, match="has no time zone"):
+        replay(folder, "2026-01-01")
+    (tmp_path / "events").mkdir()
+    with pytest.raises(KcoreError, match="not the files of `kcore export`"):
+        replay(tmp_path / "events")
+
+
+def test_the_moment_may_be_a_text_or_a_number(folder: Path) -> None:
+    moment = datetime(2020, 1, 1, tzinfo=UTC)  # before the folder's first record
+    for at in (moment, "2020-01-01T01:00:00+01:00", "2020-01-01T00:00:00Z", moment.timestamp()):
+        with replay(folder, at=at) as broker:
+            assert broker.committed("g") == {}
+            assert broker.clock.now == pytest.approx(moment.timestamp(), abs=60)

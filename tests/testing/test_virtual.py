@@ -130,6 +130,33 @@ def test_a_scenario_that_waits_for_ever_ends(kcore_node: VirtualNode) -> None:
     assert kcore_node.now == pytest.approx(3600)
 
 
+def test_a_scenario_may_be_a_coroutine(kcore_node: VirtualNode) -> None:
+    async def scenario() -> float:
+        await kcore_node.node.topics.create("t", partitions=1)
+        await asyncio.sleep(60)
+        return kcore_node.now
+
+    assert kcore_node.run(scenario()) == 60.0
+
+
+@pytest.mark.kcore(topics={"t": 1})
+def test_assertions_in_virtual_time(kcore_node: VirtualNode) -> None:
+    async def scenario(node: AsyncNode) -> None:
+        await node.topics["t"].append_many(["a", "b"], partition=0)
+        await node.group("g").commit({("t", 0): 2})
+
+    kcore_node.run(scenario)
+    kcore_node.assert_at_rest()
+    kcore_node.assert_committed("g", {("t", 0): 2})
+    kcore_node.assert_nothing_skipped([("t", 0, 0), ("t", 0, 1)], "g")
+    with pytest.raises(AssertionError, match=r"t-0: expected 3, committed 2[\s\S]*history of group g"):
+        kcore_node.assert_committed("g", {("t", 0): 3})
+    with pytest.raises(AssertionError, match="1 record was processed more than once: t-0@0"):
+        kcore_node.assert_no_double_processing([("t", 0, 0), ("t", 0, 0)])
+    with pytest.raises(AssertionError, match="1 record was committed in group g but not processed: t-0@1"):
+        kcore_node.assert_nothing_skipped([("t", 0, 0)], "g")
+
+
 @pytest.mark.kcore(topics={"t": 1})
 def test_the_coordinator_can_be_controlled(kcore_node: VirtualNode) -> None:
     async def scenario(node: AsyncNode) -> list[str]:

@@ -83,7 +83,7 @@ class Field:
         if value is None and self.nullable:
             return
         if not any(_is(value, each) for each in self.types):
-            raise InvalidRequestError(f"{path} must be of type {' or '.join(self.types)}")
+            raise InvalidRequestError(f"{path} must be of type {' or '.join(self.types)}{self._elements()}")
         if self.enum and value not in self.enum:
             raise InvalidRequestError(f"{path}={value!r}: valid are {', '.join(self.enum)}")
         if isinstance(value, str):
@@ -92,6 +92,12 @@ class Field:
             self._check_range(value, path)
         elif isinstance(value, list):
             self._check_items(value, path)
+
+    def _elements(self) -> str:
+        """Returns the form of an array of objects, for errors."""
+        if "array" not in self.types or isinstance(self.items, str):
+            return ""
+        return f" of objects with {', '.join(field.name for field in self.items if field.required)}"
 
     def _check_range(self, value: float, path: str) -> None:
         if self.minimum is not None and not value >= self.minimum:

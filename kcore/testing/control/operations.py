@@ -248,6 +248,8 @@ def _wait_for_group(control: Control, path: Values, body: Values) -> Any:
     state, members = body.get("state"), body.get("members")
     wanted = {(row["topic"], row["partition"]): row["offset"] for row in body.get("offsets", ())}
 
+    awaited = ", ".join(f"{name}={value}" for name, value in body.items() if name != "timeout")
+
     def reached() -> bool:
         now = group.snapshot()
         return (
@@ -256,7 +258,7 @@ def _wait_for_group(control: Control, path: Values, body: Values) -> Any:
             and (not wanted or wanted.items() <= {tuple(k): v for k, v in group.offsets.items()}.items())
         )
 
-    _wait(control, body, reached, f"group {path['group']} has what the request waits for")
+    _wait(control, body, reached, f"group {path['group']} has {awaited}")
     return control.group_json(path["group"])
 
 
