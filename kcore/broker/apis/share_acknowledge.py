@@ -5,7 +5,7 @@ v2 can renew locks (KIP-1222).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from kcore.broker.share.requests import LEADER_ERRORS, MAX_PARTITIONS, Results, ShareApi
 from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
@@ -21,6 +21,9 @@ from kcore.protocol.messages.share_acknowledge import (
 )
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending
+
+_SERVER_ERROR: Final = ShareAcknowledgeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
+"""Made in advance: after an allocation that failed, there may be no memory for it. It is never changed."""
 
 
 class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResponse]):
@@ -59,9 +62,13 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
         pending = Pending(self, context, request)
 
         def acknowledged(results: Results) -> None:
-            if epoch == FINAL_EPOCH and sessions.get(session_key) is session:
-                sessions.close(session_key)
-            pending.complete(self._respond(context, session_key.group_id, results))
+            try:
+                if epoch == FINAL_EPOCH and sessions.get(session_key) is session:
+                    sessions.close(session_key)
+                response = self._respond(context, session_key.group_id, results)
+            except Exception as error:
+                response = self.failed_late("ShareAcknowledge", error, _SERVER_ERROR)
+            pending.complete(response)
 
         self.acknowledge(context, session_key, acknowledgements, request.is_renew_ack, acknowledged)
         return pending.response if pending.done else pending

@@ -25,7 +25,6 @@ from kcore.broker.share.share_partition import AcquireParams
 from kcore.broker.share.states import SharePartitionState
 from kcore.errors import KafkaError
 from kcore.log.errors import LogError
-from kcore.process_logging import log_failure
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -228,11 +227,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
 
     def fetch_failed(self, error: Exception) -> ShareFetchResponse:
         """Logs an internal error behind durable acknowledgements. Returns the response of the request."""
-        try:  # noqa: SIM105 - `suppress` would need memory
-            log_failure(logger, error, "ShareFetch failed after its acknowledgements; it gets UNKNOWN_SERVER_ERROR")
-        except Exception:
-            pass  # no memory for a line of the log: the response is more important
-        return _SERVER_ERROR
+        return self.failed_late("ShareFetch", error, _SERVER_ERROR)
 
     def unreadable(self, share_partition: SharePartition, error: LogError) -> None:
         """Logs a share partition whose records cannot be read; the client gets KAFKA_STORAGE_ERROR."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from kcore.broker.share.sessions import SessionKey, TopicIdPartition
+from kcore.process_logging import log_failure
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.cluster import Broker, ClusterView
+
+logger = logging.getLogger(__name__)
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -50,6 +54,36 @@ SUCCESS: Final = Acknowledged(ErrorCode.NONE, None)
 
 Acknowledgements = Sequence[tuple[TopicIdPartition, "Sequence[AcknowledgementBatch]"]]
 Results = dict[TopicIdPartition, Acknowledged]
+
+
+class _Receiver:
+    """Receives the result of the acknowledgements of one partition.
+
+    If an exception interrupts a callback before, no result comes. The receiver is freed then, and reports an error:
+    otherwise the client would wait for ever.
+
+    Args:
+        key: the partition.
+        results: gets the result.
+        arrived: called behind that.
+    """
+
+    __slots__ = ("_arrived", "_key", "_results", "_waits")
+
+    def __init__(self, key: TopicIdPartition, results: Results, arrived: Callable[[], None]) -> None:
+        self._key = key
+        self._results = results
+        self._arrived = arrived
+        self._waits = True
+
+    def __call__(self, error: ErrorCode) -> None:
+        self._waits = False
+        self._results[self._key] = Acknowledged(error, error.message) if error else SUCCESS
+        self._arrived()
+
+    def __del__(self) -> None:
+        if self._waits:
+            self(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 class ShareApi(Api[Request, Response]):
@@ -138,13 +172,6 @@ class ShareApi(Api[Request, Response]):
             if not outstanding:
                 then(results)
 
-        def receiver(key: TopicIdPartition) -> Callable[[ErrorCode], None]:
-            def done(error: ErrorCode) -> None:
-                results[key] = Acknowledged(error, error.message) if error else SUCCESS
-                arrived()
-
-            return done
-
         for key, batches in acknowledgements:
             refused = self._refused(context, session, key, batches, renews)
             if refused is not None:
@@ -153,7 +180,7 @@ class ShareApi(Api[Request, Response]):
                 share_partition = self.share_partitions.get(session.group_id, key)
                 assert share_partition is not None, "checked just now"
                 outstanding += 1
-                share_partition.acknowledge_records(session.member_id, batches, receiver(key))
+                share_partition.acknowledge_records(session.member_id, batches, _Receiver(key, results, arrived))
         arrived()
 
     def _refused(
@@ -178,6 +205,20 @@ class ShareApi(Api[Request, Response]):
         return None
 
     # ---- responses
+
+    def failed_late(self, name: str, error: Exception, response: Response) -> Response:
+        """Logs an internal error behind durable acknowledgements; returns `response`. It does not raise.
+
+        Args:
+            name: the name of the request.
+            error: the error.
+            response: the response of the request.
+        """
+        try:  # noqa: SIM105 - `suppress` would need memory
+            log_failure(logger, error, "%s failed after its acknowledgements; it gets UNKNOWN_SERVER_ERROR", name)
+        except Exception:
+            pass  # no memory for a line of the log: the response is more important
+        return response
 
     def lock_ms(self, group_id: str) -> int:
         """Returns the lock duration of a group, which clients need for renewals."""

@@ -279,6 +279,15 @@ class SharePartition(SharePartitionCore):
         if self.state is not SharePartitionState.ACTIVE:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER if self.error is ErrorCode.NONE else self.error)
             return
+        try:
+            self._acknowledge(member_id, batches, done)
+        except BaseException:
+            self.torn = True  # the change may never end: the next request loads the state again
+            raise
+
+    def _acknowledge(
+        self, member_id: str, batches: Sequence[AcknowledgementBatch], done: Callable[[ErrorCode], None]
+    ) -> None:
         settings, services = self.settings, self._services
         try:
             change = self.acknowledge(
@@ -304,11 +313,9 @@ class SharePartition(SharePartitionCore):
         if self.state is not SharePartitionState.ACTIVE:
             return
         try:
-            change = self.release(member_id, self.settings.max_deliveries)
+            self._write_change(self.release(member_id, self.settings.max_deliveries), _ignore)
         except Exception as error:
             self._drop_after(error)
-        else:
-            self._write_change(change, _ignore)
 
     def lock_expired(self, lock: Lock) -> None:
         """Releases the records of an expired lock, even if the write of their new state fails."""
@@ -336,7 +343,6 @@ class SharePartition(SharePartitionCore):
         if not change.state_batches:
             done(ErrorCode.NONE)
             return
-
         self._write(change.state_batches, lambda code: self._written(change, done, code))
 
     def write_again(self, change: Change, done: Callable[[ErrorCode], None]) -> None:
@@ -345,10 +351,10 @@ class SharePartition(SharePartitionCore):
 
     def _written(self, change: Change, done: Callable[[ErrorCode], None], code: int) -> None:
         """Ends a change with the error code of its write."""
-        moved = available = False
         try:
             moved, available = self.finish(change, code == ErrorCode.NONE, self.settings.max_deliveries)
         except Exception as error:
+            moved = available = False
             self._drop_after(error)
         if code in _FENCED:
             self._services.drop(self)

@@ -133,7 +133,7 @@ class ShareStateApi(Api[Request, Response]):
 
     def decide(self, machine: ShareShard, context: RequestContext, request: Any) -> Any:
         """Decides about the only partition of the request."""
-        topic = next(topic for topic in request.topics if topic.partitions)
+        (topic,) = [topic for topic in request.topics if topic.partitions]
         data = topic.partitions[0]
         key = SharePartitionKey(request.group_id, topic.topic_id, data.partition)
         if data.partition < 0:

@@ -4,7 +4,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from kcore_ext.broker.share.acquire cimport AcquiringRuns
-from kcore_ext.broker.share.runs cimport Lock
+from kcore_ext.broker.share.runs cimport RunList
 from kcore_ext.runtime.timer_wheel cimport TimerWheel
 
 cdef enum:          # results of `ShareRuns.end`
@@ -14,6 +14,8 @@ cdef enum:          # results of `ShareRuns.end`
 
 @cython.final
 cdef class Change:
+    cdef RunList owner
+    cdef bint ended                     # `finish` was called, or there was an error
     cdef list runs
     cdef list renewed                   # runs to be given a new lock, if the request is valid
     cdef readonly list state_batches

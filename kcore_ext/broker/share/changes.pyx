@@ -5,11 +5,12 @@ takes it back.
 """
 
 cimport cython
+from cpython.list cimport PyList_GET_SIZE
 from libc.stdint cimport int64_t
 
 from kcore_ext.broker.share.acquire cimport AcquiringRuns
 from kcore_ext.broker.share.runs cimport (
-    ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, NO_DATA, UNFETCHED, Lock, Run, add_state_batch
+    ACKNOWLEDGED, ACQUIRED, ARCHIVED, AVAILABLE, NO_DATA, UNFETCHED, Lock, Run, RunList, add_state_batch
 )
 from kcore_ext.runtime.timer_wheel cimport TimerWheel, timer_cancel
 
@@ -27,11 +28,17 @@ cdef enum:
 
 
 @cython.final
+@cython.no_gc_clear
 cdef class Change:
     """See changes.pyi."""
 
     def __init__(self):
         raise TypeError("an acknowledgement or a release makes changes")
+
+    def __dealloc__(self):
+        # Its write got no result, because an exception has interrupted a callback. The runs would be changing for ever.
+        if not self.ended and self.owner is not None and self.runs is not None and PyList_GET_SIZE(self.runs):
+            self.owner.torn = True
 
 
 cdef class ShareRuns(AcquiringRuns):
@@ -59,6 +66,7 @@ cdef class ShareRuns(AcquiringRuns):
         cdef int64_t first, last, low, high
         cdef int error = 0, kind
         cdef Py_ssize_t at, count
+        change.owner = self
         change.runs = []
         change.state_batches = []
         change.renewed = []
@@ -161,6 +169,7 @@ cdef class ShareRuns(AcquiringRuns):
         cdef Change change = Change.__new__(Change)
         cdef Run run
         cdef bint was_torn = self.torn
+        change.owner = self
         change.runs = []
         change.state_batches = []
         self.torn = True
@@ -189,6 +198,7 @@ cdef class ShareRuns(AcquiringRuns):
             available = self.undo(change, max_deliveries) > 0
             self.torn = was_torn
             return BECAME_AVAILABLE if available else 0
+        change.ended = True
         for run in change.runs:
             run.changing = False
             self.unlock(run)
@@ -198,7 +208,7 @@ cdef class ShareRuns(AcquiringRuns):
             if first < 0 or run.first < first:
                 first = run.first
             last = max(last, run.last)
-        change.runs = []
+        change.runs = None
         moved = self.advance()
         if self.runs and last >= self.start_offset:
             self.coalesce(max(first, self.start_offset), last)
@@ -210,6 +220,7 @@ cdef class ShareRuns(AcquiringRuns):
         cdef Run run
         cdef int released = 0
         cdef int64_t first = -1, last = -1
+        change.ended = True
         for run in change.runs:
             run.changing = False
             if run.lock is None:
@@ -222,7 +233,7 @@ cdef class ShareRuns(AcquiringRuns):
             if first < 0 or run.first < first:
                 first = run.first
             last = max(last, run.last)
-        change.runs = []
+        change.runs = None
         if self.runs and last >= self.start_offset:
             self.coalesce(max(first, self.start_offset), last)
         return released

@@ -36,6 +36,7 @@ cdef class Acknowledgement:
     cdef object batches
     cdef Change change
     cdef object error               # the ErrorCode
+    cdef bint waits                 # for the result of the write
 
     cdef int begin(self) except -1
     cdef int write(self) except -1

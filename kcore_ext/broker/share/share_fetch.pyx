@@ -100,8 +100,14 @@ cdef class Acknowledgement:
 
     def __call__(self, error):
         """Takes the result of a write by the generic path."""
+        self.waits = False
         self.error = error
         self.run.arrived()
+
+    def __del__(self):
+        # An exception has interrupted a callback, so that no result comes. The client would wait for ever.
+        if self.waits:
+            self(self.run.path._codes.UNKNOWN_SERVER_ERROR)
 
     cdef int begin(self) except -1:
         """Changes the delivery state, and writes the change."""
@@ -112,6 +118,9 @@ cdef class Acknowledgement:
             share_partition.torn = False
         except Exception as error:
             self.error = self.run.path._codes.UNKNOWN_SERVER_ERROR
+            if self.waits:
+                self.waits = False
+                self.run.outstanding -= 1
             share_partition._drop_after(error)
         return 0
 
@@ -136,10 +145,12 @@ cdef class Acknowledgement:
         )
         if written is None:
             run.outstanding += 1
+            self.waits = True
             share_partition.write_again(change, self)
         else:
             written.tell(self, write_arrived)
             run.outstanding += 1
+            self.waits = True
         return 0
 
     cdef int written(self, object code) except -1:
@@ -160,6 +171,7 @@ cdef class Acknowledgement:
                 self.error = self.run.path._codes.UNKNOWN_SERVER_ERROR
             share_partition._drop_after(error)
         if not repeated:
+            self.waits = False
             self.run.arrived()
         if news:
             share_partition._services.progressed(share_partition)

@@ -1,0 +1,47 @@
+"""Requests of share groups that fail at any allocation, or before any line, lose nothing and repeat nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("step", "kind", "least"),
+    [
+        ("fetch", "memory", 60),
+        pytest.param("fetch", "lines", 40, marks=pytest.mark.long),
+        pytest.param("fetch", "interrupt", 40, marks=pytest.mark.long),
+        ("generic", "memory", 150),
+        pytest.param("generic", "lines", 150, marks=pytest.mark.long),
+        pytest.param("acknowledge", "memory", 80, marks=pytest.mark.long),
+        pytest.param("acknowledge", "lines", 120, marks=pytest.mark.long),
+        pytest.param("expire", "memory", 60, marks=pytest.mark.long),
+        pytest.param("initialize", "memory", 50, marks=pytest.mark.long),
+        pytest.param("read", "memory", 20, marks=pytest.mark.long),
+        pytest.param("write", "memory", 80, marks=pytest.mark.long),
+        ("write", "lines", 150),
+        pytest.param("delete", "memory", 20, marks=pytest.mark.long),
+        pytest.param("summary", "memory", 20, marks=pytest.mark.long),
+    ],
+)
+def test_a_fault_loses_and_repeats_no_record(step: str, kind: str, least: int) -> None:
+    """Runs the step until no failure is noticed any more; `least` says that the faults reached the step's end."""
+    if kind == "memory":
+        pytest.importorskip("_testcapi", reason="only CPython's own test module can let an allocation fail")
+    # In a process of its own: an allocation that is not checked would end it.
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-m", "tests.faults.share_faults", step, kind],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert int(done.stdout.split()[0]) >= least
