@@ -143,13 +143,14 @@ class CommitPipeline(PipelineCore):
         failures: the number of commits that failed.
     """
 
-    __slots__ = ("_abort_error", "_background_commit", "_log", "_undecided", "failures", "rounds")
+    __slots__ = ("_abort_error", "_background_commit", "_last_refusal", "_log", "_undecided", "failures", "rounds")
 
     def __init__(self, log: LogEngine) -> None:
         self._log = log
         self._abort_error: BaseException | None = None
         self._background_commit: BackgroundCommit | None = None
         self._undecided: dict[Participant, None] | None = None  # participants of rounds whose result is not known
+        self._last_refusal = (-1, "")
         self.rounds = 0
         self.failures = 0
 
@@ -327,6 +328,8 @@ class CommitPipeline(PipelineCore):
         if not isinstance(error, LogError):
             log_failure(logger, error, "commit: unexpected error; the round is not written, and its requests fail")
             error = _as_log_error(error)
+        elif not self._log.uncertain:
+            self._log_refusal(error)
         if self._undecided is not None:
             self._undecided.update(participants)
             participants = self._undecided
@@ -345,6 +348,14 @@ class CommitPipeline(PipelineCore):
                 self._response_failed(pending, failure)
         if restored:
             self.settling = False
+
+    def _log_refusal(self, error: LogError) -> None:
+        """Logs the cause of a failed write, unless the commit before failed for the same one, as on a full disk."""
+        with contextlib.suppress(Exception):  # no memory for the line
+            refusal = (self.rounds, str(error))
+            if refusal != self._last_refusal:
+                self._last_refusal = refusal
+                logger.error("commit: the log refused a write, and the requests of the round fail: %s", error)
 
     def _keep_undecided(self, participants: dict[Participant, None], error: LogError) -> None:
         """Keeps shards dirty, so that their responses wait for the next commit, which asks the log again."""

@@ -357,3 +357,26 @@ def test_parts_that_cannot_be_combined_still_give_a_response() -> None:
     whole = gather(api, context, "whole", [part], lambda parts: 1 / 0)
     part.complete("a")
     assert whole.response == BUG
+
+
+def test_the_cause_of_a_failed_write_is_logged_once_in_a_row(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk fails every commit; another cause, or the first failure after a success, has its own line."""
+    bench = Bench()
+    written = bench.log.write
+    full, other = "the disk is full", "another cause"
+    for cause in (full, full, other, None, full):
+
+        def write(write_set: Any, cause: str | None = cause) -> None:
+            if cause is not None:
+                raise LogError(cause)
+            written(write_set)
+
+        monkeypatch.setattr(bench.log, "write", write)
+        bench.run("add", "a", 1)
+        assert bench.pipeline.commit() is (cause is None)
+        bench.slices.finish()
+    prefix = "commit: the log refused a write, and the requests of the round fail: "
+    lines = [record.getMessage() for record in caplog.records if record.name == "kcore.runtime.commit"]
+    assert lines == [prefix + full, prefix + other, prefix + full]

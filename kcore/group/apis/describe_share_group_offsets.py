@@ -79,6 +79,33 @@ class ReadTopic(NamedTuple):
     missing: list[DescribeShareGroupOffsetsResponsePartition]
 
 
+class Allowance:
+    """The topics and partitions that a request may still have described.
+
+    Args:
+        names: their number.
+    """
+
+    __slots__ = ("_cost", "_names")
+
+    def __init__(self, names: int) -> None:
+        self._names = names
+        self._cost = 0
+
+    def admits(self, names: int) -> bool:
+        """Takes this number of names; returns False if fewer are left."""
+        self._cost += NAME_COST * names
+        if names > self._names:
+            return False
+        self._names -= names
+        return True
+
+    def take_cost(self) -> int:
+        """Returns the cost of the names since the last call, in microseconds."""
+        cost, self._cost = self._cost, 0
+        return cost
+
+
 class InitializedTopics(NamedTuple):
     """The request for the initialized topics of a group, which its shard decides.
 
@@ -126,42 +153,78 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         named = len(request.groups) + sum(map(_names_of, request.groups))
         if named > MAX_NAMES:
             return self.error(context, request, ErrorCode.INVALID_REQUEST, TOO_MANY)
-        work = self._describe_all(context, request)
-        return in_slices(
-            self._shards.slices, self, context, request, work, named, lambda parts: self._merge(context, request, parts)
-        )
+        allowance = Allowance(MAX_NAMES - named)
+        work = self._describe_all(context, request, allowance)
 
-    def _merge(self, context: RequestContext, request: DescribeShareGroupOffsetsRequest, parts: list[Any]) -> Any:
-        return gather(self, context, request, parts, _merged)
+        def join(described: list[tuple[str | None, Any]]) -> Any:
+            return self._join(context, request, described)
 
-    def _describe_all(self, context: RequestContext, request: DescribeShareGroupOffsetsRequest) -> Work:
-        """Returns the response about each group, or a `Pending` of it."""
-        parts = []
+        several = sum(group.topics is None for group in request.groups) > 1  # each may have many partitions
+        names = named + FEW_PARTITIONS if several else named
+        return in_slices(self._shards.slices, self, context, request, work, names, join)
+
+    def _join(
+        self,
+        context: RequestContext,
+        request: DescribeShareGroupOffsetsRequest,
+        described: list[tuple[str | None, Any]],
+    ) -> Any:
+        """Joins the responses about the groups; a group of which all topics are described again has the same one."""
+        first = {group_id: i for i, (group_id, part) in reversed([*enumerate(described)]) if group_id is not None}
+        order = [i if group_id is None else first[group_id] for i, (group_id, _) in enumerate(described)]
+        needed = {i: number for number, i in enumerate(dict.fromkeys(order))}
+
+        def build(responses: list[DescribeShareGroupOffsetsResponse]) -> DescribeShareGroupOffsetsResponse:
+            return DescribeShareGroupOffsetsResponse(
+                groups=[group for i in order for group in responses[needed[i]].groups]
+            )
+
+        return gather(self, context, request, [described[i][1] for i in needed], build)
+
+    def _describe_all(
+        self, context: RequestContext, request: DescribeShareGroupOffsetsRequest, allowance: Allowance
+    ) -> Work:
+        """Returns a pair for each group: its id if all of its topics are described, and the response or a `Pending`.
+
+        The response is None if an earlier pair has the same id: all topics of a group are described once.
+        """
+        described: list[tuple[str | None, Any]] = []
+        whole: set[str] = set()
         for group in request.groups:
             part = DescribeShareGroupOffsetsRequest(groups=[group])
             yield NAME_COST
             if not self._services.enabled:
-                parts.append(self.error(context, part, ErrorCode.UNSUPPORTED_VERSION))
+                described.append((None, self.error(context, part, ErrorCode.UNSUPPORTED_VERSION)))
             elif not self.allowed(context, Operation.DESCRIBE, group.group_id):
-                parts.append(self.error(context, part, ErrorCode.GROUP_AUTHORIZATION_FAILED))
+                described.append((None, self.error(context, part, ErrorCode.GROUP_AUTHORIZATION_FAILED)))
             elif group.topics is None:
-                parts.append(self._describe_initialized(context, part, group.group_id))
+                repeated = group.group_id in whole
+                whole.add(group.group_id)
+                found = None if repeated else self._describe_initialized(context, part, group.group_id, allowance)
+                described.append((group.group_id, found))
+                yield allowance.take_cost()
             else:
                 existing, decided = yield from self._look_up(context, group)
-                parts.append(self._summarize(context, part, existing, decided))
+                described.append((None, self._summarize(context, part, existing, decided)))
                 yield PARTITION_COST * sum(len(topic.partitions) for topic in existing)
-        return parts
+        return described
 
     def _describe_initialized(
-        self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, group_id: str
+        self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, group_id: str, allowance: Allowance
     ) -> Any:
-        """Describes all topics of a group that have state and that the client may see."""
+        """Describes all topics of a group that have state and that the client may see, if they are not too many."""
+
+        def read(topics: tuple[RequestedTopic, ...]) -> Any:
+            if not allowance.admits(sum(len(topic.partitions) + 1 for topic in topics)):
+                return self.error(context, part, ErrorCode.INVALID_REQUEST, TOO_MANY)
+            return self._summarize(context, part, self._visible(context, topics), [])
+
         return chain(
             self,
             context,
             part,
             self.ask(context, group_id, InitializedTopics(group_id), ErrorCode.NONE),  # type: ignore[arg-type]
-            lambda topics: self._summarize(context, part, self._visible(context, topics), []),
+            read,
         )
 
     def _look_up(
@@ -340,7 +403,3 @@ def _response(group_id: str, topics: list[DescribeShareGroupOffsetsResponseTopic
     return DescribeShareGroupOffsetsResponse(
         groups=[DescribeShareGroupOffsetsResponseGroup(group_id=group_id, topics=topics)]
     )
-
-
-def _merged(parts: list[DescribeShareGroupOffsetsResponse]) -> DescribeShareGroupOffsetsResponse:
-    return DescribeShareGroupOffsetsResponse(groups=[group for part in parts for group in part.groups])

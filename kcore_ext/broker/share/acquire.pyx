@@ -165,7 +165,7 @@ cdef class AcquiringRuns(RunList):
         """
         cdef Run run
         cdef Py_ssize_t i
-        cdef int64_t low, high, most, taken = 0, throttled_most = -1, highest = 0, size
+        cdef int64_t low, high, most, taken = 0, throttled_most = -1, highest = 0, size, halvings
         cdef int64_t remaining = acquisition.most - acquisition.taken
         cdef int64_t limit = acquisition.max_deliveries
         cdef bint throttled, alone, ended = False
@@ -188,7 +188,9 @@ cdef class AcquiringRuns(RunList):
             if alone and taken:
                 break
             if run.count >= acquisition.throttled_from and throttled_most < 0:
-                throttled_most = max(<int64_t>1, (run.origin_last - run.origin + 1) >> (run.count - acquisition.throttled_from + 1))
+                # A stored count may be any int16: a shift by 64 or more would be undefined.
+                halvings = min(run.count - acquisition.throttled_from + 1, <int64_t>62)
+                throttled_most = max(<int64_t>1, (run.origin_last - run.origin + 1) >> halvings)
             most = high - low + 1
             if acquisition.record_limit:
                 most = min(most, remaining - taken)

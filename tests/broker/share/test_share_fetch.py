@@ -399,6 +399,15 @@ def test_a_stored_delivery_count_of_any_size_can_be_delivered(stored: int, shown
     response.encode(2)
 
 
+@pytest.mark.parametrize("stored", [8, 67, 68, 69, 132, 32_766])
+def test_records_with_many_deliveries_are_delivered_one_by_one(stored: int) -> None:
+    """The piece is halved with each delivery; a processor shifts by 64 as by 0, which would deliver all of them."""
+    world = World(group={"share_delivery_count_limit": "10"})
+    world.produce(10)
+    world.store((0, 9, 0, stored))
+    assert world.acquire("m", 0, [0]) == [(0, 0, stored + 1)]
+
+
 def test_failed_loads_log_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     """A fetch of many partitions without state would otherwise log one line for each of them."""
     world = World()

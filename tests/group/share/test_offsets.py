@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kcore.group.apis import describe_share_group_offsets
 from kcore.group.apis.alter_share_group_offsets import AlterShareGroupOffsetsApi
 from kcore.group.apis.delete_share_group_offsets import DeleteShareGroupOffsetsApi
 from kcore.group.apis.describe_share_group_offsets import DescribeShareGroupOffsetsApi
@@ -472,3 +473,37 @@ def test_other_requests_are_served_between_slices() -> None:
     wide = result.response.responses[0]
     assert {partition.error_code for partition in wide.partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert world.group.state_partitions.lists(wide.topic_id) is False
+
+
+def describe_whole(*groups: str) -> DescribeShareGroupOffsetsRequest:
+    return DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None) for group_id in groups]
+    )
+
+
+def test_all_topics_of_a_repeated_group_are_described_once() -> None:
+    """A request of 1 MB can repeat a group 25,000 times, and each description may have 100,000 partitions."""
+    world = World({"t": 3})
+    Member(world, "m").join("t")
+    (once,) = world.node.send(describe_whole("g")).groups
+    world.persister.calls.clear()
+    response = world.node.send(describe_whole(*["g"] * 100, "absent", "g"))
+    assert [call for call, _ in world.persister.calls] == ["read_summary"]
+    assert [group.group_id for group in response.groups] == ["g"] * 100 + ["absent", "g"]
+    assert [group for group in response.groups if group.group_id == "g"] == [once] * 101
+    assert len(once.topics[0].partitions) == 3
+
+
+def test_the_topics_of_all_groups_of_a_request_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group that does not fit into the rest has an error; smaller ones after it are described."""
+    monkeypatch.setattr(describe_share_group_offsets, "MAX_NAMES", 12)
+    world = World({"t": 4, "small": 1})
+    for group_id, topic in (("g", "t"), ("h", "t"), ("i", "small")):
+        for _ in range(2):
+            assert not world.beat("m", 0, [topic], group_id=group_id).error_code
+    groups = world.node.send(describe_whole("g", "h", "i")).groups
+    assert {group.group_id: ErrorCode(group.error_code) for group in groups} == {
+        "g": ErrorCode.NONE,
+        "h": ErrorCode.INVALID_REQUEST,
+        "i": ErrorCode.NONE,
+    }
