@@ -26,17 +26,8 @@ UNSUPPORTED: Mapping[str, str] = {
     "delegation.token.secret.key": "delegation tokens are not supported",
     "principal.builder.class": "use ssl.principal.mapping.rules",
     "remote.log.storage.system.enable": "tiered storage is not supported",
-    "sasl.oauthbearer.expected.audience": "use kcore.sasl.oauthbearer.validator",
-    "sasl.oauthbearer.expected.issuer": "use kcore.sasl.oauthbearer.validator",
-    "sasl.oauthbearer.jwks.endpoint.url": "use kcore.sasl.oauthbearer.validator",
-    "sasl.server.callback.handler.class": "use plain.sasl.jaas.config or kcore.sasl.oauthbearer.validator",
     "security.providers": "Java's security providers are not supported",
     "ssl.engine.factory.class": "Java's TLS engines are not supported",
-    "ssl.keystore.certificate.chain": "use ssl.keystore.location",
-    "ssl.keystore.key": "use ssl.keystore.location or kcore.ssl.key.location",
-    "ssl.keystore.password": "a PEM file has none; use ssl.key.password",
-    "ssl.truststore.certificates": "use ssl.truststore.location",
-    "ssl.truststore.password": "a PEM file has none",
     "unstable.api.versions.enable": "unstable versions are not served",
 }
 """Settings that kcore refuses, because ignoring them would weaken a limit or break a promise; with the remedy."""

@@ -188,7 +188,7 @@ class Acceptor:
         if security.tls is not None:
             from kcore.server.handshake import Handshakes  # noqa: PLC0415  # needed only by nodes with TLS
 
-            self.handshakes = Handshakes(security.tls, security.name, make, quota.release, log, loop)
+            self.handshakes = Handshakes(security, make, quota.release, log, loop)
             quota.add_handshakes(self.handshakes)
 
     # ---- accepting

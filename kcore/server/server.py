@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kcore.broker.data.client_quotas import REQUEST_PERCENTAGE
 from kcore.server.accept import Acceptor, ConnectionQuota, listening_sockets, resolve
-from kcore.server.authentication import ListenerSecurity
+from kcore.server.authentication import ListenerSecurity, ServerKeys
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
@@ -89,6 +89,7 @@ class Server:
         self._logins: dict[str, LoginQueue] = {}
         self._preload: asyncio.TimerHandle | None = None
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
+        self.engine.control.broker_config.keys = ServerKeys([security for _, security in self._listeners])
         self._to_flush: dict[Connection, None] = {}
         self.accepted_connections = 0
         self.refused_requests = 0

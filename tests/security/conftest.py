@@ -13,6 +13,7 @@ from kcore.cli.users import add
 from kcore.security.scram import MIN_ITERATIONS, ScramMechanism
 from tests.security.certificates import KEY_PASSWORD, Authority
 from tests.security.secure import PASSWORD, USER, Secure
+from tests.server.conftest import serve  # noqa: F401
 from tests.server.live import LiveServer
 
 
