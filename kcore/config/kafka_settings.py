@@ -28,6 +28,7 @@ UNSUPPORTED: Mapping[str, str] = {
     "remote.log.storage.system.enable": "tiered storage is not supported",
     "security.providers": "Java's security providers are not supported",
     "ssl.engine.factory.class": "Java's TLS engines are not supported",
+    "transaction.two.phase.commit.enable": "two-phase commits are not supported",
     "unstable.api.versions.enable": "unstable versions are not served",
 }
 """Settings that kcore refuses, because ignoring them would weaken a limit or break a promise; with the remedy."""
@@ -63,6 +64,12 @@ def _rows() -> list[dict[str, Any]]:
 def kafka_settings() -> Mapping[str, Setting]:
     """Returns every setting of a broker of Apache Kafka 4.3.1, by name; an unset default is None."""
     return {row["name"]: _setting(row) for row in _rows()}
+
+
+@cache
+def described_order() -> Mapping[str, int]:
+    """Returns the position of each setting that DescribeConfigs lists, in Kafka's order."""
+    return {row["name"]: row["position"] for row in _rows() if row.get("listed", True)}
 
 
 @cache

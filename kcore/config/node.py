@@ -146,8 +146,6 @@ class Config(SecuritySettings):
     offsets_topic_compression_codec: int = setting(
         0, "Codec of the coordinator's batches: 0 none … 4 zstd.", low=0, high=4
     )
-    offsets_load_buffer_size: int = setting(5_242_880, "Bytes that a load reads at a time.", low=1)
-    offsets_commit_timeout_ms: int = setting(5_000, "Maximum duration of a coordinator's write.", low=1)
     offset_metadata_max_bytes: int = setting(
         4_096, "Maximum length of a committed offset's metadata, in UTF-16 code units."
     )
@@ -178,7 +176,6 @@ class Config(SecuritySettings):
         "Whether a partition verifies a transaction with the coordinator before it appends its first batch.",
         dynamic=True,
     )
-    transaction_two_phase_commit_enable: bool = setting(False, "Whether clients may run two-phase commits (KIP-939).")
     producer_id_expiration_ms: int = setting(
         86_400_000, "Time for which a partition keeps the state of an idle producer.", low=1, dynamic=True
     )
