@@ -385,6 +385,7 @@ class Engine:
                 transactional=TransactionalInitProducerIdApi(self.transactions, config),
                 authorizer=self.authorizer,
                 opening=lambda: self.partitions.opening,
+                quotas=self.client_quotas,
             ),
             *data_apis(
                 self.partitions,

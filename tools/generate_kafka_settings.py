@@ -47,7 +47,9 @@ def row(setting: dict[str, Any]) -> dict[str, Any]:
             result["ignore_case"] = True
     if setting["mode"] != "read-only":
         result["dynamic"] = setting["mode"]
-    if not setting["listed"]:
+    if setting["listed"]:
+        result["position"] = setting["position"]
+    else:
         result["listed"] = False
     return result
 

@@ -1,4 +1,7 @@
-"""Users of PLAIN in a JAAS configuration, as Kafka's brokers have them: `user_NAME="password"` of PlainLoginModule."""
+"""JAAS configurations, as Kafka's brokers have them: `user_NAME="password"` of PlainLoginModule are the users of PLAIN.
+
+The login modules of other mechanisms have options only for connections between brokers, so they have no effect.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,10 @@ from kcore.errors import ConfigError
 
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USER_PREFIX = "user_"
+OTHER_MECHANISMS = re.compile(
+    r".+\.(scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.sasl\.jaas\.config", re.IGNORECASE
+)
+"""Names, without `listener.name.`, of the JAAS configurations of mechanisms other than PLAIN."""
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)"""
@@ -32,30 +39,57 @@ def plain_users(text: str) -> Mapping[str, str]:
         ConfigError: the text is not one entry of PlainLoginModule. The message has no part of the text, which contains
             passwords.
     """
-    tokens = _tokens(text)
-    if len(tokens) < 3 or tokens[-1] != (";", True):
-        raise ConfigError("a JAAS configuration is MODULE FLAG OPTION=VALUE ...; with a semicolon at its end")
-    if tokens[0] != (PLAIN_MODULE, False):
+    module, options = login_module(text)
+    if module != PLAIN_MODULE:
         raise ConfigError(f"the login module of SASL/PLAIN is {PLAIN_MODULE}")
-    if tokens[1][0].lower() not in _FLAGS or tokens[1][1]:
-        raise ConfigError(f"the control flag of a login module is one of {', '.join(sorted(_FLAGS))}")
-    options = tokens[2:-1]
-    if (";", True) in options:
-        raise ConfigError("a JAAS configuration of a listener has one login module")
     users: dict[str, str] = {}
-    for start in range(0, len(options), 3):
-        option = options[start : start + 3]
-        if len(option) < 3 or option[0][1] or option[1] != ("=", True) or option[2][1]:
-            raise ConfigError(f'option {start // 3 + 1} of the login module is not NAME="VALUE"')
-        name, value = option[0][0], option[2][0]
+    for number, (name, value) in enumerate(options, 1):
         if name.startswith(USER_PREFIX):
             user = name.removeprefix(USER_PREFIX)
             if not user or not value:
-                raise ConfigError(f"option {start // 3 + 1} of the login module has no user or no password")
+                raise ConfigError(f"option {number} of the login module has no user or no password")
             if user in users:
-                raise ConfigError(f"option {start // 3 + 1} of the login module names a user again")
+                raise ConfigError(f"option {number} of the login module names a user again")
             users[user] = value
     return users
+
+
+def login_module(text: str) -> tuple[str, list[tuple[str, str]]]:
+    """Returns the class of a JAAS configuration's login module, and its options.
+
+    Raises:
+        ConfigError: the text is not one entry. The message has no part of the text, which contains passwords.
+    """
+    tokens = _tokens(text)
+    if len(tokens) < 3 or tokens[-1] != (";", True):
+        raise ConfigError("a JAAS configuration is MODULE FLAG OPTION=VALUE ...; with a semicolon at its end")
+    if tokens[0][1]:
+        raise ConfigError("a JAAS configuration begins with the class of a login module")
+    if tokens[1][0].lower() not in _FLAGS or tokens[1][1]:
+        raise ConfigError(f"the control flag of a login module is one of {', '.join(sorted(_FLAGS))}")
+    rest = tokens[2:-1]
+    if (";", True) in rest:
+        raise ConfigError("a JAAS configuration of a listener has one login module")
+    options = []
+    for start in range(0, len(rest), 3):
+        option = rest[start : start + 3]
+        if len(option) < 3 or option[0][1] or option[1] != ("=", True) or option[2][1]:
+            raise ConfigError(f'option {start // 3 + 1} of the login module is not NAME="VALUE"')
+        options.append((option[0][0], option[2][0]))
+    return tokens[0][0], options
+
+
+def other_jaas_fault(text: str) -> str | None:
+    """Describes the problem of a JAAS configuration of any mechanism, without any part of it; None if it is valid."""
+    if not text:
+        return None
+    try:
+        module, options = login_module(text)
+        if module != PLAIN_MODULE and any(name.startswith(USER_PREFIX) for name, _ in options):
+            plain_users(text)  # raises: only this module has users
+    except ConfigError as error:
+        return f"is not valid: {error}"
+    return None
 
 
 def jaas_fault(text: str) -> str | None:

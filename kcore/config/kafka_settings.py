@@ -26,17 +26,9 @@ UNSUPPORTED: Mapping[str, str] = {
     "delegation.token.secret.key": "delegation tokens are not supported",
     "principal.builder.class": "use ssl.principal.mapping.rules",
     "remote.log.storage.system.enable": "tiered storage is not supported",
-    "sasl.oauthbearer.expected.audience": "use kcore.sasl.oauthbearer.validator",
-    "sasl.oauthbearer.expected.issuer": "use kcore.sasl.oauthbearer.validator",
-    "sasl.oauthbearer.jwks.endpoint.url": "use kcore.sasl.oauthbearer.validator",
-    "sasl.server.callback.handler.class": "use plain.sasl.jaas.config or kcore.sasl.oauthbearer.validator",
     "security.providers": "Java's security providers are not supported",
     "ssl.engine.factory.class": "Java's TLS engines are not supported",
-    "ssl.keystore.certificate.chain": "use ssl.keystore.location",
-    "ssl.keystore.key": "use ssl.keystore.location or kcore.ssl.key.location",
-    "ssl.keystore.password": "a PEM file has none; use ssl.key.password",
-    "ssl.truststore.certificates": "use ssl.truststore.location",
-    "ssl.truststore.password": "a PEM file has none",
+    "transaction.two.phase.commit.enable": "two-phase commits are not supported",
     "unstable.api.versions.enable": "unstable versions are not served",
 }
 """Settings that kcore refuses, because ignoring them would weaken a limit or break a promise; with the remedy."""
@@ -72,6 +64,12 @@ def _rows() -> list[dict[str, Any]]:
 def kafka_settings() -> Mapping[str, Setting]:
     """Returns every setting of a broker of Apache Kafka 4.3.1, by name; an unset default is None."""
     return {row["name"]: _setting(row) for row in _rows()}
+
+
+@cache
+def described_order() -> Mapping[str, int]:
+    """Returns the position of each setting that DescribeConfigs lists, in Kafka's order."""
+    return {row["name"]: row["position"] for row in _rows() if row.get("listed", True)}
 
 
 @cache

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from kcore.config.connections import overrides_fault
-from kcore.config.security import LISTENER_PREFIX, PER_LISTENER, SecuritySettings
+from kcore.config.jaas import OTHER_MECHANISMS, PLAIN_MODULE, login_module, other_jaas_fault
+from kcore.config.security import LISTENER_PREFIX, OF_OAUTHBEARER, PER_LISTENER, SecuritySettings
 from kcore.config.setting import INT_MAX, Setting, SettingType, declared, setting
 from kcore.errors import ConfigError
 
@@ -145,8 +146,6 @@ class Config(SecuritySettings):
     offsets_topic_compression_codec: int = setting(
         0, "Codec of the coordinator's batches: 0 none … 4 zstd.", low=0, high=4
     )
-    offsets_load_buffer_size: int = setting(5_242_880, "Bytes that a load reads at a time.", low=1)
-    offsets_commit_timeout_ms: int = setting(5_000, "Maximum duration of a coordinator's write.", low=1)
     offset_metadata_max_bytes: int = setting(
         4_096, "Maximum length of a committed offset's metadata, in UTF-16 code units."
     )
@@ -177,7 +176,6 @@ class Config(SecuritySettings):
         "Whether a partition verifies a transaction with the coordinator before it appends its first batch.",
         dynamic=True,
     )
-    transaction_two_phase_commit_enable: bool = setting(False, "Whether clients may run two-phase commits (KIP-939).")
     producer_id_expiration_ms: int = setting(
         86_400_000, "Time for which a partition keeps the state of an idle producer.", low=1, dynamic=True
     )
@@ -457,6 +455,11 @@ class Config(SecuritySettings):
                 f"process.roles={','.join(parsed)}: kcore is a broker; valid: broker or broker,controller"
             )
         target = SAME_AS.get(name)
+        if name == "sasl.jaas.config" and parsed:
+            if (fault := other_jaas_fault(parsed)) is not None:
+                raise ConfigError(f"{name} {fault}")
+            # That of another mechanism has options only for connections between brokers.
+            target = target if login_module(parsed)[0] == PLAIN_MODULE else None
         if target is not None and self.source(target) in {"default", *(self.source(other) for other in SAME_AS)}:
             self.set(target, _single(name, parsed), source)
         self._foreign[name] = Effective(entry, parsed, source)
@@ -472,12 +475,19 @@ class Config(SecuritySettings):
 
     def without_effect(self) -> list[str]:
         """Returns the names of the settings that were set, exist in Kafka and have no effect in kcore."""
-        return sorted(name for name in self._foreign if name not in SAME_AS and name not in UNDERSTOOD)
+        unused = {name for name in self._foreign if name not in SAME_AS and name not in UNDERSTOOD}
+        # Login modules of mechanisms other than PLAIN; brokers of Kafka use them to connect to each other.
+        unused.update(name for name in self._of_listeners if OTHER_MECHANISMS.fullmatch(name))
+        jaas = self._foreign.get("sasl.jaas.config")
+        if jaas is not None and jaas.value and login_module(jaas.value)[0] != PLAIN_MODULE:
+            unused.add(jaas.setting.name)
+        return sorted(unused)
 
     def reset(self, name: str) -> None:
         """Resets a setting to its default."""
         if name not in self.SETTINGS:
             self._foreign.pop(name, None)
+            self._of_listeners.pop(name.lower(), None)
             return
         setattr(self, _attribute(name), self.SETTINGS[name].default)
         self._sources.pop(name, None)
@@ -502,13 +512,24 @@ class Config(SecuritySettings):
         yield from self._of_listeners.values()
         yield from self._foreign.values()
 
-    def for_listener(self, listener: str) -> SecuritySettings:
-        """Returns the security settings of one listener: its own, else those of all listeners."""
+    def for_listener(self, listener: str, changed: Mapping[str, Any] | None = None) -> SecuritySettings:
+        """Returns the security settings of one listener: its own, else those of all listeners.
+
+        Args:
+            listener: the listener's name.
+            changed: values in place of the present ones, by name with a listener's prefix in lower case; None for a
+                listener's value that is removed.
+        """
         settings = SecuritySettings()
+        own: dict[str, Any] = {name: entry.value for name, entry in self._of_listeners.items()}
+        own.update(changed or {})
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
         for attribute in SecuritySettings.__annotations__:
             name = attribute.replace("_", ".")
-            own = self._of_listeners.get(f"{LISTENER_PREFIX}{listener.lower()}.{name}")
-            setattr(settings, attribute, self.get(name) if own is None else own.value)
+            value = own.get(prefix + name)
+            if value is None and name.startswith(OF_OAUTHBEARER):
+                value = own.get(f"{prefix}oauthbearer.{name}")
+            setattr(settings, attribute, self.get(name) if value is None else value)
         return settings
 
     def listener_setting(self, name: str) -> Setting:
@@ -517,6 +538,8 @@ class Config(SecuritySettings):
         Raises:
             ConfigError: it cannot be set for one listener.
         """
+        if OTHER_MECHANISMS.fullmatch(name.removeprefix(LISTENER_PREFIX)):
+            return Setting(name, SettingType.PASSWORD, None, "It has no effect.", check=other_jaas_fault)
         for attribute in PER_LISTENER:
             setting_name = attribute.replace("_", ".")
             if name.endswith(f".{setting_name}") and len(name) > len(LISTENER_PREFIX + setting_name) + 1:

@@ -14,6 +14,25 @@ STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 LISTENER_PREFIX = "listener.name."
 
+CALLBACK_HANDLERS = frozenset(
+    f"org.apache.kafka.common.security.oauthbearer.{package}OAuthBearerValidatorCallbackHandler"
+    for package in ("", "secured.")
+)
+"""Kafka's handler of OAUTHBEARER tokens, by its two names."""
+
+
+def _handler_fault(name: str) -> str | None:
+    if not name or name in CALLBACK_HANDLERS:
+        return None
+    return "is not supported: use plain.sasl.jaas.config or kcore.sasl.oauthbearer.validator"
+
+
+def _jwks_fault(url: str) -> str | None:
+    scheme = url.partition(":")[0].lower()
+    if not url or scheme in {"https", "http", "file"}:
+        return None
+    return "is not an https, http or file URL"
+
 
 class SecuritySettings:
     """The security part of `kcore.config.node.Config`."""
@@ -25,14 +44,42 @@ class SecuritySettings:
     )
 
     # ---- TLS
-    ssl_keystore_type: str = setting("PEM", "The format of ssl.keystore.location.", choices=("PEM",))
+    ssl_keystore_type: str = setting(
+        "PEM",
+        "The format of ssl.keystore.location. PKCS12 needs the extra `security`. `keytool -importkeystore "
+        "-deststoretype PKCS12` converts a JKS file.",
+        choices=("PEM", "PKCS12"),
+    )
     ssl_keystore_location: str = setting(
-        "", "A PEM file with the server's certificate, the chain to its root, and its private key."
+        "", "A PEM or PKCS12 file with the server's certificate, the chain to its root, and its private key."
+    )
+    ssl_keystore_password: str | None = setting(
+        None, "The password of ssl.keystore.location, if that is a PKCS12 file.", kind=SettingType.PASSWORD
+    )
+    ssl_keystore_key: str | None = setting(
+        None, "The private key as a PEM text, in place of ssl.keystore.location.", kind=SettingType.PASSWORD
+    )
+    ssl_keystore_certificate_chain: str | None = setting(
+        None,
+        "The server's certificate and the chain to its root as a PEM text, with ssl.keystore.key.",
+        kind=SettingType.PASSWORD,
     )
     kcore_ssl_key_location: str = setting("", "A PEM file with the private key, if ssl.keystore.location has none.")
     ssl_key_password: str | None = setting(None, "The password of an encrypted private key.", kind=SettingType.PASSWORD)
-    ssl_truststore_type: str = setting("PEM", "The format of ssl.truststore.location.", choices=("PEM",))
-    ssl_truststore_location: str = setting("", "A PEM file with the authorities that sign the clients' certificates.")
+    ssl_truststore_type: str = setting(
+        "PEM", "The format of ssl.truststore.location; PKCS12 needs the extra `security`.", choices=("PEM", "PKCS12")
+    )
+    ssl_truststore_location: str = setting(
+        "", "A PEM or PKCS12 file with the authorities that sign the clients' certificates."
+    )
+    ssl_truststore_password: str | None = setting(
+        None, "The password of ssl.truststore.location, if that is a PKCS12 file.", kind=SettingType.PASSWORD
+    )
+    ssl_truststore_certificates: str | None = setting(
+        None,
+        "The authorities that sign the clients' certificates as a PEM text, in place of ssl.truststore.location.",
+        kind=SettingType.PASSWORD,
+    )
     ssl_client_auth: str = setting(
         "none", "Whether clients must present a certificate.", choices=("none", "requested", "required")
     )
@@ -58,13 +105,51 @@ class SecuritySettings:
         choices=("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"),
         check=lambda value: None if value else "is empty",
     )
+    sasl_server_callback_handler_class: str | None = setting(
+        None,
+        "Kafka's handler of OAUTHBEARER tokens: its name is accepted, because kcore checks tokens by "
+        "sasl.oauthbearer.jwks.endpoint.url in the same way. Other handlers are refused.",
+        kind=SettingType.CLASS,
+        check=_handler_fault,
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str | None = setting(
+        None,
+        "The https, http or file URL of the issuer's public keys (a JSON Web Key Set) for tokens of OAUTHBEARER. "
+        "It needs the extra `security`.",
+        check=_jwks_fault,
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        3_600_000, "Time after which the keys are read again.", low=1, kind=SettingType.LONG
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = setting(
+        100,
+        "Time after which keys that could not be read are read again; it doubles with each failure.",
+        low=1,
+        kind=SettingType.LONG,
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = setting(
+        10_000,
+        "Maximum of that time; and the minimum time between two reads because of a token with an unknown key.",
+        low=1,
+        kind=SettingType.LONG,
+    )
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
+        (), "Audiences of which a token must have one; empty: a token must have none."
+    )
+    sasl_oauthbearer_expected_issuer: str | None = setting(None, "The issuer that a token must have; unset: any.")
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        30, "Difference of clocks that is allowed in the times of a token.", low=0
+    )
+    sasl_oauthbearer_scope_claim_name: str = setting("scope", "The claim with a token's scopes, which may be absent.")
+    sasl_oauthbearer_sub_claim_name: str = setting("sub", "The claim with the name of the user.")
     sasl_server_max_receive_size: int = setting(
         524_288, "Maximum size of a request before the client has authenticated.", low=1
     )
     kcore_sasl_oauthbearer_validator: str = setting(
         "",
-        "package.module:callable that checks the tokens of OAUTHBEARER: (token, extensions) -> OAuthIdentity. There is "
-        "no default: kcore accepts no token without a check.",
+        "package.module:callable that checks the tokens of OAUTHBEARER, in place of "
+        "sasl.oauthbearer.jwks.endpoint.url: (token, extensions) -> OAuthIdentity. One of both is needed: kcore "
+        "accepts no token without a check.",
     )
     plain_sasl_jaas_config: str | None = setting(
         None,
@@ -104,3 +189,9 @@ PER_LISTENER = frozenset(
     if name.startswith(("ssl_", "sasl_", "kcore_ssl_", "kcore_sasl_", "plain_sasl_", "connections_max_reauth"))
 )
 """Attributes of the settings that may be set for one listener."""
+
+OF_OAUTHBEARER = ("sasl.oauthbearer.", "sasl.server.callback.")
+"""Beginnings of the settings that may also have the mechanism's prefix: listener.name.NAME.oauthbearer.SETTING."""
+
+RELOADABLE = frozenset(name for name in PER_LISTENER if name.startswith(("ssl_key", "ssl_truststore", "kcore_ssl_key")))
+"""Attributes of the settings that may change for one listener at run time: keys and certificates."""

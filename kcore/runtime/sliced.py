@@ -122,9 +122,12 @@ class SlicedPending(Pending):
     """The response of a long request.
 
     Work that only reads ends when its client disconnects. Work with `finish` continues, like any decided request.
+
+    Attributes:
+        cost: the cost of the slices that have run so far, in units of about a microsecond.
     """
 
-    __slots__ = ("_finish", "_gone", "_work")
+    __slots__ = ("_finish", "_gone", "_work", "cost")
 
     def __init__(
         self,
@@ -138,6 +141,7 @@ class SlicedPending(Pending):
         self._work = work
         self._finish = finish
         self._gone = False
+        self.cost = 0
 
     def abandon(self) -> None:
         """Takes note that the client has disconnected."""
@@ -151,6 +155,7 @@ class SlicedPending(Pending):
             return True
         try:
             done, response = step(self._work, SLICE_COST)
+            self.cost += SLICE_COST
             if not done:
                 return False
             if self._finish is not None:

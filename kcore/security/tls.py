@@ -1,4 +1,4 @@
-"""TLS of a listener: creates an `ssl.SSLContext` from Kafka's settings and PEM files."""
+"""TLS of a listener: creates an `ssl.SSLContext` from Kafka's settings."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from kcore.errors import ConfigError
+from kcore.security.key_material import load_keystore, load_truststore
 
 if TYPE_CHECKING:
     from kcore.config.security import SecuritySettings
@@ -28,36 +29,40 @@ def server_context(settings: SecuritySettings, listener: str) -> ssl.SSLContext:
             suite is unknown.
     """
     location = settings.ssl_keystore_location
-    if not location:
-        raise ConfigError(f"listener {listener} uses TLS: ssl.keystore.location must name a PEM file")
+    if not (location or settings.ssl_keystore_key or settings.ssl_keystore_certificate_chain):
+        raise ConfigError(f"listener {listener} uses TLS: ssl.keystore.location must name a PEM or PKCS12 file")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     versions = [_VERSIONS[name] for name in settings.ssl_enabled_protocols]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     if settings.ssl_cipher_suites:
         _choose_ciphers(context, settings.ssl_cipher_suites)
     try:
-        # A function, because without one OpenSSL prompts on the terminal for the password of an encrypted key.
-        context.load_cert_chain(
-            location, settings.kcore_ssl_key_location or None, password=lambda: settings.ssl_key_password or ""
-        )
+        load_keystore(context, settings)
+    except ConfigError as error:
+        raise ConfigError(f"listener {listener}: {error}") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"listener {listener}: ssl.keystore.location={location}: {_reason(error)}") from None
+        source = f"ssl.keystore.location={location}" if location else "ssl.keystore.key"
+        raise ConfigError(f"listener {listener}: {source}: {_reason(error)}") from None
     context.verify_mode = _CLIENT_AUTH[settings.ssl_client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
-        _trust(context, settings.ssl_truststore_location, listener)
+        _trust(context, settings, listener)
     return context
 
 
-def _trust(context: ssl.SSLContext, location: str, listener: str) -> None:
-    if not location:
+def _trust(context: ssl.SSLContext, settings: SecuritySettings, listener: str) -> None:
+    location = settings.ssl_truststore_location
+    if not (location or settings.ssl_truststore_certificates):
         raise ConfigError(
-            f"listener {listener} requests client certificates: ssl.truststore.location must name a PEM file with "
-            "the certificates of their issuers"
+            f"listener {listener} requests client certificates: ssl.truststore.location must name a PEM or PKCS12 file "
+            "with the certificates of their issuers"
         )
     try:
-        context.load_verify_locations(location)
+        load_truststore(context, settings)
+    except ConfigError as error:
+        raise ConfigError(f"listener {listener}: {error}") from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"listener {listener}: ssl.truststore.location={location}: {_reason(error)}") from None
+        source = f"ssl.truststore.location={location}" if location else "ssl.truststore.certificates"
+        raise ConfigError(f"listener {listener}: {source}: {_reason(error)}") from None
 
 
 def _reason(error: Exception) -> str:

@@ -12,7 +12,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
-from kcore.broker.data.client_quotas import Rate
+from kcore.broker.data.rates import Rate
 from kcore.config.connections import connection_overrides
 from kcore.config.setting import INT_MAX
 from kcore.server.log_limits import QuietLog
@@ -188,7 +188,7 @@ class Acceptor:
         if security.tls is not None:
             from kcore.server.handshake import Handshakes  # noqa: PLC0415  # needed only by nodes with TLS
 
-            self.handshakes = Handshakes(security.tls, security.name, make, quota.release, log, loop)
+            self.handshakes = Handshakes(security, make, quota.release, log, loop)
             quota.add_handshakes(self.handshakes)
 
     # ---- accepting
@@ -227,7 +227,8 @@ class Acceptor:
                     return
                 continue
             self._short = False
-            self._accepted(client, f"/{address[0]}")
+            if not self._accepted(client, f"/{address[0]}"):
+                continue
             pause_ms = self._quota.creation_pause_ms(int(self._loop.time() * 1_000))
             if pause_ms:
                 self._pause(pause_ms / 1_000)
@@ -264,11 +265,12 @@ class Acceptor:
         del self._throttled[client]
         client.close()
 
-    def _accepted(self, client: socket.socket, host: str) -> None:
+    def _accepted(self, client: socket.socket, host: str) -> bool:
+        """Opens a connection, or closes it; returns False if it does not count for `max.connection.creation.rate`."""
         throttle_ms = self._quota.throttle_ms(host)
         if throttle_ms:
             self._throttle(client, throttle_ms)
-            return
+            return False
         if not self._quota.take(host):
             self.refused += 1
             self._refused_log.warn(
@@ -278,11 +280,11 @@ class Acceptor:
                 listener=self._security.name,
             )
             client.close()
-            return
+            return True
         client.setblocking(False)
         if self.handshakes is not None:
             self.handshakes.add(client, host)
-            return
+            return True
         try:
             connection = self._make(host)
         except BaseException:  # e.g. MemoryError
@@ -292,6 +294,7 @@ class Acceptor:
         task = self._loop.create_task(self._open(client, connection))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
+        return True
 
     async def _open(self, client: socket.socket, connection: Connection) -> None:
         """Hands the socket to the event loop."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+from kcore.errors import ConfigError
 from kcore.security.principal import PrincipalRules, user_principal
 from kcore.server.connection import Connection
 
+logger = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from kcore.config.security import SecuritySettings
     from kcore.engine import Engine
     from kcore.security.sasl import SaslExchange
     from kcore.server.listeners import Listener
@@ -36,10 +41,12 @@ class ListenerSecurity:
         settings: the security settings of this listener.
     """
 
-    __slots__ = ("_new_exchange", "_rules", "connection", "name", "settings", "tls")
+    __slots__ = ("_config", "_make_tls", "_new_exchange", "_rules", "connection", "name", "settings", "tls")
 
     def __init__(self, listener: Listener, engine: Engine) -> None:
         self.name = listener.name
+        self._config = engine.config
+        self._make_tls: Callable[[SecuritySettings, str], ssl.SSLContext] | None = None
         self.settings = engine.config.for_listener(listener.name)
         self._rules = PrincipalRules(self.settings.ssl_principal_mapping_rules)
         self.connection: Callable[[Server, ListenerSecurity, int], Connection] = _plain_connection
@@ -49,6 +56,7 @@ class ListenerSecurity:
             from kcore.security.tls import server_context  # noqa: PLC0415
             from kcore.server.secure import SecureConnection  # noqa: PLC0415
 
+            self._make_tls = server_context
             self.tls = server_context(self.settings, listener.name)
             self.connection = SecureConnection
         if listener.protocol.has_sasl:
@@ -63,6 +71,26 @@ class ListenerSecurity:
         """True if clients authenticate with SASL."""
         return self._new_exchange is not None
 
+    def check_keys(self, changed: Mapping[str, str | None]) -> None:
+        """Loads keys and certificates as a change of settings would have them, without using them.
+
+        Raises:
+            ConfigError: they cannot be loaded.
+        """
+        if self._make_tls is not None:
+            self._make_tls(self._config.for_listener(self.name, changed), self.name)
+
+    def reload_keys(self) -> None:
+        """Loads keys and certificates again, for connections from now on.
+
+        Raises:
+            ConfigError: they cannot be loaded; the present ones stay in use.
+        """
+        if self._make_tls is not None:
+            settings = self._config.for_listener(self.name)
+            self.tls = self._make_tls(settings, self.name)
+            self.settings = settings
+
     def exchange(self) -> SaslExchange:
         """Starts a SASL exchange."""
         assert self._new_exchange is not None, f"{self.name} has no SASL"
@@ -72,6 +100,39 @@ class ListenerSecurity:
         """Returns the principal of a certificate's subject; None if no mapping rule matches."""
         name = self._rules.name(subject)
         return None if name is None else user_principal(name)
+
+
+class ServerKeys:
+    """Keys and certificates of all listeners of a server, which change at run time.
+
+    Args:
+        listeners: the security of each listener.
+    """
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self, listeners: Sequence[ListenerSecurity]) -> None:
+        self._listeners = listeners
+
+    def fault(self, changed: Mapping[str, str | None]) -> str | None:
+        """Describes the reason why keys cannot be loaded after a change of settings; None if they can."""
+        try:
+            for security in self._listeners:
+                security.check_keys(changed)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    def reload(self) -> None:
+        """Loads the keys and certificates of all listeners again; those that cannot be loaded keep theirs."""
+        for security in self._listeners:
+            try:
+                security.reload_keys()
+            except ConfigError as error:
+                logger.error("keys are not reloaded, the present ones stay in use: %s", error)
+            else:
+                if security.tls is not None:
+                    logger.info("listener %s: reloaded keys and certificates", security.name)
 
 
 def _plain_connection(server: Server, security: ListenerSecurity, connection_id: int) -> Connection:

@@ -294,14 +294,20 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self.server.wants_flush(self)
 
     def mute(self, duration_ms: int) -> None:
-        """Serves no further request for some time; responses are sent."""
+        """Serves no further request for some time, or until an earlier call ends later; responses are sent."""
+        if self._closing:
+            return
+        until_s = self.server.loop.time() + duration_ms / 1_000
         if self._muted is not None:
+            if self._muted.when() >= until_s:
+                return
             self._muted.cancel()
-        self._muted = self.server.loop.call_later(duration_ms / 1_000, self._unmute)
-        self._unread = True
+        self._muted = self.server.loop.call_at(until_s, self._unmute)
+        self._unread = self._queue.muted = True
 
     def _unmute(self) -> None:
         self._muted = None
+        self._queue.muted = False
         self._unread = self._paused or self._held
         if not self._unread and not self._closing:
             self.server.driver.begin_round()

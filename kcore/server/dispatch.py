@@ -12,12 +12,14 @@ from kcore.protocol.api_keys import ApiKey, response_header_version
 from kcore.protocol.error_codes import ErrorCode
 from kcore.server.errors import error_walk, shorten_messages
 from kcore.server.long_response import SLICE_BYTES
+from kcore.server.request_meter import EXEMPT
 from kcore_ext.server.request_queue import ApiEntry
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.engine import Engine
     from kcore.runtime import Api
+    from kcore.server.request_meter import RequestMeter
 
 
 logger = logging.getLogger(__name__)
@@ -82,13 +84,14 @@ class Dispatch:
         routes: API key -> entry; None for keys that were not used yet and for keys that are not served.
     """
 
-    __slots__ = ("_counts_errors", "_note", "_served", "engine", "routes")
+    __slots__ = ("_counts_errors", "_meter", "_note", "_served", "engine", "routes")
 
     def __init__(self, engine: Engine, note: Callable[[int], None] | None = None) -> None:
         self.engine = engine
         self._note = note
         self._served: dict[int, Served] = {}
         self._counts_errors = False
+        self._meter: RequestMeter | None = None
         self.routes: list[ApiEntry | None] = [None] * (max(engine.apis) + 1)
 
     def __iter__(self) -> Iterator[Served]:
@@ -100,6 +103,12 @@ class Dispatch:
         self._counts_errors = True
         for served in self:
             served.walk = error_walk(served.api.response_type)
+
+    def measure(self, meter: RequestMeter | None) -> None:
+        """Serves requests through a meter from now on; None ends it."""
+        self._meter = meter
+        for served in self:
+            served.meter = None if served.key in EXEMPT else meter
 
     def requests(self) -> Iterator[tuple[int, int]]:
         """Yields the number of requests by API key, for every served API."""
@@ -124,6 +133,8 @@ class Dispatch:
             )
             if self._counts_errors:
                 served.walk = error_walk(served.api.response_type)
+            if api_key not in EXEMPT:
+                served.meter = self._meter
             self._served[api_key] = self.routes[api_key] = served
         return served
 

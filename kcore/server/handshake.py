@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kcore.server.authentication import ListenerSecurity
     from kcore.server.connection import Connection
     from kcore.server.log_limits import ClientLog
 
@@ -95,8 +96,7 @@ class Handshakes:
     `UNFAIR_GRACE_S`, or by `HANDSHAKE_GRACE_S` if they share an address.
 
     Args:
-        tls: the listener's TLS context.
-        listener: the listener's name.
+        security: the listener's security; its TLS context may change.
         make: creates the connection for a client address.
         failed: is called with the client's address if its handshake has ended without a connection.
         log: logs failures.
@@ -109,15 +109,14 @@ class Handshakes:
 
     def __init__(
         self,
-        tls: ssl.SSLContext,
-        listener: str,
+        security: ListenerSecurity,
         make: Callable[[str], Connection],
         failed: Callable[[str], None],
         log: ClientLog,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._tls = tls
-        self._listener = listener
+        self._security = security
+        self._listener = security.name
         self._make = make
         self._report_failure = failed
         self._log = log
@@ -317,7 +316,7 @@ class Handshakes:
         """Hands the socket to the event loop; returns when the handshake has ended."""
         try:
             await self._loop.connect_accepted_socket(
-                lambda: connection, client.socket, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
+                lambda: connection, client.socket, ssl=self._security.tls, ssl_handshake_timeout=HANDSHAKE_TIMEOUT_S
             )
         except asyncio.CancelledError:
             if not self._closed:

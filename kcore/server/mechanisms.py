@@ -12,7 +12,7 @@ from kcore.broker.metadata.scram_users import ScramUsers
 from kcore.config.jaas import plain_users
 from kcore.errors import ConfigError, LogError
 from kcore.security.mechanism import Mechanism
-from kcore.security.oauthbearer import OAuthBearer
+from kcore.security.oauthbearer import OAuthBearer, Validator
 from kcore.security.plain import Plain, PlainOfSettings
 from kcore.security.plugin import load_object
 from kcore.security.sasl import SaslExchange
@@ -80,9 +80,21 @@ def _mechanisms(settings: SecuritySettings, engine: Engine) -> Makers:
         elif name == ScramSha512.name:
             makers[name] = partial(ScramSha512, users, decoys, nonce)
         else:
-            setting = "kcore.sasl.oauthbearer.validator"
-            if not settings.kcore_sasl_oauthbearer_validator:
-                raise ConfigError(f"OAUTHBEARER is enabled: {setting} must name the validator of its tokens")
-            validator = load_object(settings.kcore_sasl_oauthbearer_validator, setting)
-            makers[name] = partial(OAuthBearer, validator, engine.clock.wall_ms)
+            makers[name] = partial(OAuthBearer, _validator(settings), engine.clock.wall_ms)
     return makers
+
+
+def _validator(settings: SecuritySettings) -> Validator:
+    """Returns the validator of OAUTHBEARER tokens: the user's own, or that of JSON Web Tokens."""
+    setting = "kcore.sasl.oauthbearer.validator"
+    if settings.kcore_sasl_oauthbearer_validator:
+        validator: Validator = load_object(settings.kcore_sasl_oauthbearer_validator, setting)
+        return validator
+    if settings.sasl_oauthbearer_jwks_endpoint_url:
+        from kcore.security.jwt_validator import JwtValidator  # noqa: PLC0415  # most nodes need none
+
+        return JwtValidator(settings)
+    raise ConfigError(
+        "OAUTHBEARER is enabled: sasl.oauthbearer.jwks.endpoint.url must name the issuer's keys, or "
+        f"{setting} the validator of its tokens"
+    )

@@ -8,13 +8,15 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kcore.broker.data.client_quotas import REQUEST_PERCENTAGE
 from kcore.server.accept import Acceptor, ConnectionQuota, listening_sockets, resolve
-from kcore.server.authentication import ListenerSecurity
+from kcore.server.authentication import ListenerSecurity, ServerKeys
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
 from kcore.server.log_limits import ClientLog
 from kcore.server.memory import RequestMemory, ResponseMemory
+from kcore.server.request_meter import RequestMeter
 from kcore.server.turns import Turns
 from kcore.server.unauthenticated import UnauthenticatedMemory
 from kcore_ext.server.connection import Traffic
@@ -75,6 +77,7 @@ class Server:
         self.responses = self._response_memory()
         self.dispatch = Dispatch(driver.engine, None if self.responses is None else self.responses.note)
         self.connections: set[Connection] = set()
+        self._by_id: dict[int, Connection] = {}
         self.addresses: dict[str, tuple[str, int]] = {}
         limit_bytes = self.config.queued_max_request_bytes
         self.memory = RequestMemory(limit_bytes, self.connections) if limit_bytes >= 0 else None
@@ -86,6 +89,7 @@ class Server:
         self._logins: dict[str, LoginQueue] = {}
         self._preload: asyncio.TimerHandle | None = None
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
+        self.engine.control.broker_config.keys = ServerKeys([security for _, security in self._listeners])
         self._to_flush: dict[Connection, None] = {}
         self.accepted_connections = 0
         self.refused_requests = 0
@@ -113,6 +117,7 @@ class Server:
         except OSError:
             await self.stop()
             raise
+        self.engine.client_quotas.observe(self._follow_quotas)
         self.engine.when_loaded(lambda: self._preload_later(PRELOAD_AFTER_S))
 
     async def _listen(self, listener: Listener, security: ListenerSecurity) -> None:
@@ -169,20 +174,27 @@ class Server:
             queue = self._logins[mechanism] = LoginQueue(self.loop, mechanism, threads)
         return queue
 
+    def _follow_quotas(self) -> None:
+        """Measures the time of requests while any client has a quota of it."""
+        quotas = self.engine.client_quotas
+        meters = quotas.has(REQUEST_PERCENTAGE)
+        self.dispatch.measure(RequestMeter(quotas, self.engine.failed) if meters else None)
+
     def _mute(self, connection_id: int, duration_ms: int) -> None:
         """Serves no request of a connection for some time, because its client is above a quota."""
-        for connection in self.connections:
-            if connection.connection_id == connection_id:
-                connection.mute(duration_ms)
-                break
+        connection = self._by_id.get(connection_id)
+        if connection is not None:
+            connection.mute(duration_ms)
 
     def came(self, connection: Connection) -> None:
         """Adds an open connection."""
         self.connections.add(connection)
+        self._by_id[connection.connection_id] = connection
 
     def went(self, connection: Connection) -> None:
         """Removes a closed connection and releases its memory."""
         self.connections.discard(connection)
+        self._by_id.pop(connection.connection_id, None)
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)
         self.engine.connection_closed(connection.connection_id)

@@ -17,6 +17,7 @@ cdef class ApiEntry:
     cdef readonly object api
     cdef public object fast             # the fast path, with the same arguments; None without one
     cdef public object handle           # (context, request) -> response, `Pending` or None
+    cdef public object meter            # measures requests: (entry, context, request) -> as `handle`; or None
     cdef readonly int key
     cdef readonly int min_version       # the lowest served and readable version ...
     cdef readonly int max_version       # ... and the highest one
@@ -69,6 +70,7 @@ cdef class RequestQueue:
     cdef public object gate
     cdef public bint parked
     cdef public bint stopped
+    cdef public bint muted
     cdef readonly bint late
     cdef readonly Py_ssize_t held_bytes
     cdef object _owner

@@ -95,6 +95,7 @@ class ApiEntry:
         api: the API.
         fast: the API's fast path, called with the same arguments before `handle`; None if it has none.
         handle: the decision: (context, request) -> a response, a `Pending`, or None for no response.
+        meter: serves requests in place of `fast` and `handle`, which it calls, and measures them; usually None.
         caches_requests: as `kcore.runtime.Api.caches_requests`.
         small_responses: as `kcore.runtime.Api.small_responses`.
         caches_responses: as `kcore.runtime.Api.caches_responses`.
@@ -106,6 +107,7 @@ class ApiEntry:
     api: Any
     fast: Callable[[Any, Any], Any] | None
     handle: Callable[[Any, Any], Any]
+    meter: Callable[[ApiEntry, Any, Any], Any] | None
     key: int
     min_version: int
     max_version: int
@@ -188,6 +190,7 @@ class RequestQueue:
         parked: True if the last request waits for more than a commit, or its response may be large; no request behind
             it is served.
         stopped: True if no more requests are served.
+        muted: True while no request is served, because the client is above a quota.
         held_bytes: size of the complete responses that were not taken.
         turn_ns: time for the requests of one call of `serve`; 0: no limit.
     """
@@ -195,6 +198,7 @@ class RequestQueue:
     gate: Callable[[bytes], None] | None
     parked: bool
     stopped: bool
+    muted: bool
     held_bytes: int
     turn_ns: int
     @property

@@ -320,7 +320,7 @@ cdef class RequestQueue:
         self._serving = True
         self.late = False
         try:
-            while not (self.parked or self.stopped):
+            while not (self.parked or self.stopped or self.muted):
                 if self.held_bytes > self._buffer_bytes:
                     return True
                 if self.turn_ns and self._is_late(&until_ns):
@@ -450,8 +450,9 @@ cdef class RequestQueue:
         cdef bytes frame
         route.requests += 1
         try:
-            response = None if route.fast is None else route.fast(context, request)
-            if response is None:
+            if route.meter is not None:
+                response = route.meter(route, context, request)
+            elif route.fast is None or (response := route.fast(context, request)) is None:
                 response = route.handle(context, request)
         except Exception as error:
             response = self._owner.failed(route, context, request, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kcore.broker.data.client_quotas import ClientQuotas
 from kcore.broker.data.data_plane import data_apis
 from kcore.broker.data.fetch_session import FetchSessions
 from kcore.broker.data.log_dirs import EngineLogDirs
@@ -124,6 +125,7 @@ class BrokerContext:
         self.control = ControlPlane(self.shard, self.topics, self.config, self.cluster, self.new_id, self.now)
         self.partitions = Partitions(self.engine, self.pipeline, self.slices, self.control.topic_configs.effective)
         self.topics.listen(self.partitions)
+        self.quotas = ClientQuotas(self.topics, self.now, self.config)
         self.heard = Heard()
         self.topics.listen(self.heard)
         self.shard.load()
@@ -134,6 +136,7 @@ class BrokerContext:
                 EngineLogDirs(self.engine, DATA_DIR, lambda: VOLUME),
                 transactional=self.transactional,
                 authorizer=self.authorizer,
+                quotas=self.quotas,
             ),
             *data_apis(
                 self.partitions,

@@ -60,3 +60,25 @@ def test_the_name_without_a_mechanism_is_the_default_of_listeners() -> None:
     assert {entry.setting.format(entry.value) for entry in config.effective() if "jaas" in entry.setting.name} == {
         "[hidden]"
     }
+
+
+SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="b" password="hush";'
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.jaas.config",
+        "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config",
+        "listener.name.x.oauthbearer.sasl.jaas.config",
+        "listener.name.x.gssapi.sasl.jaas.config",
+    ],
+)
+def test_login_modules_of_other_mechanisms_have_no_effect(name: str) -> None:
+    """Kafka's brokers use them to connect to each other: the server starts, and names them as without effect."""
+    config = Config.of({name: SCRAM})
+    assert config.without_effect() == [name]
+    assert config.for_listener("X").plain_sasl_jaas_config is None
+    with pytest.raises(ConfigError) as refused:
+        Config.of({name: "org.apache.kafka.common.security.scram.ScramLoginModule hush;"})
+    assert "hush" not in str(refused.value)

@@ -172,7 +172,7 @@ def test_changes_at_run_time_have_an_effect() -> None:
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("listener.name.plaintext.ssl.keystore.location", "cannot be changed while the broker runs"),
+        ("listener.name.plaintext.ssl.client.auth", "cannot be changed while the broker runs"),
         ("listener.name.plaintext.plain.sasl.jaas.config", "cannot be changed while the broker runs"),
         ("listener.name.plaintext.num.partitions", "is not a setting that can be set for one listener"),
         ("listener.name.plaintext.ssl.keystore.locatoin", "is not a setting that can be set for one listener"),

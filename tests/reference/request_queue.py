@@ -208,6 +208,7 @@ class ReferenceRequestQueue:
         self.gate: Callable[[bytes], None] | None = None
         self.parked = False
         self.stopped = False
+        self.muted = False
         self.held_bytes = 0
         self._routes = routes
         self._buffer_bytes = buffer_bytes
@@ -259,7 +260,7 @@ class ReferenceRequestQueue:
         self.late = False
         served, until_ns = 0, 0
         try:
-            while not (self.parked or self.stopped):
+            while not (self.parked or self.stopped or self.muted):
                 if self.held_bytes > self._buffer_bytes:
                     return True
                 if self.turn_ns and served:
@@ -308,9 +309,12 @@ class ReferenceRequestQueue:
         request = route.decode(frame, version, position)
         route.requests += 1
         try:
-            response = None if route.fast is None else route.fast(context, request)
-            if response is None:
-                response = route.handle(context, request)
+            if route.meter is not None:
+                response = route.meter(route, context, request)
+            else:
+                response = None if route.fast is None else route.fast(context, request)
+                if response is None:
+                    response = route.handle(context, request)
         except Exception as error:
             response = self.owner.failed(route, context, request, error)
         if isinstance(response, Pending):

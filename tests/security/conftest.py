@@ -12,6 +12,7 @@ from cryptography.x509.oid import NameOID
 from tests.nodes import node_of
 from tests.security.certificates import KEY_PASSWORD, Authority
 from tests.security.secure import PASSWORD, USER, Secure
+from tests.server.conftest import serve  # noqa: F401
 from tests.server.live import LiveServer
 
 

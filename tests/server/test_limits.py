@@ -309,8 +309,9 @@ def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
 
 
 def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: Any) -> None:
-    """connection_creation_rate: a throttled connection gets no response and does not count; other addresses go on."""
-    live: LiveServer = serve({})
+    """connection_creation_rate: a throttled connection gets no response and does not count, neither as a connection nor
+    for the server's own rate; other addresses go on."""
+    live: LiveServer = serve({"max.connection.creation.rate": "1000"})
 
     def set_quota(rate: float) -> None:
         live.server.engine.topics.image.put_quota((("ip", "127.0.0.1"),), CONNECTION_CREATION_RATE, rate)
@@ -323,6 +324,7 @@ def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: 
             second.send(second.request(BEAT, 4))
             assert second.closed
         assert live.call(lambda: (live.server.quota.total, live.server.accepted_connections)) == (1, 1)
+        assert live.call(lambda: sum(sample[2] for sample in live.server.quota._rate._samples)) == 1
         with Raw(live.port, source="127.0.0.2") as other:
             other.send(other.request(BEAT, 4))
             assert other.answer(BEAT, 4)[1].error_code == 25

@@ -16,6 +16,7 @@ from kcore.runtime.sliced import SLICE_COST, step
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
+    from kcore.broker.data.client_quotas import ClientQuotas, Mutations
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.shard import Shard
@@ -40,9 +41,10 @@ class ControlApi(Api[Request, Response]):
         shard: the metadata shard.
         authorizer: decides about each operation; None allows all.
         opening: returns true while logs of new partitions are being opened; None if the API creates none.
+        quotas: limits the partitions that a client creates and deletes; None: there are no quotas.
     """
 
-    __slots__ = ("authorizer", "opening", "shard")
+    __slots__ = ("authorizer", "opening", "quotas", "shard")
 
     storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_CONTROLLER
     """Error code of a change that could not be written: nothing was changed, and the client may retry."""
@@ -52,14 +54,33 @@ class ControlApi(Api[Request, Response]):
         shard: Shard[MetadataMachine],
         authorizer: Authorizer | None = None,
         opening: Callable[[], object] | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self.shard = shard
         self.authorizer = authorizer
         self.opening = opening
+        self.quotas = quotas
 
     def handle(self, context: RequestContext, request: Request) -> Any:
         """Decides the request in the metadata shard."""
         return self.shard.run(self, context, request)
+
+    def mutations(self, context: RequestContext, strict_since: int) -> Mutations | None:
+        """Returns the client's quota of partition changes; None if it has none.
+
+        Args:
+            context: the context of the request.
+            strict_since: the first version of the API whose clients understand THROTTLING_QUOTA_EXCEEDED (KIP-599).
+        """
+        if self.quotas is None:
+            return None
+        return self.quotas.mutations(context, strict=context.api_version >= strict_since)
+
+    def throttled(self, context: RequestContext, mutations: Mutations | None, response: Response) -> Response:
+        """Sets the throttle time of a response, and mutes the connection, if the client is above its quota."""
+        if self.quotas is not None and mutations is not None:
+            response.throttle_time_ms = self.quotas.throttle(context, mutations.throttle_ms)  # type: ignore[attr-defined]
+        return response
 
     def in_parts(
         self,

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, client_code, text
+from kcore.broker.data.client_quotas import record_mutations
 from kcore.broker.metadata.names import is_internal
 from kcore.broker.metadata.partition_range import new_partitions, record_count
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
@@ -22,6 +23,7 @@ from kcore.protocol.messages.create_partitions import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kcore.broker.data.client_quotas import ClientQuotas, Mutations
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.partition_range import MetadataItem
     from kcore.broker.metadata.topic_creation import TopicCreation
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.create_partitions import CreatePartitionsTopic
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard
+
+STRICT_QUOTA_SINCE = 3
+"""The first version whose clients understand THROTTLING_QUOTA_EXCEEDED."""
 
 
 class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsResponse]):
@@ -39,6 +44,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         creation: assigns partitions to nodes.
         authorizer: decides about each operation; None allows all.
         opening: returns true while logs of new partitions are being opened; None if the API creates none.
+        quotas: limits the partitions that a client creates; None: there are no quotas.
     """
 
     __slots__ = ("_creation",)
@@ -58,8 +64,9 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         creation: TopicCreation,
         authorizer: Authorizer | None = None,
         opening: Callable[[], object] | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
-        super().__init__(shard, authorizer, opening)
+        super().__init__(shard, authorizer, opening, quotas)
         self._creation = creation
 
     def handle(self, context: RequestContext, request: CreatePartitionsRequest) -> Any:
@@ -93,13 +100,15 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
         counts = Counter(topic.name for topic in request.topics)
         results: dict[str, CreatePartitionsTopicResult] = {}
         records: list[MetadataItem] = []
+        mutations = self.mutations(context, STRICT_QUOTA_SINCE)
         for topic in request.topics:
             if topic.name in results:
                 continue
             try:
                 if counts[topic.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "the topic is in the request more than once")
-                added = self._added(machine, context, topic, MAX_PARTITIONS_PER_REQUEST - record_count(records))
+                room = MAX_PARTITIONS_PER_REQUEST - record_count(records)
+                added = self._added(machine, context, topic, room, mutations)
             except KafkaError as error:
                 # Kafka sends no text for an unknown topic.
                 unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -111,11 +120,18 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
             if not request.validate_only:
                 records += added
-        return machine.outcome(records, CreatePartitionsResponse(results=list(results.values())))
+        response = CreatePartitionsResponse(results=list(results.values()))
+        return machine.outcome(records, self.throttled(context, mutations, response))
 
     def _added(
-        self, machine: MetadataMachine, context: RequestContext, requested: CreatePartitionsTopic, room: int
+        self,
+        machine: MetadataMachine,
+        context: RequestContext,
+        requested: CreatePartitionsTopic,
+        room: int,
+        mutations: Mutations | None,
     ) -> list[MetadataItem]:
+        """Returns the records of new partitions."""
         if not self.allowed(context, Operation.ALTER, ResourceType.TOPIC, requested.name):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         topic = machine.image.by_name(requested.name)
@@ -134,13 +150,14 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
                 ErrorCode.POLICY_VIOLATION, f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions"
             )
         factor = len(machine.image.replicas[topic.topic_id][0])
-        if requested.assignments is None:
-            assignments = self._creation.placed(topic.partitions, added, factor)
-        elif len(requested.assignments) != added:
+        if requested.assignments is not None and len(requested.assignments) != added:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{added} new partitions have {len(requested.assignments)} assignments",
             )
+        record_mutations(mutations, added)
+        if requested.assignments is None:
+            assignments = self._creation.placed(topic.partitions, added, factor)
         else:
             assignments = [self._creation.checked_replicas(a.broker_ids, factor) for a in requested.assignments]
         return new_partitions(topic.topic_id, topic.partitions, assignments)
@@ -160,4 +177,7 @@ class CreatePartitionsApi(ControlApi[CreatePartitionsRequest, CreatePartitionsRe
 
 
 def _merged(parts: list[CreatePartitionsResponse]) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(results=[result for part in parts for result in part.results])
+    return CreatePartitionsResponse(
+        results=[result for part in parts for result in part.results],
+        throttle_time_ms=max(part.throttle_time_ms for part in parts),
+    )

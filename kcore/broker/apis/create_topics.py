@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, client_code, text
+from kcore.broker.data.client_quotas import record_mutations
 from kcore.broker.metadata.names import CLUSTER_METADATA
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
 from kcore.errors import KafkaError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kcore.broker.configs.describe import SettingsView
+    from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.partition_range import MetadataItem
     from kcore.broker.metadata.topic_creation import NewTopic, TopicCreation
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.create_topics import CreatableTopic
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard
+
+STRICT_QUOTA_SINCE = 6
+"""The first version whose clients understand THROTTLING_QUOTA_EXCEEDED."""
 
 
 class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
@@ -40,6 +45,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         view: describes the settings of a new topic.
         authorizer: decides about each operation; None allows all.
         opening: returns true while logs of new partitions are being opened; None if the API creates none.
+        quotas: limits the partitions that a client creates; None: there are no quotas.
     """
 
     __slots__ = ("_creation", "_view")
@@ -56,8 +62,9 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         view: SettingsView,
         authorizer: Authorizer | None = None,
         opening: Callable[[], object] | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
-        super().__init__(shard, authorizer, opening)
+        super().__init__(shard, authorizer, opening, quotas)
         self._creation = creation
         self._view = view
 
@@ -97,9 +104,11 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
             )
         results: list[CreatableTopicResult] = []
         records: list[MetadataItem] = []
+        mutations = self.mutations(context, STRICT_QUOTA_SINCE)
         for topic in requested:
             try:
                 new = self._plan(machine, context, topic)
+                record_mutations(mutations, len(new.assignments))
             except KafkaError as error:
                 results.append(_failure(topic.name, error.code, error.message))
                 continue
@@ -109,7 +118,7 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
         results += [
             _failure(name, ErrorCode.INVALID_REQUEST, f"{name} is in the request more than once") for name in duplicates
         ]
-        return machine.outcome(records, CreateTopicsResponse(topics=results))
+        return machine.outcome(records, self.throttled(context, mutations, CreateTopicsResponse(topics=results)))
 
     def _plan(self, machine: MetadataMachine, context: RequestContext, topic: CreatableTopic) -> NewTopic:
         if topic.name == CLUSTER_METADATA:
@@ -141,7 +150,10 @@ class CreateTopicsApi(ControlApi[CreateTopicsRequest, CreateTopicsResponse]):
 
 
 def _merged(parts: list[CreateTopicsResponse]) -> CreateTopicsResponse:
-    return CreateTopicsResponse(topics=[topic for part in parts for topic in part.topics])
+    return CreateTopicsResponse(
+        topics=[topic for part in parts for topic in part.topics],
+        throttle_time_ms=max(part.throttle_time_ms for part in parts),
+    )
 
 
 def _failure(name: str, code: ErrorCode, message: str | None) -> CreatableTopicResult:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kcore.broker.apis.control import ControlApi, client_code, text
 from kcore.broker.metadata.names import is_internal
 from kcore.broker.metadata.records import removal_records
+from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -15,12 +16,16 @@ from kcore.protocol.messages.delete_topics import DeletableTopicResult, DeleteTo
 from kcore.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
+    from kcore.broker.data.client_quotas import ClientQuotas, Mutations
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.config.node import Config
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
     from kcore.runtime.shard import Shard
     from kcore.runtime.topics import TopicInfo
+
+STRICT_QUOTA_SINCE = 5
+"""The first version whose clients understand THROTTLING_QUOTA_EXCEEDED."""
 
 
 class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
@@ -30,6 +35,7 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         shard: the metadata shard.
         config: the node's settings.
         authorizer: decides about each operation; None allows all.
+        quotas: limits the partitions that a client deletes; None: there are no quotas.
     """
 
     __slots__ = ("_config",)
@@ -42,8 +48,14 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
         "Internal topics are refused with INVALID_TOPIC_EXCEPTION; Kafka deletes them with all groups and transactions."
     )
 
-    def __init__(self, shard: Shard[MetadataMachine], config: Config, authorizer: Authorizer | None = None) -> None:
-        super().__init__(shard, authorizer)
+    def __init__(
+        self,
+        shard: Shard[MetadataMachine],
+        config: Config,
+        authorizer: Authorizer | None = None,
+        quotas: ClientQuotas | None = None,
+    ) -> None:
+        super().__init__(shard, authorizer, quotas=quotas)
         self._config = config
 
     def handle(self, context: RequestContext, request: DeleteTopicsRequest) -> Any:
@@ -111,8 +123,12 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
                 )
             else:
                 results += self._by_name(machine, context, name, deleted, duplicates)
+        mutations = self.mutations(context, STRICT_QUOTA_SINCE)
+        if mutations is not None:
+            results += _within_quota(mutations, deleted)
         results += [_result(topic.name, topic_id, ErrorCode.NONE) for topic_id, topic in deleted.items()]
-        return machine.outcome(removal_records(deleted), DeleteTopicsResponse(responses=results))
+        response = self.throttled(context, mutations, DeleteTopicsResponse(responses=results))
+        return machine.outcome(removal_records(deleted), response)
 
     def _by_name(
         self,
@@ -165,7 +181,22 @@ class DeleteTopicsApi(ControlApi[DeleteTopicsRequest, DeleteTopicsResponse]):
 
 
 def _merged(parts: list[DeleteTopicsResponse]) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(responses=[result for part in parts for result in part.responses])
+    return DeleteTopicsResponse(
+        responses=[result for part in parts for result in part.responses],
+        throttle_time_ms=max(part.throttle_time_ms for part in parts),
+    )
+
+
+def _within_quota(mutations: Mutations, deleted: dict[bytes, TopicInfo]) -> list[DeletableTopicResult]:
+    """Removes the topics from `deleted` that the client's quota does not allow; returns their results."""
+    results = []
+    for topic_id, topic in list(deleted.items()):
+        try:
+            mutations.record(topic.partitions)
+        except KafkaError as error:
+            del deleted[topic_id]
+            results.append(_result(topic.name, topic_id, error.code))
+    return results
 
 
 def _duplicates(ids: list[bytes]) -> set[bytes]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kcore.broker.apis.control import ITEMS_PER_STEP, SHARD_REFUSALS, ControlApi
+from kcore.broker.data.client_quotas import record_mutations
 from kcore.broker.metadata.names import is_internal, name_fault
 from kcore.broker.metadata.partition_range import FEW_PARTITIONS, MetadataItem, record_count
 from kcore.broker.metadata.topic_creation import MAX_PARTITIONS_PER_REQUEST
@@ -31,6 +32,7 @@ from kcore.protocol.messages.metadata import (
 from kcore.protocol.schema import ZERO_UUID
 
 if TYPE_CHECKING:
+    from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.topic_creation import TopicCreation
     from kcore.config.node import Config
@@ -82,6 +84,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         config: the node's settings.
         creation: plans topics that are created on demand.
         authorizer: decides about each operation; None allows all.
+        quotas: limits the partitions that a client creates; None: there are no quotas.
     """
 
     __slots__ = ("_cluster", "_config", "_creation")
@@ -99,8 +102,9 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         config: Config,
         creation: TopicCreation,
         authorizer: Authorizer | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> None:
-        super().__init__(shard, authorizer)
+        super().__init__(shard, authorizer, quotas=quotas)
         self._cluster = cluster
         self._config = config
         self._creation = creation
@@ -252,7 +256,9 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
             # Kafka creates topics in the background, so its response is that the topic is unknown.
             failure = _failure(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
             with contextlib.suppress(KafkaError):
-                records += self._creation.automatic(machine.image, name).records()
+                new = self._creation.automatic(machine.image, name)
+                record_mutations(self.mutations(context, 0), len(new.assignments))
+                records += new.records()
         self._add_operations(context, request, failure)
         return failure
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcore.broker.configs.broker_config import BrokerConfig
+from kcore.broker.configs.broker_config import BrokerConfig, is_reloadable
 from kcore.broker.configs.client_metrics_config import check_client_metrics
 from kcore.broker.configs.group_config import GROUP_SETTINGS, read_group_settings
 from kcore.broker.configs.topic_effective import read_topic_settings
@@ -175,7 +175,8 @@ class ConfigChanges:
         return [
             config_record(config_type, name, setting, value)
             for setting, value in changed.items()
-            if own.get(setting) != value
+            # As in Kafka, the same value of a broker's setting is written again: that reloads a changed key store.
+            if own.get(setting) != value or (config_type == ConfigType.BROKER and value is not None)
         ]
 
     def _check_settings(self, image: MetadataImage, config_type: int, name: str, requested: Mapping[str, str]) -> None:
@@ -195,8 +196,13 @@ class ConfigChanges:
             else:
                 for setting, value in requested.items():
                     fault = self._broker.fault(setting, value)
+                    if fault is None and not name and is_reloadable(setting):
+                        fault = f"{setting} is a setting of one broker, not of the cluster"
                     if fault is not None:
                         raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
+                fault = self._broker.keys_fault(requested) if name else None
+                if fault is not None:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, fault)
         except InvalidValueError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
 from kcore.config.kafka_settings import THREAD_POOLS
-from kcore.config.security import LISTENER_PREFIX
+from kcore.config.security import LISTENER_PREFIX, RELOADABLE
 from kcore.errors import ConfigError
 from kcore.runtime.topics import MetadataListener
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kcore.broker.metadata.topics import Topics
     from kcore.config.node import Config
+    from kcore.config.setting import Setting
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,18 @@ ALIASES: tuple[tuple[str, ...], ...] = (
 """Groups of settings that differ only in their unit: the first with a value counts."""
 
 
+class ListenerKeys(Protocol):
+    """Keys and certificates of a server's listeners."""
+
+    def fault(self, changed: Mapping[str, str | None]) -> str | None:
+        """Describes the reason why keys cannot be loaded after a change of settings; None if they can."""
+        ...
+
+    def reload(self) -> None:
+        """Loads the keys and certificates of all listeners again."""
+        ...
+
+
 class SynonymValue(NamedTuple):
     """A possible source of a setting's value.
 
@@ -52,6 +65,13 @@ class SynonymValue(NamedTuple):
     name: str
     value: str | None
     source: int
+
+
+def is_reloadable(name: str) -> bool:
+    """Tests if a name is that of a listener's key or certificate, which may change at run time."""
+    return name.startswith(LISTENER_PREFIX) and any(
+        name.endswith("." + attribute.replace("_", ".")) for attribute in RELOADABLE
+    )
 
 
 def _aliases(name: str) -> tuple[str, ...]:
@@ -67,15 +87,20 @@ class BrokerConfig(MetadataListener):
         topics: holds the changes. This object is its listener and must be added before listeners that read `config`.
         config: the node's settings, as given at its start.
         node_id: this broker's id.
+
+    Attributes:
+        config: the node's settings.
+        keys: the listeners' keys and certificates, which a server sets; None without a server.
     """
 
-    __slots__ = ("_changed", "_synonyms", "_topics", "config", "node_name", "static")
+    __slots__ = ("_changed", "_synonyms", "_topics", "config", "keys", "node_name", "static")
 
     def __init__(self, topics: Topics, config: Config, node_id: int) -> None:
         self._topics = topics
         self._changed: set[str] = set()
         self._synonyms: dict[str, tuple[SynonymValue, ...]] = {}  # until a setting of the broker changes
         self.config = config
+        self.keys: ListenerKeys | None = None
         self.node_name = str(node_id)
         # name -> (value, source) from the file or the command line
         self.static: dict[str, tuple[Any, str]] = {
@@ -131,26 +156,48 @@ class BrokerConfig(MetadataListener):
         An unknown name is stored without effect, as in Kafka, unless it names a listener: a certificate or a user that
         an operator believes to be replaced must not stay in force.
         """
-        if name.lower().startswith(LISTENER_PREFIX):
-            try:
-                self.config.listener_setting(name)
-            except ConfigError as error:
-                return str(error)
-            return f"{name} cannot be changed while the broker runs"
-        setting = self.config.setting(name)
+        of_listener = name.lower().startswith(LISTENER_PREFIX)
+        if of_listener and not name.startswith(LISTENER_PREFIX):
+            return f"{name}: a listener's setting begins with {LISTENER_PREFIX} in lower case"
+        try:
+            setting = self.config.listener_setting(name) if of_listener else self.config.setting(name)
+        except ConfigError as error:
+            return str(error)
         if setting is None:
             return None
-        if not setting.dynamic:
+        if of_listener and not is_reloadable(name):
+            return f"{name} cannot be changed while the broker runs"
+        if not of_listener and not setting.dynamic:
+            if name.replace(".", "_") in RELOADABLE:
+                return f"{name} can be changed at run time for one listener only: {LISTENER_PREFIX}NAME.{name}"
             return f"{name} cannot be changed while the broker runs"
         try:
             value = read_value(setting, text)
         except InvalidValueError as error:
-            return str(error)
+            return f"{name}: the value is not valid; valid: {setting.valid}" if of_listener else str(error)
         if name in THREAD_POOLS:
             present = self.config.get(name)
             if not 1 <= value <= 2 * present or value < present // 2:
                 return f"{name}={value}: a change may at most double or halve the present number, {present}"
         return None
+
+    def keys_fault(self, requested: Mapping[str, str]) -> str | None:
+        """Describes the reason why listeners could not load their keys with these settings; None if they can.
+
+        Args:
+            requested: all settings that this broker would have from the change on.
+        """
+        if self.keys is None:
+            return None
+        changed: dict[str, Any] = {}
+        for name in {*self._changed, *requested}:
+            if is_reloadable(name):
+                static = self._static_of_listener(name)
+                changed[name.lower()] = requested.get(name, None if static is None else static[0])
+        return self.keys.fault(changed) if changed else None
+
+    def _static_of_listener(self, name: str) -> tuple[Any, str] | None:
+        return next((entry for own, entry in self.static.items() if own.lower() == name.lower()), None)
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Applies the broker's changed settings and restores the values of removed ones."""
@@ -158,14 +205,20 @@ class BrokerConfig(MetadataListener):
             return
         self._synonyms.clear()
         overrides = {**self.cluster_defaults(), **self.own()}
+        reloads = any(map(is_reloadable, {*self._changed, *overrides}))
         for setting_name in sorted(self._changed - overrides.keys()):
-            if setting_name in self.static:
+            if is_reloadable(setting_name) and (static := self._static_of_listener(setting_name)) is not None:
+                self.config.set(setting_name, *static)
+            elif setting_name in self.static:
                 self.config.set(setting_name, *self.static[setting_name])
             else:
                 self.config.reset(setting_name)
             self._changed.discard(setting_name)
         for setting_name, text in overrides.items():
-            setting = self.config.setting(setting_name)
+            if is_reloadable(setting_name):
+                setting: Setting | None = self.config.listener_setting(setting_name)
+            else:
+                setting = self.config.setting(setting_name)
             if setting is None:
                 continue
             try:
@@ -175,3 +228,5 @@ class BrokerConfig(MetadataListener):
                 continue
             self.config.set(setting_name, value, "dynamic")
             self._changed.add(setting_name)
+        if reloads and self.keys is not None:
+            self.keys.reload()

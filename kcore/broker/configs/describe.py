@@ -16,11 +16,12 @@ from kcore.broker.configs.broker_config import (
     SynonymValue,
 )
 from kcore.broker.configs.client_metrics_config import CLIENT_METRICS_SETTINGS
+from kcore.broker.configs.described_order import GROUP_ORDER, TOPIC_ORDER, in_order
 from kcore.broker.configs.group_config import GROUP_SETTINGS
 from kcore.broker.configs.topic_schema import INTERNAL_TOPIC_SETTINGS, TOPIC_SETTINGS
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
-from kcore.config.kafka_settings import kafka_settings, unlisted_settings
+from kcore.config.kafka_settings import described_order
 from kcore.config.setting import Setting, SettingType
 from kcore.protocol.messages.create_topics import CreatableTopicConfigs
 from kcore.protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
@@ -28,6 +29,9 @@ from kcore.protocol.messages.describe_configs import DescribeConfigsResourceResu
 if TYPE_CHECKING:
     from kcore.broker.configs.topic_effective import TopicConfigs
     from kcore.broker.metadata.image import MetadataImage
+
+DESCRIBED_TOPIC_SETTINGS = in_order(TOPIC_SETTINGS, TOPIC_ORDER)
+DESCRIBED_GROUP_SETTINGS = in_order(GROUP_SETTINGS, GROUP_ORDER)
 
 UNKNOWN_TYPE = 0
 """The type of an unknown setting."""
@@ -71,7 +75,7 @@ class SettingsView:
         """Describes the settings of an existing topic."""
         own = image.settings_of(ConfigType.TOPIC, name)
         result = []
-        for setting_name, row in TOPIC_SETTINGS.items():
+        for setting_name, row in DESCRIBED_TOPIC_SETTINGS.items():
             if not shape.wants(setting_name):
                 continue
             described = None if setting_name in own else shape.topic_defaults.get(setting_name)
@@ -94,7 +98,7 @@ class SettingsView:
         own = image.settings_of(ConfigType.GROUP, name)
         config = self._broker.config
         result = []
-        for setting_name, row in GROUP_SETTINGS.items():
+        for setting_name, row in DESCRIBED_GROUP_SETTINGS.items():
             if not shape.wants(setting_name):
                 continue
             if row.broker is None:
@@ -116,14 +120,16 @@ class SettingsView:
         ]
 
     def broker(self, shape: Shape) -> list[DescribeConfigsResourceResult]:
-        """Describes all settings of this broker, including unknown ones that clients have set."""
-        config = self._broker.config
-        names: dict[str, None] = dict.fromkeys(config.SETTINGS)
-        unlisted = unlisted_settings()
-        names.update((name, None) for name in kafka_settings() if name not in unlisted)
-        names.update((entry.setting.name, None) for entry in config.effective())
-        names.update(dict.fromkeys(self._broker.cluster_defaults()))
-        names.update(dict.fromkeys(self._broker.own()))
+        """Describes all settings of this broker, including unknown ones that clients have set.
+
+        As in Kafka, settings that are not in Kafka's list come first; kcore's own come last.
+        """
+        config, order = self._broker.config, described_order()
+        given = [entry.setting.name for entry in config.effective()]
+        given += [*self._broker.cluster_defaults(), *self._broker.own()]
+        others = [name for name in dict.fromkeys(given) if name not in order and name not in config.SETTINGS]
+        own = [name for name in config.SETTINGS if name not in order]
+        names = [*others, *sorted(order, key=order.__getitem__), *own]
         return [self._broker_setting(shape, name, self._broker.synonyms(name)) for name in names if shape.wants(name)]
 
     def cluster_defaults(self, shape: Shape) -> list[DescribeConfigsResourceResult]:

@@ -1,7 +1,7 @@
 """Enforcement of client quotas: measures the rates of clients, and mutes connections of those above their quota.
 
-As in Kafka, a rate is the total of the last samples over their time, a response tells its throttle time, and the
-server reads no request of the connection until that time has passed. Nothing is measured while no quota is set.
+As in Kafka, the response of a client above its quota carries a throttle time, and the server serves no request of the
+connection until that time has passed. Nothing is measured while no quota is set.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kcore.broker.data.rates import Rate, TokenBucket
 from kcore.broker.metadata.quotas import CLIENT_ID, IP, USER
 from kcore.config.setting import INT_MAX
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
@@ -21,54 +24,16 @@ if TYPE_CHECKING:
     from kcore.runtime.api import RequestContext
 
 MAX_RATES = 10_000
-"""Number of measured rates above which those without a recent sample are dropped."""
+"""Number of measured rates above which idle ones are dropped."""
 
 PRODUCER_BYTE_RATE = "producer_byte_rate"
 CONSUMER_BYTE_RATE = "consumer_byte_rate"
+REQUEST_PERCENTAGE = "request_percentage"
+CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
-
-class Rate:
-    """A rate of the last samples, of `window_ms` each.
-
-    Attributes:
-        last_ms: the time of the last record.
-    """
-
-    __slots__ = ("_samples", "last_ms")
-
-    def __init__(self) -> None:
-        self._samples: list[list[float]] = []  # [start in ms, sum], oldest first
-        self.last_ms = 0
-
-    def record(self, value: float, now_ms: int, window_ms: int) -> None:
-        """Adds a value at a time."""
-        self.last_ms = now_ms
-        if not self._samples or now_ms - self._samples[-1][0] >= window_ms:
-            self._samples.append([now_ms, 0.0])
-        self._samples[-1][1] += value
-
-    def excess_ms(self, bound: float, now_ms: int, window_ms: int, count: int) -> int:
-        """Returns the time after which the rate would be `bound` without further values; 0 if it is not above.
-
-        The time is at most INT_MAX, because responses tell it as an int32.
-
-        Args:
-            bound: the allowed rate, per second.
-            now_ms: the present time.
-            window_ms: the time of a sample.
-            count: the number of samples.
-        """
-        samples = self._samples
-        while samples and now_ms - samples[0][0] >= count * window_ms:
-            del samples[0]
-        if not samples:
-            return 0
-        elapsed_ms = now_ms - samples[0][0]
-        # A client that has just started is measured over almost all windows, so that it may begin with a burst.
-        elapsed_ms += max(count - 1 - elapsed_ms // window_ms, 0) * window_ms
-        rate = sum(value for _, value in samples) * 1_000 / elapsed_ms if elapsed_ms else 0.0
-        return round(min((rate - bound) / bound * elapsed_ms, INT_MAX)) if rate > bound else 0
+PERCENT_PER_NS = 100 / 1e9
+"""The percentage of a second that a nanosecond is."""
 
 
 class ClientQuotas(MetadataListener):
@@ -83,13 +48,15 @@ class ClientQuotas(MetadataListener):
         mute: stops reading from a connection (its number) for some milliseconds; the server sets it.
     """
 
-    __slots__ = ("_config", "_now", "_observers", "_rates", "_topics", "mute")
+    __slots__ = ("_buckets", "_config", "_max_rates", "_now", "_observers", "_rates", "_topics", "mute")
 
     def __init__(self, topics: Topics, now: Now, config: Config) -> None:
         self._topics = topics
         self._now = now
         self._config = config
         self._rates: dict[tuple[str, QuotaEntity], Rate] = {}
+        self._buckets: dict[QuotaEntity, TokenBucket] = {}
+        self._max_rates = MAX_RATES
         self._observers: list[Callable[[], None]] = []
         self.mute: Callable[[int, int], None] | None = None
         topics.listen(self)
@@ -108,6 +75,7 @@ class ClientQuotas(MetadataListener):
         quotas = self._topics.image.quotas
         if not quotas:
             self._rates.clear()
+            self._buckets.clear()
         for callback in self._observers:
             callback()
 
@@ -117,6 +85,24 @@ class ClientQuotas(MetadataListener):
         Returns:
             The throttle time in ms, 0 if the client may go on.
         """
+        return self.throttle(context, self._charge(quota, context, value))
+
+    def charge_time(self, context: RequestContext, duration_ns: int) -> int:
+        """Records the time of a request for `request_percentage`; mutes its connection if it is above the quota.
+
+        Returns:
+            The throttle time in ms, at most that of one sample as in Kafka; 0 if the client may go on.
+        """
+        throttle_ms = self._charge(REQUEST_PERCENTAGE, context, duration_ns * PERCENT_PER_NS)
+        return self.throttle(context, min(throttle_ms, self.window_ms))
+
+    def throttle(self, context: RequestContext, throttle_ms: int) -> int:
+        """Mutes the connection of a request for a time, unless that is 0; returns the time."""
+        if throttle_ms and self.mute is not None:
+            self.mute(context.connection_id, throttle_ms)
+        return throttle_ms
+
+    def _charge(self, quota: str, context: RequestContext, value: float) -> int:
         found = self._find(quota, context)
         if found is None:
             return 0
@@ -124,10 +110,27 @@ class ClientQuotas(MetadataListener):
         rate = self._rate(quota, entity)
         now_ms, window_ms = self._now.now_ms, self.window_ms
         rate.record(value, now_ms, window_ms)
-        throttle_ms = rate.excess_ms(bound, now_ms, window_ms, self.samples)
-        if throttle_ms and self.mute is not None:
-            self.mute(context.connection_id, throttle_ms)
-        return throttle_ms
+        return rate.excess_ms(bound, now_ms, window_ms, self.samples)
+
+    def mutations(self, context: RequestContext, *, strict: bool) -> Mutations | None:
+        """Returns the client's quota of partition changes for one decision; None if it has none (KIP-599).
+
+        Args:
+            context: the context of the request.
+            strict: refuse changes while the quota is used up; else only tell the throttle time.
+        """
+        if not self._topics.image.quotas:
+            return None
+        found = self._find(CONTROLLER_MUTATION_RATE, context)
+        if found is None:
+            return None
+        entity, bound = found
+        bucket = self._buckets.get(entity)
+        if bucket is None:
+            self._drop_idle()
+            bucket = self._buckets[entity] = TokenBucket()
+        tokens = bucket.refill(bound, self._now.now_ms, self.samples * self.window_ms)
+        return Mutations(bucket, bound, tokens, strict=strict)
 
     def refund(self, quota: str, context: RequestContext, value: float) -> None:
         """Takes back a value that `charge` recorded."""
@@ -181,8 +184,7 @@ class ClientQuotas(MetadataListener):
     def _rate(self, quota: str, entity: QuotaEntity) -> Rate:
         rate = self._rates.get((quota, entity))
         if rate is None:
-            if len(self._rates) >= MAX_RATES:
-                self._drop_idle()
+            self._drop_idle()
             rate = self._rates[quota, entity] = Rate()
         return rate
 
@@ -190,20 +192,77 @@ class ClientQuotas(MetadataListener):
         """Returns the measured entity and its quota, by Kafka's order: pairs, then users, then client ids."""
         quotas = self._topics.image.quotas
         user, client_id = context.principal.partition(":")[2], context.client_id
+        # In Kafka no quota of client ids applies to a client without one, not even the default.
+        clients = (client_id, None) if client_id else ()
         for named_user in (user, None):
-            for named_client in (client_id, None):
+            for named_client in clients:
                 own = quotas.get(((CLIENT_ID, named_client), (USER, named_user)))
                 if own is not None and quota in own:
                     return ((CLIENT_ID, client_id), (USER, user)), own[quota]
             own = quotas.get(((USER, named_user),))
             if own is not None and quota in own:
                 return ((USER, user),), own[quota]
-        for named_client in (client_id, None):
+        for named_client in clients:
             own = quotas.get(((CLIENT_ID, named_client),))
             if own is not None and quota in own:
                 return ((CLIENT_ID, client_id),), own[quota]
         return None
 
     def _drop_idle(self) -> None:
-        oldest_ms = self._now.now_ms - self.window_ms
-        self._rates = {key: rate for key, rate in self._rates.items() if rate.last_ms >= oldest_ms}
+        """Makes room for another rate or bucket if there are many.
+
+        If few are idle, the next search waits until their number has doubled: each search looks at all of them.
+        """
+        if len(self._rates) + len(self._buckets) < self._max_rates:
+            return
+        idle = (self._now.now_ms, self.window_ms, self.samples)
+        self._rates = {key: rate for key, rate in self._rates.items() if not rate.is_idle(*idle)}
+        self._buckets = {entity: bucket for entity, bucket in self._buckets.items() if not bucket.is_idle(*idle)}
+        self._max_rates = max(MAX_RATES, 2 * (len(self._rates) + len(self._buckets)))
+
+
+def record_mutations(mutations: Mutations | None, partitions: int) -> None:
+    """Records the partitions that a decision creates or deletes, if the client has a quota; see `Mutations.record`."""
+    if mutations is not None:
+        mutations.record(partitions)
+
+
+class Mutations:
+    """A client's quota of partition changes, within one decision.
+
+    Args:
+        bucket: the client's tokens, refilled.
+        bound: the partitions that the client may change in a second.
+        tokens: the number of tokens.
+        strict: refuse changes while the number of tokens is negative.
+
+    Attributes:
+        throttle_ms: the time after which the quota would not be used up any more, as of the last change; 0 if it is not
+            used up.
+    """
+
+    __slots__ = ("_bound", "_bucket", "_strict", "_tokens", "throttle_ms")
+
+    def __init__(self, bucket: TokenBucket, bound: float, tokens: float, *, strict: bool) -> None:
+        self._bucket = bucket
+        self._bound = bound
+        self._tokens = tokens
+        self._strict = strict
+        self.throttle_ms = 0
+
+    def record(self, partitions: int) -> None:
+        """Records that so many partitions are created or deleted.
+
+        Raises:
+            KafkaError: THROTTLING_QUOTA_EXCEEDED; the quota is strict and used up, and nothing is recorded.
+        """
+        if self._strict and self._tokens < 0:
+            self._measure()
+            raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+        self._bucket.take(partitions)
+        self._tokens -= partitions
+        if not self._strict and self._tokens < 0:
+            self._measure()
+
+    def _measure(self) -> None:
+        self.throttle_ms = int(min(-self._tokens / self._bound * 1_000 + 0.5, INT_MAX))

@@ -21,6 +21,7 @@ from kcore.runtime.deferred import DeferredApi, Maker, deferred_apis
 
 if TYPE_CHECKING:
     from kcore.broker.apis.init_producer_id import TransactionalProducers
+    from kcore.broker.data.client_quotas import ClientQuotas
     from kcore.broker.data.log_dirs import LogDirs
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.broker.metadata.topics import Topics
@@ -103,6 +104,7 @@ class ControlPlane:
         transactional: TransactionalProducers | None = None,
         authorizer: Authorizer | None = None,
         opening: Callable[[], object] | None = None,
+        quotas: ClientQuotas | None = None,
     ) -> list[DeferredApi]:
         """Makes every API of the control plane except ApiVersions, which needs the list of all of the node's APIs.
 
@@ -111,19 +113,20 @@ class ControlPlane:
             transactional: serves InitProducerId requests that have a transactional id.
             authorizer: decides about each operation; None allows all.
             opening: returns true while logs of new partitions are being opened; None if that is not to be awaited.
+            quotas: limits the partitions that a client creates and deletes; None: there are no quotas.
         """
         shard, config, cluster, creation = self.shard, self._config, self._cluster, self._creation
         view = SettingsView(self.broker_config, self.topic_configs)
         changes = ConfigChanges(self.broker_config)
         makers: dict[ApiKey, Maker] = {
-            ApiKey.METADATA: lambda: apis.MetadataApi(shard, cluster, config, creation, authorizer),
+            ApiKey.METADATA: lambda: apis.MetadataApi(shard, cluster, config, creation, authorizer, quotas),
             ApiKey.DESCRIBE_CLUSTER: lambda: apis.DescribeClusterApi(cluster, authorizer),
             ApiKey.DESCRIBE_TOPIC_PARTITIONS: lambda: apis.DescribeTopicPartitionsApi(
                 shard, cluster, config, authorizer
             ),
-            ApiKey.CREATE_TOPICS: lambda: apis.CreateTopicsApi(shard, creation, view, authorizer, opening),
-            ApiKey.DELETE_TOPICS: lambda: apis.DeleteTopicsApi(shard, config, authorizer),
-            ApiKey.CREATE_PARTITIONS: lambda: apis.CreatePartitionsApi(shard, creation, authorizer, opening),
+            ApiKey.CREATE_TOPICS: lambda: apis.CreateTopicsApi(shard, creation, view, authorizer, opening, quotas),
+            ApiKey.DELETE_TOPICS: lambda: apis.DeleteTopicsApi(shard, config, authorizer, quotas),
+            ApiKey.CREATE_PARTITIONS: lambda: apis.CreatePartitionsApi(shard, creation, authorizer, opening, quotas),
             ApiKey.DESCRIBE_CONFIGS: lambda: apis.DescribeConfigsApi(shard, view, self.broker_config, authorizer),
             ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda: apis.IncrementalAlterConfigsApi(shard, changes, authorizer),
             ApiKey.ALTER_CONFIGS: lambda: apis.AlterConfigsApi(shard, changes, authorizer),

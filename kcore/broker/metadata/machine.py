@@ -237,7 +237,9 @@ class MetadataMachine:
         topic = self.image.names.get(record.resource_name)
         if record.resource_type == ConfigType.TOPIC and topic is None and self._begins_with_image:
             return
-        if self.image.settings_of(*key).get(record.name) == record.value:
+        # A request with the same value of a broker's setting is a change: it reloads the file that the value names.
+        same = self.image.settings_of(*key).get(record.name) == record.value
+        if same and (record.resource_type != ConfigType.BROKER or self._image_size):
             return
         self.image.put_setting(key, record.name, record.value)
         is_topic = record.resource_type == ConfigType.TOPIC

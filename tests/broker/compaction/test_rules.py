@@ -7,6 +7,7 @@ from itertools import chain
 import pytest
 
 from kcore.broker.compaction.cleaner import MERGED_BATCH_BYTES, CompactionPass, CompactionRules
+from kcore.broker.data.segments import Segments
 from kcore.log.errors import CorruptLogError
 from kcore_ext.batch import parse_header
 from tests.broker.compaction.world import RETENTION_MS, World, check, read_committed
@@ -55,6 +56,35 @@ def test_the_last_batch_is_never_touched() -> None:
     assert offsets(world) == [0, 1]
     world = World()
     assert world.compact().done, "an empty log has nothing to compact"
+
+
+@pytest.mark.parametrize(
+    ("limit_offset", "kept"),
+    [(None, [6, 7]), (6, [5, 6, 7]), (4, [3, 4, 5, 6, 7]), (0, list(range(8)))],
+)
+def test_the_active_segment_is_never_touched(limit_offset: int | None, kept: list[int]) -> None:
+    """A key's last record before the active segment stays, because a pass does not read that segment."""
+    world = World()
+    for number in range(7):
+        world.write([(b"k", b"%d" % number)])
+    last(world)
+    work = world.compact(limit_offset)
+    assert (work.done, world.log.cleaned_to) == (True, 7 if limit_offset is None else limit_offset)
+    assert offsets(world) == kept
+    world.restart()
+    assert offsets(world) == kept
+    world.compact(7)
+    assert offsets(world) == [6, 7], "when the segment is closed, a later pass removes its old records"
+
+
+def test_the_last_segment_is_the_active_one() -> None:
+    """Segments of 1,000 bytes or one second; only closed ones count as dirty."""
+    segments = Segments()
+    for offset, timestamp_ms, size_bytes in ((0, 0, 600), (1, 10, 400), (2, 20, 1), (3, 1_020, 1), (4, 1_021, 1)):
+        segments._add(offset, timestamp_ms, size_bytes, 1_000, 1_000)
+    assert [segment.base_offset for segment in segments._segments] == [0, 2, 4]
+    assert segments.active_offset == 4
+    assert (segments.closed_bytes(0), segments.closed_bytes(2), segments.closed_bytes(4)) == (1_002, 2, 0)
 
 
 def test_small_batches_become_one_and_large_ones_stay() -> None:

@@ -154,8 +154,16 @@ class World:
 
     # ---- compaction
 
-    def begin(self) -> None:
-        rules = CompactionRules(self.wall_ms, RETENTION_MS, 0, self.map_bytes, self.slice_records, self.unread_batches)
+    def begin(self, limit_offset: int | None = None) -> None:
+        rules = CompactionRules(
+            self.wall_ms,
+            RETENTION_MS,
+            0,
+            self.map_bytes,
+            self.slice_records,
+            self.unread_batches,
+            limit_offset,
+        )
         self.passes.append(CompactionPass(self.partition, rules))
         self.work = self.passes[-1].run()
 
@@ -171,9 +179,9 @@ class World:
             self.forget_lost()
         return self.work is not None
 
-    def compact(self) -> CompactionPass:
-        """Runs a whole pass."""
-        self.begin()
+    def compact(self, limit_offset: int | None = None) -> CompactionPass:
+        """Runs a whole pass, up to the active segment."""
+        self.begin(limit_offset)
         while self.step():
             pass
         return self.passes[-1]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from kcore.broker.data.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, ClientQuotas, Rate
+from kcore.broker.data import client_quotas
+from kcore.broker.data.client_quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, ClientQuotas
+from kcore.broker.data.rates import Rate
 from kcore.broker.metadata.image import QuotaEntity
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
 from kcore.config.node import Config
 from kcore.config.setting import INT_MAX
 from kcore.protocol.messages.fetch import FetchResponse
+from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore.runtime.api import RequestContext
 from tests.broker.data.context import DataPlane, batch_of
 from tests.broker.data.test_fetch import data_of, entry, fetch
@@ -94,12 +97,60 @@ def test_the_order_of_entities(first: int) -> None:
     assert found == (measured, 1_000.0 + first)
 
 
+def test_only_quotas_of_users_apply_to_a_client_without_id() -> None:
+    """Kafka finds no quota of client ids for an empty client id, not even the default one."""
+    context = RequestContext(9, "", principal="User:u")
+    pairs_and_clients: dict[QuotaEntity, float] = {
+        (("client-id", None), ("user", "u")): 1.0,
+        (("client-id", None), ("user", None)): 2.0,
+        (("client-id", None),): 3.0,
+    }
+    assert quotas(pairs_and_clients)[0]._find(PRODUCER_BYTE_RATE, context) is None
+    enforced, *_ = quotas({**pairs_and_clients, (("user", None),): 4.0})
+    assert enforced._find(PRODUCER_BYTE_RATE, context) == (USER, 4.0)
+
+
+def test_idle_rates_are_dropped_when_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rate that still throttles stays, and a search without result is not repeated for each new client."""
+    monkeypatch.setattr(client_quotas, "MAX_RATES", 10)
+    enforced, clock, now, _ = quotas({(("client-id", None),): 1.0})
+    enforced._max_rates = 10
+    for index in range(19):
+        enforced.charge(PRODUCER_BYTE_RATE, RequestContext(9, f"c{index}"), 100)
+    assert (len(enforced._rates), enforced._max_rates) == (19, 20)
+    clock.advance(10_999)
+    now.update()
+    enforced.charge(PRODUCER_BYTE_RATE, RequestContext(9, "c0"), 1)
+    clock.advance(1)
+    now.update()
+    enforced.charge(PRODUCER_BYTE_RATE, RequestContext(9, "new"), 1)
+    assert len(enforced._rates) == 20
+    enforced.charge(PRODUCER_BYTE_RATE, RequestContext(9, "newer"), 1)
+    assert sorted(entity[0][1] or "" for _, entity in enforced._rates) == ["c0", "new", "newer"]
+
+
 def test_nothing_is_measured_without_quotas() -> None:
     enforced, _, _, muted = quotas({})
     seen: list[bool] = []
     enforced.observe(lambda: seen.append(enforced.has(PRODUCER_BYTE_RATE)))
     assert enforced.charge(PRODUCER_BYTE_RATE, RequestContext(9, "c"), 1e12) == 0
     assert (enforced._rates, muted, seen) == ({}, [], [False])
+
+
+def test_records_without_acknowledgement_count() -> None:
+    """Kafka mutes the connection of a producer with acks=0, though no response tells the throttle time."""
+    plane = DataPlane()
+    plane.topic("t")
+    muted: list[tuple[int, int]] = []
+    plane.quotas.mute = lambda connection_id, duration_ms: muted.append((connection_id, duration_ms))
+    records = batch_of(bytes(1_000))
+    plane.set_quota((("client-id", "c"),), PRODUCER_BYTE_RATE, len(records) / 20)
+    request = ProduceRequest(
+        acks=0,
+        topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])],
+    )
+    assert plane.send(request, 9, "c", 7) is None
+    assert muted == [(7, 10_000)]
 
 
 def consumer_with_quota() -> tuple[DataPlane, int, list[tuple[int, int]]]:

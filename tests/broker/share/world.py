@@ -33,7 +33,13 @@ from kcore.protocol.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
 )
 from kcore.protocol.messages.share_fetch import AcknowledgementBatch as FetchAcknowledgement
-from kcore.protocol.messages.share_fetch import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
+from kcore.protocol.messages.share_fetch import (
+    FetchPartition,
+    FetchTopic,
+    ForgottenTopic,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
 from kcore.protocol.messages.write_share_group_state import PartitionData as WritePartition
 from kcore.protocol.messages.write_share_group_state import (
     StateBatch,
@@ -302,3 +308,19 @@ def offsets(response: Any) -> list[int]:
 
 
 __all__ = ["WALL_MS", "World", "acquired", "offsets"]
+
+
+def park(world: World, member: str, epoch: int, partitions: Any = (), **more: Any) -> Pending:
+    """Sends a fetch that waits."""
+    pending = world.start(world.fetch_request(member, epoch, partitions, **{"max_wait_ms": 5000, **more}), 2)
+    world.settle()
+    assert isinstance(pending, Pending)
+    assert not pending.done
+    return pending
+
+
+def answered(pending: Pending) -> ShareFetchResponse:
+    """Returns the response of a fetch that has waited."""
+    assert pending.done
+    assert isinstance(pending.response, ShareFetchResponse)
+    return pending.response

@@ -1,0 +1,90 @@
+"""Measures of quotas, as Kafka measures them: a rate over samples, and a token bucket (KIP-599)."""
+
+from __future__ import annotations
+
+from kcore.config.setting import INT_MAX
+
+
+class Rate:
+    """A rate over the last samples, of `window_ms` each.
+
+    A sample counts until `count` windows have passed since its last value. The oldest one may have begun before that,
+    and the measured time is then longer than the windows.
+    """
+
+    __slots__ = ("_samples",)
+
+    def __init__(self) -> None:
+        self._samples: list[list[float]] = []  # [start in ms, last value in ms, sum], oldest first
+
+    def record(self, value: float, now_ms: int, window_ms: int) -> None:
+        """Adds a value at a time."""
+        if not self._samples or now_ms - self._samples[-1][0] >= window_ms:
+            self._samples.append([now_ms, now_ms, 0.0])
+        sample = self._samples[-1]
+        sample[1] = now_ms
+        sample[2] += value
+
+    def is_idle(self, now_ms: int, window_ms: int, count: int) -> bool:
+        """Tests if no value counts any more."""
+        return not self._samples or now_ms - self._samples[-1][1] >= count * window_ms
+
+    def excess_ms(self, bound: float, now_ms: int, window_ms: int, count: int) -> int:
+        """Returns the time after which the rate would be `bound` without further values; 0 if it is not above.
+
+        The time is at most INT_MAX, because responses tell it as an int32.
+
+        Args:
+            bound: the allowed rate, per second.
+            now_ms: the present time.
+            window_ms: the time of a sample.
+            count: the number of samples.
+        """
+        samples = self._samples
+        while samples and now_ms - samples[0][1] >= count * window_ms:
+            del samples[0]
+        if not samples:
+            return 0
+        elapsed_ms = now_ms - samples[0][0]
+        # A client that has just started is measured over almost all windows, so that it may begin with a burst.
+        elapsed_ms += max(count - 1 - elapsed_ms // window_ms, 0) * window_ms
+        elapsed_ms = max(elapsed_ms, 1)
+        rate = sum(value for _, _, value in samples) * 1_000 / elapsed_ms
+        return int(min((rate - bound) / bound * elapsed_ms + 0.5, INT_MAX)) if rate > bound else 0
+
+
+class TokenBucket:
+    """Tokens that are used up by changes and refilled with time; it begins full.
+
+    Its size is the number of tokens that arrive in all samples. The number of tokens may become negative.
+    """
+
+    __slots__ = ("_at_ms", "_tokens")
+
+    def __init__(self) -> None:
+        self._tokens: float | None = None
+        self._at_ms = 0
+
+    def refill(self, bound: float, now_ms: int, burst_ms: int) -> float:
+        """Adds the tokens that arrived since the last call; returns their number.
+
+        Args:
+            bound: the tokens that arrive in a second.
+            now_ms: the present time.
+            burst_ms: the time in which an empty bucket fills up.
+        """
+        burst = bound * burst_ms / 1_000
+        if self._tokens is None:
+            self._tokens = burst
+        self._tokens = min(burst, self._tokens + bound * (now_ms - self._at_ms) / 1_000)
+        self._at_ms = now_ms
+        return self._tokens
+
+    def take(self, tokens: float) -> None:
+        """Removes tokens, after `refill`."""
+        assert self._tokens is not None, "a bucket is refilled before tokens are taken"
+        self._tokens -= tokens
+
+    def is_idle(self, now_ms: int, window_ms: int, count: int) -> bool:
+        """Tests if the bucket has been left alone for the time in which an empty one fills up, without a debt."""
+        return (self._tokens or 0.0) >= 0 and now_ms - self._at_ms >= count * window_ms

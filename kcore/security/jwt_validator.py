@@ -1,0 +1,174 @@
+"""Checks JSON Web Tokens of OAUTHBEARER with the issuer's public keys, by Kafka's rules (KIP-768)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.errors import ConfigError
+from kcore.security.oauthbearer import OAuthIdentity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.config.security import SecuritySettings
+
+logger = logging.getLogger(__name__)
+
+ALGORITHMS: Final = (
+    "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
+)  # fmt: skip
+"""Algorithms with a public key. Those with a shared secret are left out: a public key must never serve as a secret."""
+
+MAX_KEYS_BYTES: Final = 1 << 20
+READ_TIMEOUT_S: Final = 10.0
+
+
+class KeySet:
+    """The public keys of an issuer, read from a URL when they are needed.
+
+    Keys are read again after `jwks.endpoint.refresh.ms`, and earlier if a token names an unknown key. A failed read
+    keeps the keys that are known, and is repeated after a time that doubles with each failure.
+
+    Args:
+        settings: the listener's settings.
+        now_s: returns the time of a monotonic clock.
+        read: returns the bytes behind a URL.
+    """
+
+    def __init__(
+        self,
+        settings: SecuritySettings,
+        now_s: Callable[[], float] = time.monotonic,
+        read: Callable[[str], bytes] | None = None,
+    ) -> None:
+        url = settings.sasl_oauthbearer_jwks_endpoint_url
+        assert url, "a key set needs a URL"
+        self._url = url
+        self._refresh_s = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1_000
+        self._retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1_000
+        self._max_retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms / 1_000
+        self._now_s = now_s
+        self._read = read or _read
+        self._lock = threading.Lock()
+        self._keys: list[Any] = []
+        self._failures = 0
+        self._refresh_at_s = self._last_read_s = float("-inf")
+
+    def key(self, key_id: str | None, algorithm: str) -> Any:
+        """Returns the key that a token names; without a name, the only key that fits the algorithm.
+
+        Raises:
+            LookupError: there is no such key.
+        """
+        with self._lock:
+            now_s = self._now_s()
+            if now_s >= self._refresh_at_s:
+                self._load(now_s)
+            key = self._find(key_id, algorithm)
+            if key is None and now_s - self._last_read_s >= self._max_retry_s:
+                self._load(now_s)
+                key = self._find(key_id, algorithm)
+        if key is None:
+            raise LookupError("the issuer has no such key")
+        return key
+
+    def _find(self, key_id: str | None, algorithm: str) -> Any:
+        if key_id is not None:
+            return next((key for key in self._keys if key.key_id == key_id), None)
+        fitting = [key for key in self._keys if key.algorithm_name == algorithm]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def _load(self, now_s: float) -> None:
+        import jwt  # noqa: PLC0415  # optional
+
+        self._last_read_s = now_s
+        try:
+            keys = jwt.PyJWKSet.from_dict(json.loads(self._read(self._url))).keys
+            self._keys = [key for key in keys if key.public_key_use in (None, "sig")]
+        except Exception as error:
+            self._refresh_at_s = now_s + min(self._retry_s * 2 ** min(self._failures, 30), self._max_retry_s)
+            self._failures += 1
+            logger.warning(
+                "OAUTHBEARER: cannot read the issuer's keys from %s: %s; %d keys stay in use",
+                self._url, type(error).__name__, len(self._keys),
+            )  # fmt: skip
+        else:
+            self._refresh_at_s = now_s + self._refresh_s
+            self._failures = 0
+
+
+def _read(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as response:
+        data: bytes = response.read(MAX_KEYS_BYTES + 1)
+    if len(data) > MAX_KEYS_BYTES:
+        raise ValueError(f"more than {MAX_KEYS_BYTES} bytes of keys")
+    return data
+
+
+class JwtValidator:
+    """Checks signature, times, issuer and audience of a token, and returns the user that it names.
+
+    As in Kafka, a token must have a time of issue and an expiry.
+
+    Args:
+        settings: the listener's settings.
+        keys: the issuer's keys; None: those of `sasl.oauthbearer.jwks.endpoint.url`.
+
+    Raises:
+        ConfigError: the package PyJWT is missing.
+    """
+
+    def __init__(self, settings: SecuritySettings, keys: KeySet | None = None) -> None:
+        try:
+            import jwt  # noqa: PLC0415  # optional
+            import jwt.algorithms  # noqa: PLC0415  # optional
+        except ImportError:
+            jwt = None  # type: ignore[assignment]
+        if jwt is None or not jwt.algorithms.has_crypto:
+            raise ConfigError(
+                "sasl.oauthbearer.jwks.endpoint.url needs the packages PyJWT and cryptography: "
+                "pip install 'kcore[security]'"
+            )
+        self._settings = settings
+        self._keys = keys or KeySet(settings)
+
+    def __call__(self, token: str, extensions: Mapping[str, str]) -> OAuthIdentity:
+        """Returns the user and the expiry of a valid token.
+
+        Raises:
+            Exception: the token is not valid.
+        """
+        import jwt  # noqa: PLC0415  # optional
+
+        settings = self._settings
+        header = jwt.get_unverified_header(token)
+        algorithm = header.get("alg")
+        if algorithm not in ALGORITHMS:
+            raise ValueError("the token's algorithm is not accepted")
+        claims = jwt.decode(
+            token,
+            self._keys.key(header.get("kid"), algorithm),
+            algorithms=[algorithm],
+            audience=settings.sasl_oauthbearer_expected_audience or None,
+            issuer=settings.sasl_oauthbearer_expected_issuer or None,
+            leeway=settings.sasl_oauthbearer_clock_skew_seconds,
+            options={"require": ["exp", "iat"], "verify_sub": False},
+        )
+        user = claims.get(settings.sasl_oauthbearer_sub_claim_name)
+        if not isinstance(user, str) or not user.strip():
+            raise ValueError("the token names no user")
+        _check_scopes(claims.get(settings.sasl_oauthbearer_scope_claim_name))
+        return OAuthIdentity(user, int(claims["exp"] * 1_000))
+
+
+def _check_scopes(scopes: Any) -> None:
+    """Refuses a token whose scopes are empty texts or repeated, as Kafka does."""
+    names = [scopes] if isinstance(scopes, str) else list(scopes) if isinstance(scopes, list) else []
+    if len(set(names)) < len(names) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise ValueError("the token has an empty or a repeated scope")

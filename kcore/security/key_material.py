@@ -1,0 +1,137 @@
+"""Keys and certificates of TLS in Kafka's forms: PEM files, PKCS12 files, and PEM texts in settings (KIP-651)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from kcore.config.security import SecuritySettings
+
+NEEDS_CRYPTOGRAPHY = "PKCS12 needs the package cryptography: pip install 'kcore[security]', or convert the file to PEM"
+
+
+def load_keystore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
+    """Loads the server's certificate, its chain and its key into a TLS context.
+
+    Raises:
+        ConfigError: the settings contradict each other, or PKCS12 cannot be read.
+        OSError, ValueError: a file cannot be read, or its content does not fit.
+    """
+    # A function, because without one OpenSSL prompts on the terminal for the password of an encrypted key.
+    password = lambda: settings.ssl_key_password or ""  # noqa: E731
+    location = settings.ssl_keystore_location
+    inline = settings.ssl_keystore_key, settings.ssl_keystore_certificate_chain
+    if settings.ssl_keystore_type == "PKCS12":
+        if any(inline):
+            raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain need ssl.keystore.type=PEM")
+        key, chain = _pkcs12(location, settings.ssl_keystore_password)
+        if key is None or not chain:
+            raise ConfigError(f"ssl.keystore.location={location} has no private key with a certificate")
+        with _file_of(_key_bytes(key) + b"".join(map(_pem, chain))) as path:
+            context.load_cert_chain(path)
+        return
+    if settings.ssl_keystore_password:
+        raise ConfigError("ssl.keystore.password: PEM has no password of the store; use ssl.key.password")
+    if any(inline):
+        if not all(inline) or location:
+            raise ConfigError(
+                "ssl.keystore.key and ssl.keystore.certificate.chain must be set together, without "
+                "ssl.keystore.location"
+            )
+        with _file_of("\n".join(map(str, inline)).encode()) as path:
+            context.load_cert_chain(path, password=password)
+        return
+    context.load_cert_chain(location, settings.kcore_ssl_key_location or None, password=password)
+
+
+def load_truststore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
+    """Loads the authorities that sign clients' certificates into a TLS context.
+
+    Raises:
+        ConfigError: the settings contradict each other, or PKCS12 cannot be read.
+        OSError, ValueError: a file cannot be read, or has no certificate.
+    """
+    location, inline = settings.ssl_truststore_location, settings.ssl_truststore_certificates
+    if settings.ssl_truststore_type == "PKCS12":
+        if inline:
+            raise ConfigError("ssl.truststore.certificates needs ssl.truststore.type=PEM")
+        _, chain = _pkcs12(location, settings.ssl_truststore_password)
+        if not chain:
+            raise ConfigError(f"ssl.truststore.location={location} has no certificate")
+        context.load_verify_locations(cadata=b"".join(map(_pem, chain)).decode())
+        return
+    if settings.ssl_truststore_password:
+        raise ConfigError("ssl.truststore.password: PEM has no password of the store")
+    if inline and location:
+        raise ConfigError("ssl.truststore.certificates and ssl.truststore.location exclude each other")
+    if inline:
+        context.load_verify_locations(cadata=inline)
+    else:
+        context.load_verify_locations(location)
+
+
+@contextlib.contextmanager
+def _file_of(data: bytes) -> Iterator[str]:
+    """Yields the path of a file with a key, which OpenSSL reads from files only.
+
+    On Linux the file is in memory; elsewhere only this user can read it, and it is removed at once.
+    """
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("kcore-key")
+        try:
+            os.write(descriptor, data)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile() as file:  # its mode is 0600
+        file.write(data)
+        file.flush()
+        yield file.name
+
+
+def _pkcs12(location: str, password: str | None) -> tuple[Any, list[Any]]:
+    """Returns the private key of a PKCS12 file, or None, and its certificates; that of the key is the first.
+
+    Raises:
+        ConfigError: the password is wrong, the file is damaged, or the package cryptography is missing.
+        OSError: the file cannot be read.
+    """
+    try:
+        from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12  # noqa: PLC0415  # optional
+    except ImportError:
+        raise ConfigError(NEEDS_CRYPTOGRAPHY) from None
+    with open(location, "rb") as file:
+        data = file.read()
+    try:
+        store = load_pkcs12(data, (password or "").encode() or None)
+    except ValueError:
+        raise ConfigError(f"{location} is no PKCS12 file, or its password is wrong") from None
+    certificates = [] if store.cert is None else [store.cert.certificate]
+    return store.key, certificates + [one.certificate for one in store.additional_certs]
+
+
+def _pem(certificate: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import Encoding  # noqa: PLC0415  # optional
+
+    data: bytes = certificate.public_bytes(Encoding.PEM)
+    return data
+
+
+def _key_bytes(key: Any) -> bytes:
+    from cryptography.hazmat.primitives.serialization import (  # noqa: PLC0415  # optional
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+    )
+
+    data: bytes = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return data

@@ -1,0 +1,106 @@
+"""Measures the time of requests for the quota `request_percentage` (KIP-124), while any client has one."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import TYPE_CHECKING, Any
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.runtime.pending import Pending
+from kcore.runtime.sliced import SlicedPending
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.broker.data.client_quotas import ClientQuotas
+    from kcore.runtime.api import Api, RequestContext
+    from kcore_ext.server.request_queue import ApiEntry
+
+EXEMPT = frozenset({ApiKey.WRITE_TXN_MARKERS})
+"""APIs whose time does not count: in Kafka those that brokers send to each other."""
+
+NS_PER_COST = 1_000
+"""Nanoseconds of a unit of the cost of a long request."""
+
+
+class RequestMeter:
+    """Serves requests, charges their time to their clients, and sets the throttle time of responses.
+
+    As in Kafka, the time is that of the decision without waiting. It is charged when the response is complete; a
+    request without a response (Produce, acks=0) is exempt.
+
+    Args:
+        quotas: receives the time.
+        failed: makes the response to a request whose decision raised an exception; `Engine.failed`.
+    """
+
+    __slots__ = ("_failed", "_quotas")
+
+    def __init__(
+        self, quotas: ClientQuotas, failed: Callable[[Api[Any, Any], RequestContext, Any, Exception], Any]
+    ) -> None:
+        self._quotas = quotas
+        self._failed = failed
+
+    def __call__(self, entry: ApiEntry, context: RequestContext, request: Any) -> Any:
+        """Serves a request; returns its response, a `Pending`, or None."""
+        began_ns = time.perf_counter_ns()
+        try:
+            response = None if entry.fast is None else entry.fast(context, request)
+            if response is None:
+                response = entry.handle(context, request)
+        except Exception as error:
+            response = self._failed(entry.api, context, request, error)
+        duration_ns = time.perf_counter_ns() - began_ns
+        if isinstance(response, Pending):
+            if not response.done:
+                return MeteredPending(self, response, duration_ns)
+            response = response.response
+        return self.charge(context, response, duration_ns)
+
+    def charge(self, context: RequestContext, response: Any, duration_ns: int) -> Any:
+        """Charges the time of a request; returns its response, or a copy with the throttle time."""
+        if response is None:
+            return None
+        throttle_ms = self._quotas.charge_time(context, duration_ns)
+        if not throttle_ms or not hasattr(response, "throttle_time_ms"):
+            return response
+        throttled = copy.copy(response)  # the API may use its response again
+        throttled.throttle_time_ms = max(throttle_ms, response.throttle_time_ms)
+        return throttled
+
+    def charge_abandoned(self, context: RequestContext, duration_ns: int) -> None:
+        """Charges the time of a request whose client has disconnected."""
+        self._quotas.charge_time(context, duration_ns)
+
+
+class MeteredPending(Pending):
+    """The response of a measured request that is completed later.
+
+    Args:
+        meter: charges the time.
+        pending: the response of the API.
+        duration_ns: the time of the decision.
+    """
+
+    __slots__ = ("_duration_ns", "_meter", "_of")
+
+    def __init__(self, meter: RequestMeter, pending: Pending, duration_ns: int) -> None:
+        super().__init__(pending.api, pending.context, pending.request, parked=pending.parked)
+        self._meter = meter
+        self._of = pending
+        self._duration_ns = duration_ns
+        pending.on_complete(self._completed)
+
+    def _completed(self, response: Any) -> None:
+        duration_ns = self._duration_ns
+        if isinstance(self._of, SlicedPending):
+            duration_ns += self._of.cost * NS_PER_COST
+        self.complete(self._meter.charge(self.context, response, duration_ns))
+
+    def abandon(self) -> None:
+        """Takes note that the client has disconnected; the time of its request counts all the same."""
+        super().abandon()
+        self._of.abandon()
+        self._meter.charge_abandoned(self.context, self._duration_ns)

@@ -1,0 +1,240 @@
+"""OAUTHBEARER with JSON Web Tokens: signature, times, issuer, audience and scopes as in Kafka (KIP-768)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from kcore.config.node import Config
+from kcore.config.security import CALLBACK_HANDLERS
+from kcore.errors import ConfigError
+from kcore.security.jwt_validator import JwtValidator, KeySet
+from kcore.security.oauthbearer import OAuthIdentity
+from tests.server.live import LiveServer
+
+RSA = rsa.generate_private_key(65537, 2048)
+EC = ec.generate_private_key(ec.SECP256R1())
+ISSUER, AUDIENCE = "https://issuer.test", "kcore"
+
+
+def key_set(**keys: Any) -> bytes:
+    rows = []
+    for key_id, key in keys.items():
+        algorithm: Any = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
+        rows.append(json.loads(algorithm.to_jwk(key.public_key())) | {"kid": key_id, "use": "sig"})
+    return json.dumps({"keys": rows}).encode()
+
+
+def token(key: Any = RSA, algorithm: str = "RS256", key_id: str | None = "r", **claims: Any) -> str:
+    """Returns a signed token for "alice" that is valid for a minute; a claim of None is left out."""
+    now = int(time.time())
+    whole = {"sub": "alice", "iat": now, "exp": now + 60, "iss": ISSUER, "aud": AUDIENCE, **claims}
+    present = {name: value for name, value in whole.items() if value is not None}
+    return jwt.encode(present, key, algorithm, headers=None if key_id is None else {"kid": key_id})
+
+
+class Issuer:
+    """The keys behind a URL, in memory, with a clock."""
+
+    def __init__(self) -> None:
+        self.data = key_set(r=RSA, e=EC)
+        self.reads = 0
+        self.now_s = 1_000.0
+
+    def read(self, url: str) -> bytes:
+        assert url == "https://issuer.test/keys"
+        self.reads += 1
+        if not self.data:
+            raise OSError("unreachable")
+        return self.data
+
+    def keys(self, **settings: str) -> KeySet:
+        names = {"sasl.oauthbearer.jwks.endpoint.url": "https://issuer.test/keys", **settings}
+        return KeySet(Config.of(names).for_listener("X"), lambda: self.now_s, self.read)
+
+    def validator(self, **settings: str) -> JwtValidator:
+        names = {
+            "sasl.oauthbearer.jwks.endpoint.url": "https://issuer.test/keys",
+            "sasl.oauthbearer.expected.audience": f"other,{AUDIENCE}",
+            "sasl.oauthbearer.expected.issuer": ISSUER,
+            **{"sasl.oauthbearer." + name.replace("_", "."): value for name, value in settings.items()},
+        }
+        return JwtValidator(Config.of(names).for_listener("X"), self.keys())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        token(),
+        token(EC, "ES256", "e"),
+        token(key_id=None),
+        token(aud=["somebody", AUDIENCE]),
+        token(scope="read"),
+        token(scope=["read", "write"]),
+        token(exp=int(time.time()) - 5),
+    ],
+    ids=["rsa", "ec", "the only key that fits", "one of several audiences", "scope", "scopes", "within the clock skew"],
+)
+def test_valid_tokens(text: str) -> None:
+    claims = jwt.decode(text, options={"verify_signature": False})
+    assert Issuer().validator()(text, {}) == OAuthIdentity("alice", claims["exp"] * 1_000)
+
+
+STRANGER = rsa.generate_private_key(65537, 2048)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        token(STRANGER),
+        token(key_id="unknown"),
+        token("a shared secret of thirty-two bytes", "HS256"),
+        jwt.encode({"sub": "alice"}, None, "none"),
+        token(exp=int(time.time()) - 60),
+        token(iat=int(time.time()) + 60),
+        token(nbf=int(time.time()) + 60),
+        token(exp=None),
+        token(iat=None),
+        token(iss="https://somebody.else"),
+        token(iss=None),
+        token(aud="somebody"),
+        token(aud=None),
+        token(sub=None),
+        token(sub=" "),
+        token(scope=""),
+        token(scope=["a", "a"]),
+        "noise",
+        token()[:-4] + "AAAA",
+    ],
+)
+def test_refused_tokens(text: str) -> None:
+    with pytest.raises(Exception, match=r".") as refused:
+        Issuer().validator()(text, {})
+    assert not isinstance(refused.value, AssertionError)
+
+
+def test_without_an_expected_audience_a_token_must_have_none() -> None:
+    """As in Kafka; and any issuer is accepted if none is expected."""
+    validator = Issuer().validator(expected_audience="", expected_issuer="")
+    assert validator(token(aud=None, iss="https://somebody.else"), {}).principal == "alice"
+    with pytest.raises(jwt.InvalidAudienceError):
+        validator(token(), {})
+
+
+def test_the_user_may_be_in_another_claim() -> None:
+    validator = Issuer().validator(sub_claim_name="preferred", scope_claim_name="scp")
+    assert validator(token(preferred="bob", sub=None, scp=["a"], scope=["x", "x"]), {}).principal == "bob"
+    with pytest.raises(ValueError, match="names no user"):
+        validator(token(preferred=7), {})
+
+
+def test_keys_are_read_when_they_are_due() -> None:
+    """At the first token, after the refresh time, and for an unknown key, at most every ten seconds."""
+    issuer = Issuer()
+    keys = issuer.keys(**{"sasl.oauthbearer.jwks.endpoint.refresh.ms": "60000"})
+    assert issuer.reads == 0
+    keys.key("r", "RS256")
+    keys.key("e", "ES256")
+    assert issuer.reads == 1
+    issuer.data = key_set(new=RSA)
+    for _ in range(3):
+        with pytest.raises(LookupError):
+            keys.key("new", "RS256")
+    assert issuer.reads == 1
+    issuer.now_s += 10
+    keys.key("new", "RS256")
+    with pytest.raises(LookupError):
+        keys.key("r", "RS256")
+    assert issuer.reads == 2
+    issuer.now_s += 60
+    keys.key("new", "RS256")
+    assert issuer.reads == 3
+
+
+def test_an_issuer_that_cannot_be_reached(caplog: pytest.LogCaptureFixture) -> None:
+    """Known keys stay in use, and reads are repeated after 100 ms, 200 ms, ..."""
+    issuer = Issuer()
+    keys = issuer.keys()
+    keys.key("r", "RS256")
+    issuer.data = b""
+    issuer.now_s += 3_600
+    for pause_s, reads in ((0, 2), (0.099, 2), (0.001, 3), (0.199, 3), (0.001, 4)):
+        issuer.now_s += pause_s
+        keys.key("r", "RS256")
+        assert issuer.reads == reads, pause_s
+    assert "cannot read the issuer's keys from https://issuer.test/keys: OSError; 2 keys stay in use" in caplog.text
+    issuer.data = key_set(r=RSA)
+    issuer.now_s += 10
+    keys.key("r", "RS256")
+    issuer.now_s += 3_599
+    keys.key("r", "RS256")
+    assert issuer.reads == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sasl.oauthbearer.jwks.endpoint.url", "ftp://issuer.test/keys"),
+        ("sasl.server.callback.handler.class", "com.example.Handler"),
+    ],
+)
+def test_settings_that_are_refused(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        Config.of({name: value})
+
+
+def test_a_listener_may_have_its_own_issuer() -> None:
+    """Kafka's names have the listener, and may have the mechanism."""
+    config = Config.of(
+        {
+            "sasl.oauthbearer.expected.issuer": "all",
+            "listener.name.one.sasl.oauthbearer.expected.issuer": "one",
+            "listener.name.two.oauthbearer.sasl.oauthbearer.expected.issuer": "two",
+            "listener.name.two.oauthbearer.sasl.server.callback.handler.class": next(iter(CALLBACK_HANDLERS)),
+        }
+    )
+    issuers = [config.for_listener(name).sasl_oauthbearer_expected_issuer for name in ("ONE", "TWO", "THREE")]
+    assert issuers == ["one", "two", "all"]
+
+
+def test_a_real_client_authenticates_with_a_token(serve: Callable[..., LiveServer], tmp_path: Path) -> None:
+    """librdkafka sends a token of the issuer; the server has the keys in a file."""
+    (tmp_path / "keys.json").write_bytes(key_set(r=RSA))
+    live = serve(
+        {
+            "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys.json").as_uri(),
+            "sasl.oauthbearer.expected.audience": AUDIENCE,
+        }
+    )
+
+    def connected(text: str) -> AdminClient:
+        admin = AdminClient(
+            {
+                "bootstrap.servers": f"127.0.0.1:{live.server.addresses['SASL_PLAINTEXT'][1]}",
+                "security.protocol": "sasl_plaintext",
+                "sasl.mechanism": "OAUTHBEARER",
+                "oauth_cb": lambda _: (text, time.time() + 60),
+            }
+        )
+        admin.poll(0)
+        assert list(admin.list_topics(timeout=10).brokers) == [1]
+        return admin
+
+    admin = connected(token())
+    principals = live.call(lambda: {connection.principal for connection in live.server.connections})
+    assert "User:alice" in principals
+    with pytest.raises(KafkaException):
+        connected(token(STRANGER))
+    del admin

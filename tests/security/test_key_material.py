@@ -1,0 +1,302 @@
+"""Keys and certificates of TLS: PKCS12, PEM texts in settings, and their replacement while the server runs."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key
+from cryptography.hazmat.primitives.serialization.pkcs12 import (
+    PKCS12Certificate,
+    serialize_java_truststore,
+    serialize_key_and_certificates,
+)
+from cryptography.x509.oid import NameOID
+
+from kcore.broker.metadata.image import ConfigType
+from kcore.config.node import Config
+from kcore.errors import ConfigError
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.security import key_material
+from kcore.security.tls import server_context
+from tests.security.certificates import KEY_PASSWORD, Authority
+from tests.server.live import LiveServer
+
+STORE_PASSWORD = "store-password-of-the-tests"
+SET, DELETE = 0, 1
+
+
+def context(settings: Mapping[str, str]) -> ssl.SSLContext:
+    return server_context(Config.of(settings).for_listener("SSL"), "SSL")
+
+
+def served_by(server: ssl.SSLContext, authority: Path, client: Path | None = None) -> str:
+    """Returns the common name that a client sees in a handshake in memory."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.create_default_context(cafile=str(authority))
+    if client is not None:
+        trusting.load_cert_chain(str(client))
+    peers = [
+        trusting.wrap_bio(to_client, to_server, server_hostname="localhost"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    done: set[int] = set()
+    for _ in range(10):
+        for index, peer in enumerate(peers):
+            try:
+                peer.do_handshake()
+                done.add(index)
+            except ssl.SSLWantReadError:
+                pass
+    assert done == {0, 1}
+    certificate: Any = peers[0].getpeercert()
+    return dict(part[0] for part in certificate["subject"])["commonName"]
+
+
+@pytest.fixture
+def issued(authority: Authority) -> Path:
+    return authority.issue("stored.pem", (NameOID.COMMON_NAME, "stored"))
+
+
+def pkcs12(source: Path, path: Path, password: str = STORE_PASSWORD) -> Path:
+    """Writes the key and the certificate of a PEM file as PKCS12."""
+    data = source.read_bytes()
+    key: Any = load_pem_private_key(data, None)
+    certificate = x509.load_pem_x509_certificate(data)
+    path.write_bytes(
+        serialize_key_and_certificates(b"kcore", key, certificate, None, BestAvailableEncryption(password.encode()))
+    )
+    return path
+
+
+def java_truststore(authority: Authority, path: Path) -> Path:
+    """Writes a trust store as `keytool` does: PKCS12 without a key."""
+    certificate = PKCS12Certificate(x509.load_pem_x509_certificate(authority.file.read_bytes()), b"authority")
+    path.write_bytes(serialize_java_truststore([certificate], BestAvailableEncryption(STORE_PASSWORD.encode())))
+    return path
+
+
+def test_a_pkcs12_file_has_the_key_and_the_authorities(authority: Authority, issued: Path, tmp_path: Path) -> None:
+    """The same password reads the key; clients need a certificate of an authority in the trust store."""
+    tls = context(
+        {
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(pkcs12(issued, tmp_path / "store.p12")),
+            "ssl.keystore.password": STORE_PASSWORD,
+            "ssl.truststore.type": "PKCS12",
+            "ssl.truststore.location": str(java_truststore(authority, tmp_path / "trust.p12")),
+            "ssl.truststore.password": STORE_PASSWORD,
+            "ssl.client.auth": "required",
+        }
+    )
+    assert served_by(tls, authority.file, client=issued) == "stored"
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_texts_in_settings(
+    authority: Authority, issued: Path, in_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The key and the chain are texts, without a file: also where the system has no files in memory."""
+    if not in_memory:
+        monkeypatch.delattr(key_material.os, "memfd_create", raising=False)
+    key, _, chain = issued.read_text().partition("-----BEGIN CERTIFICATE-----")
+    tls = context(
+        {
+            "ssl.keystore.key": key,
+            "ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE-----" + chain,
+            "ssl.truststore.certificates": authority.file.read_text(),
+            "ssl.client.auth": "required",
+        }
+    )
+    assert served_by(tls, authority.file, client=issued) == "stored"
+
+
+def test_an_encrypted_text_needs_the_password(authority: Authority, tmp_path: Path) -> None:
+    text = authority.issue("locked.pem", (NameOID.COMMON_NAME, "locked"), password=KEY_PASSWORD).read_text()
+    key, _, chain = text.partition("-----BEGIN CERTIFICATE-----")
+    settings = {
+        "ssl.keystore.key": key,
+        "ssl.keystore.certificate.chain": "-----BEGIN CERTIFICATE-----" + chain,
+        "ssl.key.password": KEY_PASSWORD,
+    }
+    assert served_by(context(settings), authority.file) == "locked"
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.key"):
+        context(settings | {"ssl.key.password": "wrong"})
+
+
+def test_key_stores_that_cannot_be_read(authority: Authority, issued: Path, tmp_path: Path) -> None:
+    """The reason names the setting or the file, and has no password and no key."""
+    store = {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(pkcs12(issued, tmp_path / "s.p12"))}
+    trust = str(java_truststore(authority, tmp_path / "t.p12"))
+    wrong: list[tuple[dict[str, str], str]] = [
+        (store, "is no PKCS12 file, or its password is wrong"),
+        (store | {"ssl.keystore.password": "not-" + STORE_PASSWORD}, "is no PKCS12 file, or its password is wrong"),
+        (store | {"ssl.keystore.location": str(issued)}, "is no PKCS12 file"),
+        (store | {"ssl.keystore.location": str(tmp_path / "no.p12")}, "No such file"),
+        (store | {"ssl.keystore.location": trust, "ssl.keystore.password": STORE_PASSWORD}, "has no private key"),
+        (store | {"ssl.keystore.key": "k"}, "need ssl.keystore.type=PEM"),
+        ({"ssl.keystore.location": str(issued), "ssl.keystore.password": "x"}, "PEM has no password of the store"),
+        ({"ssl.keystore.key": "k"}, "must be set together"),
+        (
+            {"ssl.keystore.key": "k", "ssl.keystore.certificate.chain": "c", "ssl.keystore.location": str(issued)},
+            "must be set together",
+        ),
+        ({"ssl.keystore.key": "k", "ssl.keystore.certificate.chain": "c"}, "ssl.keystore.key: not a PEM file"),
+    ]
+    both = {"ssl.keystore.location": str(issued), "ssl.client.auth": "required"}
+    wrong += [
+        (
+            both | {"ssl.truststore.location": str(issued), "ssl.truststore.certificates": "c"},
+            "exclude each other",
+        ),
+        (both | {"ssl.truststore.certificates": "c"}, "ssl.truststore.certificates: "),
+        (both | {"ssl.truststore.location": trust, "ssl.truststore.type": "PKCS12"}, "its password is wrong"),
+        (both | {"ssl.truststore.location": str(issued), "ssl.truststore.password": "x"}, "PEM has no password"),
+    ]
+    for settings, reason in wrong:
+        with pytest.raises(ConfigError) as refused:
+            context(settings)
+        assert reason in str(refused.value), settings
+        assert str(refused.value).startswith("listener SSL: ")
+        assert STORE_PASSWORD not in str(refused.value)
+
+
+def test_pkcs12_without_its_package_is_refused(issued: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = pkcs12(issued, tmp_path / "s.p12")
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
+    with pytest.raises(ConfigError, match=r"pip install 'kcore\[security\]'"):
+        context({"ssl.keystore.type": "PKCS12", "ssl.keystore.location": str(store)})
+
+
+# ---------------------------------------------------------------- at run time
+
+
+class Rotated:
+    """A server with a TLS listener, whose keys an administrator changes over the other listener."""
+
+    def __init__(self, live: LiveServer) -> None:
+        self.live = live
+
+    def alter(self, *changes: tuple[str, int, str | None], broker: str = "1") -> tuple[int, str | None]:
+        configs = [AlterableConfig(name=n, config_operation=op, value=v) for n, op, v in changes]
+        resource = AlterConfigsResource(resource_type=ConfigType.BROKER, resource_name=broker, configs=configs)
+        with self.live.connect() as admin:
+            (result,) = admin.send(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+        return result.error_code, result.error_message
+
+    def name(self, authority: Path) -> str:
+        """Returns the common name of the certificate that a new connection gets."""
+        tls = ssl.create_default_context(cafile=str(authority))
+        port = self.live.server.addresses["SSL"][1]
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=20) as raw,
+            tls.wrap_socket(raw, server_hostname="localhost") as client,
+        ):
+            certificate: Any = client.getpeercert()
+        return dict(part[0] for part in certificate["subject"])["commonName"]
+
+
+@pytest.fixture
+def rotated(serve: Callable[..., LiveServer], authority: Authority) -> Rotated:
+    keystore = authority.issue("first.pem", (NameOID.COMMON_NAME, "first"))
+    return Rotated(
+        serve({"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", "ssl.keystore.location": str(keystore)})
+    )
+
+
+LOCATION = "listener.name.ssl.ssl.keystore.location"
+
+
+def test_a_new_certificate_is_served_at_once(rotated: Rotated, authority: Authority, tmp_path: Path) -> None:
+    """Open connections stay; a file that is replaced under the same name is loaded by the same change again."""
+    assert rotated.name(authority.file) == "first"
+    port = rotated.live.server.addresses["SSL"][1]
+    tls = ssl.create_default_context(cafile=str(authority.file))
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=20) as raw,
+        tls.wrap_socket(raw, server_hostname="localhost") as before,
+    ):
+        second = authority.issue("second.pem", (NameOID.COMMON_NAME, "second"))
+        assert rotated.alter((LOCATION, SET, str(second))) == (0, None)
+        assert rotated.name(authority.file) == "second"
+        authority.issue("second.pem", (NameOID.COMMON_NAME, "third"))
+        assert rotated.name(authority.file) == "second", "until an administrator sets it again"
+        assert rotated.alter((LOCATION, SET, str(second))) == (0, None)
+        assert rotated.name(authority.file) == "third"
+        before.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            before.recv(1)
+    assert rotated.alter((LOCATION, DELETE, None)) == (0, None)
+    assert rotated.name(authority.file) == "first", "the file's setting counts again"
+
+
+def test_bad_keys_are_refused_with_the_reason(rotated: Rotated, authority: Authority, tmp_path: Path) -> None:
+    """The change is not stored, and the present certificate stays in use."""
+    (tmp_path / "noise.pem").write_text("noise")
+    missing = str(tmp_path / "missing.pem")
+    for changes, reason in [
+        ([(LOCATION, SET, missing)], f"listener SSL: ssl.keystore.location={missing}: No such file or directory"),
+        ([(LOCATION, SET, str(tmp_path / "noise.pem"))], "noise.pem: "),
+        ([("listener.name.ssl.ssl.keystore.type", SET, "PKCS12")], "is no PKCS12 file, or its password is wrong"),
+        ([("listener.name.ssl.ssl.keystore.type", SET, "JKS")], "valid: one of 'PEM', 'PKCS12'"),
+        ([("listener.name.ssl.ssl.keystore.key", SET, "secret-key")], "must be set together"),
+        ([("ssl.keystore.location", SET, missing)], "for one listener only: listener.name.NAME.ssl.keystore.location"),
+        ([("LISTENER.name.ssl.ssl.keystore.location", SET, missing)], "begins with listener.name. in lower case"),
+        ([("listener.name.ssl.ssl.client.auth", SET, "none")], "cannot be changed while the broker runs"),
+    ]:
+        code, message = rotated.alter(*changes)
+        assert code == 42
+        assert reason in (message or "")
+        assert "secret-key" not in (message or "")
+    assert rotated.alter((LOCATION, SET, missing), broker="") == (
+        42,
+        f"{LOCATION} is a setting of one broker, not of the cluster",
+    )
+    settings = rotated.live.call(lambda: dict(rotated.live.engine.topics.settings_of(ConfigType.BROKER, "1")))
+    assert settings == {}
+    assert rotated.name(authority.file) == "first"
+
+
+def test_several_settings_change_together(
+    rotated: Rotated, tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """A key store of another format and another authority; a client of librdkafka trusts only the new one."""
+    other = Authority(tmp_path_factory.mktemp("other"), "other authority")
+    store = pkcs12(other.issue("other.pem", (NameOID.COMMON_NAME, "other")), tmp_path / "other.p12")
+    assert rotated.alter(
+        (LOCATION, SET, str(store)),
+        ("listener.name.ssl.ssl.keystore.type", SET, "PKCS12"),
+        ("listener.name.ssl.ssl.keystore.password", SET, STORE_PASSWORD),
+    ) == (0, None)
+    assert rotated.name(other.file) == "other"
+    admin = AdminClient(
+        {
+            "bootstrap.servers": f"127.0.0.1:{rotated.live.server.addresses['SSL'][1]}",
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(other.file),
+        }
+    )
+    assert [broker.id for broker in admin.list_topics(timeout=20).brokers.values()] == [1]
+
+
+def test_keys_that_vanish_later_stay_in_use(
+    rotated: Rotated, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A change of something else reloads the keys; a file that is gone then is logged."""
+    second = authority.issue("vanishing.pem", (NameOID.COMMON_NAME, "second"))
+    assert rotated.alter((LOCATION, SET, str(second))) == (0, None)
+    second.unlink()
+    rotated.live.call(rotated.live.server.engine.control.broker_config.keys.reload)  # type: ignore[union-attr]
+    assert rotated.name(authority.file) == "second"
+    assert "the present ones stay in use: listener SSL: ssl.keystore.location=" in caplog.text
