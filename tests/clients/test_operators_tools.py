@@ -1,0 +1,24 @@
+"""Kafka's tools for operators give the output against kcore that they gave against Apache Kafka 4.3.1."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kcore.testing import ServerProcess
+from tests.clients.operators_tools import RECORDED, SCRIPT, SETTINGS, run
+
+
+@pytest.mark.long
+@pytest.mark.clients
+@pytest.mark.timeout(600)
+def test_the_tools_of_operators(tmp_path: Path) -> None:
+    """Every command has Kafka's exit status and output; the texts of errors are kcore's own."""
+    expected = json.loads(RECORDED.read_text())
+    assert len(expected) == len(SCRIPT)
+    with ServerProcess(tmp_path / "data", SETTINGS) as server:
+        results = run(server.bootstrap, tmp_path)
+    for result, kafkas in zip(results, expected, strict=True):
+        assert result == kafkas, result["command"]
