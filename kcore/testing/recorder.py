@@ -17,6 +17,7 @@ from kcore.group.consumer.timers import MemberTimer
 from kcore.process_logging import log_failure
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.heartbeat import HeartbeatResponse
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import Pending
 from kcore.server.errors import error_name, error_walk
@@ -56,7 +57,6 @@ OBSERVED: Final = frozenset(
 """The APIs whose requests can change a group, or tell a member that it was fenced."""
 
 COMMITS: Final = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
-HEARTBEATS: Final = (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 
 FENCING: Final = frozenset(
     {
@@ -162,7 +162,7 @@ class Recorder:
 
     def decided(self, engine: Engine, context: RequestContext, request: Any, response: Any) -> Any:
         """Records the effects of a decided request. Returns the response, or a `Pending` that records it later."""
-        if request.API_KEY in HEARTBEATS and self._unchanged(engine, request, response):
+        if request.API_KEY == ApiKey.CONSUMER_GROUP_HEARTBEAT and self._unchanged(engine, request, response):
             return response
         cause = _cause(context, request)
         for group_id in groups_of(request):
@@ -183,11 +183,9 @@ class Recorder:
         return later
 
     def _unchanged(self, engine: Engine, request: Any, response: Any) -> bool:
-        """Returns True if a heartbeat certainly changed nothing."""
+        """Returns True if a heartbeat of the new protocol certainly changed nothing."""
         if isinstance(response, Pending) or response.error_code:
             return False
-        if request.API_KEY == ApiKey.HEARTBEAT:
-            return True
         group = find_group(engine, request.group_id)
         if not isinstance(group, ConsumerGroup):
             return False
@@ -256,7 +254,9 @@ class ObservedEngine(Engine):
 
     def submit(self, context: RequestContext, request: Any) -> Any:
         """Decides one request of this process; see `Engine.submit`."""
-        response = super().submit(context, request)
+        response = Engine.submit(self, context, request)
+        if type(response) is HeartbeatResponse and not response.error_code:
+            return response  # the most frequent response by far: it changed nothing
         return self.recorder.decided(self, context, request, response) if request.API_KEY in OBSERVED else response
 
     def fire_timers(self) -> None:
@@ -277,7 +277,10 @@ def observing(engine: ObservedEngine, handle: Callable[[Any, Any], Any]) -> Call
     recorder = engine.recorder
 
     def observed(context: Any, request: Any) -> Any:
-        return recorder.decided(engine, context, request, handle(context, request))
+        response = handle(context, request)
+        if type(response) is HeartbeatResponse and not response.error_code:
+            return response
+        return recorder.decided(engine, context, request, response)
 
     return observed
 
