@@ -18,6 +18,7 @@ from kcore.log.memory_engine import MemoryStorage, _MemoryPartition
 from kcore.log.write_set import PartitionMeta
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.protocol.records.metadata import TopicRecord, decode_metadata_record
+from kcore.testing.arguments import check_type
 from kcore.testing.broker import Broker
 from kcore_ext.batch import iter_records
 
@@ -47,6 +48,8 @@ def replay(
         DataFolderError: the folder is damaged, or is no data folder.
         ValueError: `at` has no time zone.
     """
+    check_type("log_folder", log_folder, str, os.PathLike)
+    check_type("at", at, datetime, optional=True)
     if at is not None and at.tzinfo is None:
         raise ValueError(f"at={at} has no time zone; use for example datetime(..., tzinfo=timezone.utc)")
     at_ms = None if at is None else round(at.timestamp() * 1000)

@@ -8,17 +8,21 @@ pytest finds it by its entry point. The marker `kcore` configures the fixtures o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kcore.testing.arguments import setting_texts
 from kcore.testing.server import ServerProcess
 
 if TYPE_CHECKING:
     from kcore.testing.broker import Broker
     from kcore.testing.virtual import VirtualNode
 
+OPTIONS = {"topics", "settings"}
+MAX_LINES = 200  # events of each group in the report of a failed test
 SERVER_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
 
 
@@ -29,7 +33,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _options(request: pytest.FixtureRequest) -> dict[str, Any]:
     marker = request.node.get_closest_marker("kcore")
-    return {} if marker is None else dict(marker.kwargs)
+    if marker is None:
+        return {}
+    if marker.args or not marker.kwargs.keys() <= OPTIONS:
+        wrong = ", ".join([*map(repr, marker.args), *sorted(marker.kwargs.keys() - OPTIONS)])
+        pytest.fail(f"the marker kcore has the arguments topics=... and settings=..., but got {wrong}", pytrace=False)
+    return dict(marker.kwargs)
 
 
 @pytest.fixture
@@ -56,7 +65,7 @@ def kcore_server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
 
     Of the marker's arguments only `settings` concerns it.
     """
-    settings = {name: str(value) for name, value in _options(request).get("settings", {}).items()}
+    settings = setting_texts(_options(request).get("settings"))
     with ServerProcess(settings={**SERVER_SETTINGS, **settings}) as server:
         yield server
 
@@ -67,14 +76,20 @@ def kcore_bootstrap(kcore_server: ServerProcess) -> str:
     return kcore_server.bootstrap
 
 
+def _has_histories(value: object) -> bool:
+    """Returns True for a broker or a node of the kit; other fixtures may be mocks, which have every attribute."""
+    modules = (("kcore.testing.broker", "Broker"), ("kcore.testing.virtual", "VirtualNode"))
+    loaded = [getattr(sys.modules[module], name) for module, name in modules if module in sys.modules]
+    return isinstance(value, tuple(loaded))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Adds the histories of all groups to the report of a failed test."""
     report = yield
     if report.when == "call" and report.failed:
         for name, value in getattr(item, "funcargs", {}).items():
-            histories = getattr(value, "histories", None)
-            tables = [history.table() for history in histories()] if callable(histories) else []
+            tables = [history.table(MAX_LINES) for history in value.histories()] if _has_histories(value) else []
             if tables:
                 report.sections.append((f"groups of {name}", "\n\n".join(tables)))
     return report

@@ -21,6 +21,7 @@ from kcore.protocol.messages.heartbeat import HeartbeatResponse
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import Pending
 from kcore.server.errors import error_name, error_walk
+from kcore.testing.arguments import check_text
 from kcore.testing.group_state import GroupSnapshot, find_group, snapshot
 from kcore.testing.history import Event, History
 from kcore.testing.requests import api_name, groups_of
@@ -87,6 +88,7 @@ class Recorder:
         self._clock = clock
         self._start_ms = clock.monotonic_ms()
         self._events: dict[str, list[Event]] = {}
+        self._dropped: dict[str, int] = {}
         self._last: dict[str, GroupSnapshot] = {}
         self._marks: dict[str, Any] = {}  # what a heartbeat without changes leaves unchanged
         self._removals: dict[tuple[str, str], str] = {}  # (group, member) -> the cause of its removal
@@ -101,7 +103,8 @@ class Recorder:
 
     def history(self, group_id: str) -> History:
         """Returns the history of a group."""
-        return History(group_id, self._events.get(group_id, ()))
+        check_text("group_id", group_id)
+        return History(group_id, self._events.get(group_id, ()), self._dropped.get(group_id, 0))
 
     # ---- recording
 
@@ -110,6 +113,7 @@ class Recorder:
         events = self._events.setdefault(group_id, [])
         if len(events) >= MAX_EVENTS:
             del events[: MAX_EVENTS // 2]
+            self._dropped[group_id] = self._dropped.get(group_id, 0) + MAX_EVENTS // 2
         events.append(Event((self._clock.monotonic_ms() - self._start_ms) / 1000, kind, **values))
 
     def look(self, engine: Engine, group_id: str, cause: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
+from kcore.testing.arguments import check_type
 
 _KEYS = {key.name.replace("_", "").lower(): key for key in ApiKey}
 _TOPIC_LISTS = ("topics", "topic_data", "forgotten_topics_data")
@@ -17,8 +18,10 @@ def api_key(name: str) -> ApiKey:
     """Returns the key of an API, by its name in Kafka's documentation: "OffsetCommit".
 
     Raises:
+        TypeError: the name is no string.
         ValueError: no API has this name.
     """
+    check_type("api", name, str)
     key = _KEYS.get(name.replace("_", "").lower())
     if key is None:
         raise ValueError(f"{name!r} is no API of Kafka; valid: names such as Produce, Fetch, JoinGroup, OffsetCommit")
@@ -34,8 +37,10 @@ def error_code(error: str | int) -> ErrorCode:
     """Returns an error code by its name in Kafka ("NOT_COORDINATOR") or by its number.
 
     Raises:
+        TypeError: it is neither a name nor a number.
         ValueError: no error has this name or number.
     """
+    check_type("error", error, str, int)
     try:
         return ErrorCode[error] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
@@ -49,7 +54,8 @@ def groups_of(request: Any) -> Iterator[str]:
         yield group_id
     for row in getattr(request, "groups", None) or ():
         yield row if isinstance(row, str) else row.group_id
-    yield from getattr(request, "groups_names", None) or ()
+    for field in ("groups_names", "group_ids"):
+        yield from getattr(request, field, None) or ()
     if request.API_KEY == ApiKey.FIND_COORDINATOR and request.key_type == 0:
         yield from request.coordinator_keys or (request.key,)
 

@@ -12,6 +12,7 @@ import contextlib
 import contextvars
 import inspect
 import selectors
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from types import TracebackType
@@ -55,7 +56,16 @@ SETTINGS: Mapping[str, str] = {
 """Settings of a virtual node that differ from a server's. Delays stay as they are: they take no time here."""
 
 
-class _RepeatingHandle(asyncio.TimerHandle):
+class _Timer(asyncio.TimerHandle):
+    """A timer of `VirtualTimeLoop.call_at`."""
+
+    __slots__ = ()
+
+    _cancelled: bool
+    _scheduled: bool
+
+
+class _RepeatingHandle(_Timer):
     """A timer of `VirtualTimeLoop.call_every`: it arms itself again before each call."""
 
     __slots__ = ("_due_ns", "_interval_ns")
@@ -87,9 +97,16 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         jumps: number of jumps.
     """
 
+    # Of asyncio's base classes, whose declarations do not have them.
+    _check_closed: Callable[[], None]
+    _process_events: Callable[[list[tuple[selectors.SelectorKey, int]]], None]
+    _ready: deque[asyncio.Handle]
+    _selector: selectors.BaseSelector
+    _stopping: bool
+
     def __init__(self) -> None:
         self.now_ns = 0  # an integer: sums of seconds would not be exact
-        self._at_ns: dict[int, list[asyncio.TimerHandle]] = {}
+        self._at_ns: dict[int, list[_Timer]] = {}
         self._times_ns: list[int] = []
         self._turns = 0  # since the last jump
         self._timer_count = self._cancelled_count = 0
@@ -115,7 +132,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         """Calls `callback(*args)` at a virtual time."""
         self._check_closed()
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Timer(when, callback, args, self, context)
         self.arm(handle, round(min(when, MAX_WHEN_S) * NS_PER_S))
         return handle
 
@@ -127,7 +144,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             raise ValueError(f"every {seconds} s: valid are intervals from 1 ns to {MAX_WHEN_S:g} s")
         return _RepeatingHandle(interval_ns, callback, self)
 
-    def arm(self, handle: asyncio.TimerHandle, when_ns: int) -> None:
+    def arm(self, handle: _Timer, when_ns: int) -> None:
         """Runs a handle at a virtual time."""
         handle._scheduled = True
         due = self._at_ns.get(when_ns)
@@ -138,7 +155,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             due.append(handle)
         self._timer_count += 1
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+    def _timer_handle_cancelled(self, handle: _Timer) -> None:
         """Counts a cancelled timer, and removes them when most timers are cancelled."""
         if not handle._scheduled:
             return
@@ -182,9 +199,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
                 f"{MAX_TURNS} turns of the event loop took no virtual time: a task never waits, or only for sleep(0)"
             )
         for _ in range(len(ready)):  # those that these add run in the next turn
-            handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+            callback = ready.popleft()
+            if not callback.cancelled():
+                callback._run()
 
     def _jump(self) -> None:
         self.now_ns = max(self.now_ns, self._times_ns[0])
