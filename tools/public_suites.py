@@ -4,8 +4,8 @@
 
 The folder has checkouts or unpacked source packages of the projects in `SUITES`; those that are missing are left out.
 Each project gets a virtual environment in the folder, into which pip installs the project and the packages that its
-tests need. Nothing of a project is changed: its tests find the broker by its address, which is the usual
-`localhost:9092` or that in an environment variable. The exit status is 1 if a test failed.
+tests need. Nothing of a project is changed: its tests find the broker by its address, which is that of a local Kafka,
+`localhost:9092`, or that in an environment variable. The exit status is 1 if a test failed.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kcore.testing import Broker
 
 PORT = 9092
 LIMIT_S = 1_800.0  # time for one suite
+RESULTS = ("passed", "skipped", "failures", "errors")
 ENVIRONMENTS = ".environments"
 
 
@@ -151,7 +152,7 @@ def main() -> int:
         python = prepare(suite, project, environment)
         results[name] = run(suite, project, python, environment / "report.xml", arguments.port)
     for name, counts in results.items():
-        words = ", ".join(f"{count} {result}" for result, count in sorted(counts.items(), reverse=True) if count)
+        words = ", ".join(f"{counts[result]} {result}" for result in RESULTS if counts.get(result))
         print(f"{name} ({projects[name][1].name}): {words or 'no tests'}")
     failed = any(counts.get("failures") or counts["errors"] or not counts.get("passed") for counts in results.values())
     return int(failed)
