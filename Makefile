@@ -11,7 +11,7 @@ STAMP := $(VENV)/.built
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-spark test test-long test-kafka fuzz explore soak sanitize bench bench-peers lint docs clean
+.PHONY: build demo demo-spark test test-long test-kafka test-public-suites fuzz explore soak sanitize bench bench-peers lint docs clean
 
 build: $(STAMP)
 
@@ -42,6 +42,11 @@ test-long: build
 test-kafka: build
 	@command -v mvn >/dev/null || { echo 'make test-kafka needs Java 17 and Maven' >&2; exit 1; }
 	KCORE_TEST_KAFKA=start $(BIN)/python -m pytest tests/node
+
+# PROJECTS is a folder with checkouts of projects; see tools/public_suites.py
+test-public-suites: build
+	@test -n "$(PROJECTS)" || { echo 'usage: make test-public-suites PROJECTS=folder' >&2; exit 1; }
+	$(BIN)/python -m tools.public_suites $(PROJECTS)
 
 fuzz: build
 	$(BIN)/python -m tools.fuzz --seconds $(SECONDS)

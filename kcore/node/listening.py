@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any
@@ -72,10 +73,28 @@ class LoopThreadDriver:
         before.hand_over()
         self.loop = asyncio.new_event_loop()
         self.driver = AsyncDriver(engine, self.loop)
-        self._thread = threading.Thread(target=self.loop.run_forever, name="kcore-engine", daemon=True)
-        self._thread.start()
+        self._thread = threading.Thread(target=self._run_loop, name="kcore-engine", daemon=True)
         self._closed = False
+        self._closing = threading.Lock()  # no call begins after `_closed` is set
+        self._thread.start()
         self.run_on_loop(self._start())
+
+    def _run_loop(self) -> None:
+        self.loop.run_forever()
+        self.loop.run_until_complete(self._cancel_calls())
+
+    async def _cancel_calls(self) -> None:
+        """Cancels the calls of other threads that the loop has not finished: their callers wait for a result."""
+        await asyncio.sleep(0)  # calls that were passed to the loop begin
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    @property
+    def is_own_thread(self) -> bool:
+        """True on the thread of the engine's loop, from which no call may wait for the loop."""
+        return get_ident() == self._thread.ident
 
     async def _start(self) -> None:
         self.driver.start()
@@ -88,15 +107,18 @@ class LoopThreadDriver:
             ReentrantCallError: the call comes from the engine's own thread, for example from a watcher.
             TimeoutError: it has not ended after `timeout_s`.
         """
-        if get_ident() == self._thread.ident:
+        if self.is_own_thread:
             coroutine.close()
             raise ReentrantCallError
-        if self._closed:
-            coroutine.close()
-            raise EngineClosedError("the engine is closed")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        with self._closing:
+            if self._closed:
+                coroutine.close()
+                raise EngineClosedError("the engine is closed")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result(timeout_s)
+        except concurrent.futures.CancelledError:
+            raise EngineClosedError("the engine was closed during this call") from None
         except BaseException:
             future.cancel()
             raise
@@ -129,7 +151,8 @@ class LoopThreadDriver:
         try:
             self.run_on_loop(self._close())
         finally:
-            self._closed = True
+            with self._closing:
+                self._closed = True
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()
             self.loop.close()

@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kcore.config.node import Config
-from kcore.errors import KafkaError, KcoreError
+from kcore.errors import ConfigError, KafkaError, KcoreError, ReentrantCallError
+from kcore.node._sync.transactions import Transaction, transactional_producer
 from kcore.node.embedded import EmbeddedNode
 from kcore.node.listening import NAME, LoopThreadDriver
+from kcore.protocol.compression import CompressionType
 from kcore.security.protocols import SecurityProtocol
 from kcore.server.listeners import ANYWHERE, Listener, parse_listeners
 from kcore.server.server import Server
 from kcore.testing import faults
+from kcore.testing.arguments import (
+    check_count,
+    check_function,
+    check_seconds,
+    check_text,
+    check_type,
+    setting_texts,
+    topic_sizes,
+)
 from kcore.testing.checks import Checks, name_of
 from kcore.testing.clock import BrokerClock, SteppableClock
 from kcore.testing.faults import ActiveFault, ErrorOf, Fault, RandomFaults
@@ -34,6 +48,9 @@ T = TypeVar("T")
 
 HOST = "127.0.0.1"
 CALL_TIMEOUT_S = 30.0
+FENCE_TIMEOUT_S = 60.0  # of the transaction that fences a producer; it is aborted at once
+MAX_PORT = 65_535
+UNUSED_SETTINGS = ("kcore.data.dir", "kcore.http.listen")
 RECHECK_S = 0.05  # a condition may depend on something that is not a round of the engine, such as a closed connection
 
 FAST_SETTINGS: Mapping[str, str] = {
@@ -77,8 +94,14 @@ class Broker(Checks):
         topics: Iterable[str] | Mapping[str, int] = (),
         port: int = 0,
     ) -> None:
-        self._settings = {**FAST_SETTINGS, **{name: str(value) for name, value in (settings or {}).items()}}
-        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+        check_count("port", port, 0)
+        if port > MAX_PORT:
+            raise ValueError(f"port={port}: the maximum is {MAX_PORT}")
+        self._settings = {**FAST_SETTINGS, **setting_texts(settings)}
+        for name in UNUSED_SETTINGS:
+            if self._settings.get(name):
+                raise ConfigError(f"{name}: a test broker keeps all data in memory and serves no metrics")
+        self._topics = topic_sizes(topics)
         self._port = port
         self._host = HOST
         self._ports: dict[str, int] = {}  # of the listeners in `settings`, which a restart keeps
@@ -87,8 +110,8 @@ class Broker(Checks):
         self._recorder = Recorder(self._steppable)
         self._interceptor = Interceptor()
         self._node: EmbeddedNode | None = None
-        self._rounds = threading.Condition()
-        self._round_count = 0
+        self._lifecycle = threading.RLock()
+        self._rounds = _Rounds()
         self._refusing = False
         self.clock = BrokerClock(self._steppable, self._advance)
         self.groups = TestGroups(self)
@@ -100,10 +123,16 @@ class Broker(Checks):
 
         Raises:
             ConfigError: a setting is unknown or not valid.
+            KafkaError: a topic cannot be created.
             OSError: the port is in use.
         """
-        if self._node is not None:
-            raise KcoreError("the broker runs already")
+        with self._lifecycle:
+            if self._node is not None:
+                raise KcoreError("the broker runs already")
+            self._start()
+        return self
+
+    def _start(self) -> None:
         engine = ObservedEngine(self._disk.open(), Config.of(self._settings), self._steppable, self._recorder)
         node = EmbeddedNode(engine)
         node._engine._driver = driver = LoopThreadDriver(engine, node._engine._driver)
@@ -114,10 +143,13 @@ class Broker(Checks):
             self._node = None
             node.close()
             raise
-        for name, partitions in self._topics.items():
-            node.topics.create(name, partitions=partitions, exist_ok=True)
+        try:
+            for name, partitions in self._topics.items():
+                node.topics.create(name, partitions=partitions, exist_ok=True)
+        except BaseException:
+            self._end("kill")
+            raise
         self._topics = {}
-        return self
 
     async def _listen(self, engine: ObservedEngine) -> None:
         listeners = parse_listeners(engine.config) if "listeners" in self._settings else [self._listener()]
@@ -129,18 +161,22 @@ class Broker(Checks):
         self._host = HOST if listeners[0].host in ANYWHERE else listeners[0].host
         self._ports = {name: port for name, (_, port) in self._server.addresses.items()}
         self._port = self._ports[self._listener_name]
-        self._driver.driver.at_end_of_round(self._round_ended)
+        self._driver.driver.at_end_of_round(self._rounds.ended)
 
     def _listener(self) -> Listener:
         return Listener(NAME, HOST, self._port, HOST, 0, SecurityProtocol.PLAINTEXT)
 
     def stop(self) -> None:
         """Stops the broker and forgets its records. It does nothing if the broker does not run."""
-        if self._node is not None:
-            self._end("kill")
+        with self._lifecycle:
+            if self._node is not None:
+                self._end("kill")
 
     def _end(self, how: Restart) -> None:
-        node, self._node = self.node, None
+        node = self.node
+        if self._driver.is_own_thread:
+            raise ReentrantCallError
+        self._node = None
         try:
             self._driver.run_on_loop(self._close(how), CALL_TIMEOUT_S)
         finally:
@@ -162,13 +198,16 @@ class Broker(Checks):
             kill: True to end it as by SIGKILL: without committing or responding to what is in progress.
             power: True for a power failure, which also loses the records written since `stop_syncing`.
         """
+        check_type("kill", kill, bool)
+        check_type("power", power, bool)
         how: Restart = "power" if power else "kill" if kill else "clean"
-        self._end(how)
-        if power:
-            self._disk.fail_power()
-        for group_id in self._recorder.groups:
-            self._recorder.add(group_id, "control", cause=f"test: restart ({how})")
-        self.start()
+        with self._lifecycle:
+            self._end(how)
+            if power:
+                self._disk.fail_power()
+            for group_id in self._recorder.groups:
+                self._recorder.add(group_id, "control", cause=f"test: restart ({how})")
+            self._start()
 
     def __enter__(self) -> Broker:
         return self.start()
@@ -177,14 +216,28 @@ class Broker(Checks):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+        if kind is None:
+            self._check_functions()
+
+    def __del__(self) -> None:
+        if getattr(self, "_node", None) is not None and not sys.is_finalizing():
+            warnings.warn(f"the test broker at {self.bootstrap} was not stopped", ResourceWarning, stacklevel=1)
+            # This may be any thread, also that of the broker's own engine.
+            threading.Thread(target=self.stop, name="kcore-stop", daemon=True).start()
 
     async def __aenter__(self) -> Broker:
-        return await asyncio.to_thread(self.start)
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait([starting])
+            self.stop()
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await asyncio.to_thread(self.stop)
+        await asyncio.to_thread(self.__exit__, kind, error, trace)
 
     # ---- access
 
@@ -226,19 +279,18 @@ class Broker(Checks):
         self._driver.advance(ms)
         self.call(lambda _: self._driver.driver.round_is_open())  # its end sends responses, and sets the next alarm
 
-    def _round_ended(self) -> None:
-        with self._rounds:
-            self._round_count += 1
-            self._rounds.notify_all()
-
     # ---- protocol faults
 
     def inject(self, *given: Fault) -> list[ActiveFault]:
         """Injects faults of `kcore.testing.faults`. Of the faults that match a request, only the first applies."""
+        for fault in given:
+            check_type("a fault", fault, Fault)
         return self.call(lambda _: self._interceptor.add(given))
 
     def script(self, *given: Fault) -> list[ActiveFault]:
         """Injects faults one after another: each becomes active when the one before it is exhausted."""
+        for fault in given:
+            check_type("a fault", fault, Fault)
         if any(fault.times is None for fault in given[:-1]):
             raise ValueError("only the last fault of a script may have no limit (times=None)")
         return self.call(lambda _: self._interceptor.script(given))
@@ -272,6 +324,7 @@ class Broker(Checks):
         """
         if api is not None:
             return self.inject(faults.disconnect(api, client_id=client_id, **options))[0]
+        check_text("client_id", client_id, optional=True)
         if options:
             raise TypeError(f"disconnect() without an API takes only client_id, not {', '.join(options)}")
 
@@ -299,6 +352,7 @@ class Broker(Checks):
 
     def clear_faults(self, fault: ActiveFault | None = None) -> None:
         """Removes a fault, or all with the script and the random ones. Held requests stay held."""
+        check_type("fault", fault, ActiveFault, optional=True)
         self.call(lambda _: self._interceptor.clear(fault))
 
     @property
@@ -322,6 +376,9 @@ class Broker(Checks):
         Returns:
             The number of released requests.
         """
+        check_text("group", group, optional=True)
+        check_text("client_id", client_id, optional=True)
+        check_type("keep_holding", keep_holding, bool)
 
         def run(_: ObservedEngine) -> int:
             if not keep_holding:
@@ -340,27 +397,43 @@ class Broker(Checks):
     def refuse_connections(self, *, close: bool = True) -> None:
         """Refuses new connections (ECONNREFUSED) until `accept_connections`; with `close`, ends the open ones."""
 
+        check_type("close", close, bool)
+
         def refuse(_: ObservedEngine) -> None:
-            for acceptor in self._server.acceptors:
-                acceptor.close()
-            self._server.acceptors.clear()
+            self._close_listeners()
             for connection in list(self._server.connections) if close else ():
                 connection.abort()
 
-        self._refusing = True
-        self.call(refuse)
+        with self._lifecycle:
+            self.call(refuse)
+            self._refusing = True
 
     def accept_connections(self) -> None:
-        """Accepts connections again, on the same port."""
-        if not self._refusing:
-            return
-        self._refusing = False
+        """Accepts connections again, on the same port.
 
-        async def listen() -> None:
-            for listener, security in self._server._listeners:
-                await self._server._listen(listener._replace(port=self._ports[listener.name]), security)
+        Raises:
+            OSError: another process has taken the port; a later call tries again.
+        """
+        _ = self.node
+        with self._lifecycle:
+            if not self._refusing:
+                return
 
-        self._driver.run_on_loop(listen(), CALL_TIMEOUT_S)
+            async def listen() -> None:
+                try:
+                    for listener, security in self._server._listeners:
+                        await self._server._listen(listener._replace(port=self._ports[listener.name]), security)
+                except OSError:
+                    self._close_listeners()
+                    raise
+
+            self._driver.run_on_loop(listen(), CALL_TIMEOUT_S)
+            self._refusing = False
+
+    def _close_listeners(self) -> None:
+        for acceptor in self._server.acceptors:
+            acceptor.close()
+        self._server.acceptors.clear()
 
     @property
     def connection_count(self) -> int:
@@ -370,8 +443,17 @@ class Broker(Checks):
     # ---- faults of the coordinator and of the disk
 
     def fence_producer(self, transactional_id: str) -> None:
-        """Fences the producers of a transactional id, as a new producer with this id does; aborts its transaction."""
-        self.node.transaction(transactional_id).__enter__().abort()
+        """Fences the producers of a transactional id, as a new producer with this id does; aborts its transaction.
+
+        Raises:
+            KcoreError: the disk is full.
+        """
+        check_text("transactional_id", transactional_id)
+        self.check_disk()
+        # A new producer each time: the node's own one fences others only at its first transaction.
+        producer = transactional_producer(self.node._calls, {}, transactional_id, FENCE_TIMEOUT_S)
+        with Transaction(producer, CompressionType.NONE) as transaction:
+            transaction.abort()
 
     def fill_disk(self) -> None:
         """Makes every write fail for lack of space, until `free_disk`."""
@@ -380,6 +462,11 @@ class Broker(Checks):
     def free_disk(self) -> None:
         """Ends `fill_disk`."""
         self._set_full(False)
+
+    def check_disk(self) -> None:
+        """Raises KcoreError if the disk is full: clients of `node` repeat writes, and would wait for `free_disk`."""
+        if self._disk.log is not None and self._disk.log.full:
+            raise KcoreError("the disk is full: call free_disk() first")
 
     def _set_full(self, full: bool) -> None:
         def run(_: ObservedEngine) -> None:
@@ -425,27 +512,71 @@ class Broker(Checks):
 
         Raises:
             AssertionError: the condition is still false; the text has its last value and the histories of all groups.
+            KcoreError: a function of a fault has failed.
+            TypeError: the condition is no function, or a coroutine function.
         """
-        until_s = time.monotonic() + timeout
-        while True:
-            with self._rounds:
-                count = self._round_count
-            if value := condition(self):
-                return value
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                text = f"{message or name_of(condition)} is still false after {timeout} s"
-                text += "" if value is False else f": its last value was {value!r}"
-                if asyncio._get_running_loop() is not None:
-                    text += "; wait_for() blocked the event loop: use `await broker.wait_for_async(...)`"
-                self.fail_with(text, self._recorder.groups)
-            with self._rounds:
-                self._rounds.wait_for(lambda: self._round_count != count, min(left_s, RECHECK_S))  # noqa: B023
+        return self._wait(condition, timeout, message, lambda: False)
 
     async def wait_for_async(self, condition: Callable[[Broker], T], timeout: float = 10.0, *, message: str = "") -> T:
         """Waits as `wait_for` does, without blocking the event loop; the condition runs in a thread."""
-        return await asyncio.to_thread(self.wait_for, condition, timeout, message=message)
+        cancelled = threading.Event()
+        try:
+            return await asyncio.to_thread(self._wait, condition, timeout, message, cancelled.is_set)
+        finally:
+            cancelled.set()
+
+    def _wait(self, condition: Callable[[Broker], T], timeout: float, message: str, stopped: Callable[[], bool]) -> T:
+        check_function("condition", condition)
+        check_seconds("timeout", timeout)
+        until_s = time.monotonic() + timeout
+        while True:
+            count = self._rounds.count
+            self._check_functions()
+            if value := condition(self):
+                if inspect.isawaitable(value):
+                    getattr(value, "close", lambda: None)()
+                    raise TypeError("the condition is a coroutine function: it must be a function")
+                return value
+            left_s = until_s - time.monotonic()
+            if left_s <= 0 or stopped():
+                text = f"{message or name_of(condition)} is still false after {timeout} s"
+                text += "" if value is False else f": its last value was {value!r}"
+                self.fail_with(f"{text}{_blocked_loop()}", self._recorder.groups)
+            self._rounds.wait(count, min(left_s, RECHECK_S))
+
+    def _check_functions(self) -> None:
+        """Raises the first error of a function of a fault, such as `where`."""
+        if self._interceptor.failures:
+            raise self._interceptor.failures[0]
 
     def committed(self, group_id: str) -> dict[TopicPartition, int]:
         """Returns the committed offsets of a group."""
         return self.groups[group_id].offsets
+
+
+class _Rounds:
+    """The number of rounds of the engine. It has no reference to the broker, so a forgotten one can be collected."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.count = 0
+
+    def ended(self) -> None:
+        """Counts a round."""
+        with self._changed:
+            self.count += 1
+            self._changed.notify_all()
+
+    def wait(self, count: int, timeout_s: float) -> None:
+        """Waits until the number differs from `count`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.count != count, timeout_s)
+
+
+def _blocked_loop() -> str:
+    """Returns a hint if the waiting thread has an event loop, whose clients could do nothing meanwhile."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return ""
+    return "; it blocked the event loop: use `await broker.wait_for_async(...)`"

@@ -8,13 +8,19 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from kcore.protocol.topic_partition import TopicPartition
+from kcore.testing.arguments import check_type
 from kcore.testing.group_state import snapshot
 from kcore.transaction.states import TransactionStatus
+from kcore_ext.batch.header import BatchHeader, parse_header
+from kcore_ext.batch.records import iter_records
 
 if TYPE_CHECKING:
+    from kcore.broker.data.aborted_transactions import AbortedTransaction
     from kcore.testing.broker import Broker
     from kcore.testing.recorder import ObservedEngine
 
+MAX_TABLES = 20  # groups in the text of a failed assertion
+MAX_LINES = 200  # and events of each
 MAX_NAMED = 10  # records named in the text of a failed assertion
 RESTING = ("Stable", "Empty", "Dead")
 OPEN = (TransactionStatus.ONGOING, TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT)
@@ -52,6 +58,9 @@ def name_of(condition: Any) -> str:
 class Checks:
     """The assertions of `Broker` and `VirtualNode`."""
 
+    def _check_functions(self) -> None:
+        """Raises the first error of a function of a fault; a node without faults has none."""
+
     def fail_with(self, text: str, group_ids: Iterable[str]) -> NoReturn:
         """Raises an AssertionError with the histories of groups.
 
@@ -59,7 +68,8 @@ class Checks:
             AssertionError: always.
         """
         broker = cast("Broker", self)
-        tables = [broker.history(group_id).table() for group_id in group_ids]
+        self._check_functions()
+        tables = [broker.history(group_id).table(MAX_LINES) for group_id in list(group_ids)[:MAX_TABLES]]
         raise AssertionError("\n\n".join([text, *tables]))
 
     def assert_at_rest(self) -> None:
@@ -98,6 +108,10 @@ class Checks:
             AssertionError: another offset, or none, is committed; the text has the group's history.
         """
         broker = cast("Broker", self)
+        check_type("offsets", offsets, Mapping)
+        for partition in offsets:
+            if not isinstance(partition, tuple) or [type(each) for each in partition] != [str, int]:
+                raise TypeError(f"{partition!r} is no partition: use (topic, partition), such as ('jobs', 0)")
         actual = broker.committed(group)
         expected = {TopicPartition(*partition): offset for partition, offset in offsets.items()}
         wrong = [
@@ -141,13 +155,11 @@ class Checks:
         """
         broker = cast("Broker", self)
         positions = set(map(position_of, processed))
-        starts = broker.call(_log_starts)
-        skipped = [
-            (partition.topic, partition.partition, offset)
-            for partition, end in sorted(broker.committed(group).items())
-            for offset in range(starts.get(partition, 0), end)
-            if (partition.topic, partition.partition, offset) not in positions
-        ]
+        committed = broker.committed(group)
+        beyond, present = broker.call(lambda engine: _records_before(engine, committed))
+        skipped = [each for each in present if each not in positions]
+        if beyond:
+            self.fail_with(f"group {group} has committed offsets beyond the end of the log: {beyond}", [group])
         if skipped:
             self.fail_with(
                 f"{_records(skipped)} committed in group {group} but not processed: {_named(skipped)}",
@@ -164,10 +176,35 @@ def _named(positions: list[Position]) -> str:
     return ", ".join(names) + (", …" if len(positions) > MAX_NAMED else "")
 
 
-def _log_starts(engine: ObservedEngine) -> dict[TopicPartition, int]:
-    return {
-        TopicPartition(topic.name, index): partition.log_start_offset
-        for topic in engine.topics.all()
-        for index in range(topic.partitions)
-        if (partition := engine.partitions.get(topic.name, index)) is not None
-    }
+def _records_before(
+    engine: ObservedEngine, committed: Mapping[TopicPartition, int]
+) -> tuple[dict[str, str], list[Position]]:
+    """Returns the offsets that are beyond the end of their log, and the records before the others.
+
+    The log also has records that no consumer with isolation level read_committed gets: markers of transactions, and
+    records of aborted ones.
+    """
+    beyond: dict[str, str] = {}
+    present: list[Position] = []
+    for place, end in sorted(committed.items()):
+        partition = engine.partitions.get(place.topic, place.partition)
+        if partition is None:
+            continue
+        if end > partition.end_offset:
+            beyond[str(place)] = f"{end}, and the log ends at {partition.end_offset}"
+            continue
+        aborted = partition.producers.aborted.entries
+        for _, batch in partition.log.batches():
+            header = parse_header(batch)
+            if header.base_offset >= end or header.is_control or _is_aborted(header, aborted):
+                continue
+            present += [(*place, record.offset) for record in iter_records(batch)
+                        if partition.log_start_offset <= record.offset < end]  # fmt: skip
+    return beyond, present
+
+
+def _is_aborted(header: BatchHeader, aborted: Iterable[AbortedTransaction]) -> bool:
+    return header.is_transactional and any(
+        entry.producer_id == header.producer_id and entry.first_offset <= header.base_offset < entry.last_offset
+        for entry in aborted
+    )

@@ -7,11 +7,13 @@ import time
 from typing import TYPE_CHECKING
 
 from kcore.clock import ManualClock
+from kcore.testing.arguments import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 NS_PER_MS = 1_000_000
+LAST_S = 253_402_300_799.0  # the end of the year 9999
 
 
 class SteppableClock(ManualClock):
@@ -98,8 +100,7 @@ class BrokerClock:
 
         The clients' own clocks do not move: heartbeats that a client would have sent are missing.
         """
-        if seconds < 0:
-            raise ValueError(f"advance({seconds}): only step_wall moves time back")
+        check_seconds("seconds", seconds)  # only step_wall moves time back
         self._advance(round(seconds * 1000))
 
     def freeze(self) -> None:
@@ -112,5 +113,12 @@ class BrokerClock:
         self._advance(0)
 
     def step_wall(self, seconds: float) -> None:
-        """Moves the time in timestamps of records, forward or back; timeouts are not affected."""
+        """Moves the time in timestamps of records, forward or back; timeouts are not affected.
+
+        Raises:
+            ValueError: the time would be before 1970 or after 9999.
+        """
+        check_seconds("seconds", seconds, -LAST_S, LAST_S)
+        if not 0 <= self.now + seconds <= LAST_S:
+            raise ValueError(f"seconds={seconds}: the time would be before 1970 or after 9999")
         self._clock.step_wall(round(seconds * 1000))

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from kcore.testing.requests import api_key, error_code, groups_of, like, transactional_id_of
+from kcore.testing.arguments import check_count, check_function, check_seconds, check_text, check_type
+from kcore.testing.requests import api_key, api_name, error_code, groups_of, like, transactional_id_of
 
 if TYPE_CHECKING:
     from kcore.errors import KafkaError
@@ -18,6 +19,17 @@ if TYPE_CHECKING:
 Action = Literal["fail", "delay", "hold", "disconnect", "corrupt", "throttle"]
 ErrorOf = Callable[[Any], "str | int | None"]
 """A function of the request that returns an error, or None to let the request pass."""
+
+ACTIONS = ("fail", "delay", "hold", "disconnect", "corrupt", "throttle")
+ONLY_OF = {
+    "error": ("fail",),
+    "message": ("fail",),
+    "seconds": ("delay", "throttle"),
+    "after": ("delay", "hold", "disconnect", "corrupt", "throttle"),
+}
+"""The actions that have an attribute of `Fault`; the others have all actions."""
+
+MAX_THROTTLE_S = (2**31 - 1) // 1000  # the protocol has an int32 of milliseconds
 
 ANY_API = "*"
 MAX_DELAY_S = 0.05  # of random faults: short, because a random test injects many
@@ -42,6 +54,11 @@ class Filter:
     principal: str | None = None
     transactional_id: str | None = None
     where: Callable[[Any], bool] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("group", "topic", "client_id", "principal", "transactional_id"):
+            check_text(name, getattr(self, name), optional=True)
+        check_function("where", self.where, optional=True)
 
     def matches(self, context: RequestContext, request: Any, topics_of: Callable[[Any], Iterable[str | None]]) -> bool:
         """Returns True if the request has every given property."""
@@ -75,6 +92,10 @@ class Fault:
         message: the error message of `fail`.
         seconds: the time of `delay` and `throttle`.
         after: True if the broker carries the request out first, and the fault concerns the response.
+
+    Raises:
+        TypeError: a value has a wrong type.
+        ValueError: a value is not valid, or the action has no such attribute.
     """
 
     action: Action
@@ -88,25 +109,41 @@ class Fault:
     after: bool = False
 
     def __post_init__(self) -> None:
+        if self.action not in ACTIONS:
+            raise ValueError(f"action={self.action!r}: valid are {', '.join(ACTIONS)}")
+        if not self.apis:
+            raise ValueError(f"{self.action}() needs the name of an API, several, or '*'")
         for name in self.apis:
             if name != ANY_API:
                 api_key(name)  # raises for an unknown name
+        check_type("filter", self.filter, Filter)
+        check_count("times", self.times, 1, optional=True)
+        check_count("skip", self.skip, 0)
+        check_text("message", self.message, optional=True)
+        check_type("after", self.after, bool)
+        check_seconds("seconds", self.seconds, **({"maximum": MAX_THROTTLE_S} if self.action == "throttle" else {}))
+        for name, actions in ONLY_OF.items():
+            if self.action not in actions and getattr(self, name):
+                raise ValueError(f"{self.action}() has no argument {name}")
         if self.action == "fail" and not callable(self.error):
             if self.error is None:
                 raise ValueError("fail() needs an error, such as error='NOT_COORDINATOR'")
-            error_code(self.error)
-        if self.times is not None and self.times < 1:
-            raise ValueError(f"times={self.times}: a fault applies to at least one request; None: to all")
+            if not error_code(self.error):
+                raise ValueError(f"fail() with error={self.error!r}, which is no error: clients would see a success")
+
+    def concerns(self, key: int) -> bool:
+        """Returns True if the fault is about an API."""
+        return any(name == ANY_API or api_key(name) == key for name in self.apis)
 
     def error_for(self, request: Any) -> ErrorCode | None:
         """Returns the error for a request; None if the fault's function lets it pass."""
         error = self.error(request) if callable(self.error) else self.error
-        return None if error is None else error_code(error)
+        return None if error is None else error_code(error) or None
 
     def describe(self) -> str:
         """Returns the fault in words, for histories."""
         how = {
-            "fail": f" with {self.error.__name__ if callable(self.error) else self.error}",
+            "fail": f" with {getattr(self.error, '__name__', self.error)}",
             "delay": f" for {self.seconds} s",
             "throttle": f" for {self.seconds} s",
         }.get(self.action, " the response" if self.after else "")
@@ -115,7 +152,7 @@ class Fault:
 
 
 def _apis(api: str | Iterable[str]) -> tuple[str, ...]:
-    return (api,) if isinstance(api, str) else tuple(api)
+    return (api,) if isinstance(api, str) or not isinstance(api, Iterable) else tuple(api)
 
 
 def _fault(action: Action, api: str | Iterable[str], which: dict[str, Any], times: int | None, **values: Any) -> Fault:
@@ -200,6 +237,9 @@ class ActiveFault:
     Args:
         fault: the fault.
 
+    Raises:
+        TypeError: `fault` is no `Fault`.
+
     Attributes:
         fault: the fault.
         seen: number of matching requests.
@@ -207,6 +247,7 @@ class ActiveFault:
     """
 
     def __init__(self, fault: Fault) -> None:
+        check_type("fault", fault, Fault)
         self.fault = fault
         self.seen = 0
         self.applied = 0
@@ -238,9 +279,16 @@ class RandomFaults:
         probability: the probability of a fault for each request of these APIs.
         apis: the APIs.
         faults: the faults to choose from; None: retriable errors, short delays, and lost connections and responses.
+            Their `times` and `skip` have no effect.
+
+    Raises:
+        TypeError: a value has a wrong type.
+        ValueError: a value is not valid, or an API is unknown.
 
     Attributes:
         seed: the seed.
+        apis: the APIs.
+        keys: their keys.
         injected: descriptions of the injected faults, in order.
     """
 
@@ -252,23 +300,34 @@ class RandomFaults:
         apis: Iterable[str] = ("Produce", "Fetch", "OffsetCommit", "OffsetFetch", "Heartbeat", "FindCoordinator"),
         faults: Sequence[Fault] | None = None,
     ) -> None:
+        check_type("seed", seed, int, optional=True)
+        check_type("probability", probability, int, float)
         if not 0 <= probability <= 1:
             raise ValueError(f"probability={probability}: valid are 0 to 1")
         self.seed = secrets.randbelow(2**32) if seed is None else seed
-        self.apis = tuple(apis)
+        self.apis = _apis(apis)
+        self.keys = frozenset(api_key(name) for name in self.apis)
+        for fault in faults or ():
+            check_type("a fault", fault, Fault)
         self.injected: list[str] = []
         self._random = random.Random(self.seed)
         self._probability = probability
         self._faults = tuple(faults) if faults is not None else _usual_faults()
 
-    def draw(self, name: str) -> Fault | None:
-        """Returns the fault for the next request of an API, or None."""
+    def draw(self, key: int, matches: Callable[[Filter], bool]) -> Fault | None:
+        """Returns the fault for the next request of an API, or None.
+
+        Args:
+            key: the API's key.
+            matches: returns True if the request has the properties of a filter.
+        """
         if self._random.random() >= self._probability:
             return None
-        chosen = self._random.choice([f for f in self._faults if ANY_API in f.apis or name in f.apis] or [None])
-        if chosen is None:
+        candidates = [fault for fault in self._faults if fault.concerns(key)]
+        chosen = self._random.choice(candidates) if candidates else None
+        if chosen is None or not matches(chosen.filter):
             return None
-        fault = replace(chosen, apis=(name,))
+        fault = replace(chosen, apis=(api_name(key),))
         self.injected.append(fault.describe())
         return fault
 

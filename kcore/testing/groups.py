@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from kcore.errors import KafkaError
+from kcore.errors import KafkaError, KcoreError
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.rebalance import maybe_prepare_rebalance
 from kcore.group.consumer.group import ConsumerGroup
@@ -14,6 +14,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime.machine import Outcome
 from kcore.runtime.partitioner import partition_for
+from kcore.testing.arguments import check_text
 from kcore.testing.group_state import GroupSnapshot, MemberState, find_group, shard_of, snapshot
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class TestGroup:
     __test__ = False  # pytest collects classes by their names
 
     def __init__(self, broker: Target, group_id: str) -> None:
+        check_text("group_id", group_id)
         self._broker = broker
         self.group_id = group_id
 
@@ -120,7 +122,7 @@ class TestGroup:
                 return Outcome(maybe_prepare_rebalance(group, "a test began a rebalance"))
             if isinstance(group, ConsumerGroup):
                 return Outcome([group_epoch(self.group_id, group.group_epoch + 1, group.metadata_hash)])
-            raise TypeError(f"group {self.group_id} is a {group.group_type.value} group: rebalance() cannot move it")
+            raise KcoreError(f"group {self.group_id} is a {group.group_type.value} group: rebalance() cannot move it")
 
         self._decide("rebalance()", decide)
 
@@ -228,7 +230,7 @@ class TestGroup:
             return group.expire_member(member)
         if isinstance(group, ConsumerGroup):
             return group.expire(member, "a test ended its session")
-        raise TypeError(f"group {self.group_id} is a {group.group_type.value} group: its members cannot be removed")
+        raise KcoreError(f"group {self.group_id} is a {group.group_type.value} group: its members cannot be removed")
 
     def _decide(self, what: str, decide: Callable[[Group], Outcome | None]) -> None:
         """Makes a decision about the group, as its coordinator does when a timer fires."""
@@ -243,7 +245,7 @@ class TestGroup:
             def action() -> Outcome | None:
                 try:
                     return decide(group)
-                except (LookupError, TypeError) as error:
+                except (LookupError, KcoreError) as error:
                     refusals.append(error)
                     return None
 

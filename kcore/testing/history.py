@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from kcore.protocol.topic_partition import TopicPartition
 
@@ -22,6 +22,7 @@ Kind = Literal[
     fault, control       a fault of the test was applied, or the test changed the group
 """
 
+KINDS: tuple[str, ...] = get_args(Kind)
 SHORT = 28  # characters of a member id in tables: clients put their own name first, and a uuid behind it
 MAX_DETAIL = 60  # characters of the column with partitions and offsets
 
@@ -84,10 +85,16 @@ class History(Sequence[Event]):
     Args:
         group_id: the group.
         events: its events.
+        dropped: the number of older events that were not kept.
+
+    Attributes:
+        group_id: the group.
+        dropped: the number of older events that were not kept.
     """
 
-    def __init__(self, group_id: str, events: Iterable[Event]) -> None:
+    def __init__(self, group_id: str, events: Iterable[Event], dropped: int = 0) -> None:
         self.group_id = group_id
+        self.dropped = dropped
         self._events = tuple(events)
 
     def __getitem__(self, index):  # type: ignore[no-untyped-def]
@@ -100,7 +107,14 @@ class History(Sequence[Event]):
         return iter(self._events)
 
     def of(self, *kinds: Kind) -> list[Event]:
-        """Returns the events of some kinds."""
+        """Returns the events of some kinds.
+
+        Raises:
+            ValueError: a kind does not exist: no event could ever have it.
+        """
+        for kind in kinds:
+            if kind not in KINDS:
+                raise ValueError(f"{kind!r} is no kind of events; valid: {', '.join(KINDS)}")
         return [event for event in self._events if event.kind in kinds]
 
     def commits(self, partition: tuple[str, int]) -> list[int]:
@@ -122,8 +136,10 @@ class History(Sequence[Event]):
                     found[index] = Ownership(each, event.member_id, found[index].since, event.at, event.cause)
         return [row for row in found if partition is None or row.partition == partition]
 
-    def table(self) -> str:
-        """Returns the events as a table of text."""
+    def table(self, last: int | None = None) -> str:
+        """Returns the events as a table of text; with `last`, only so many of the newest ones."""
+        events = self._events if last is None else self._events[max(0, len(self) - last) :]
+        earlier = self.dropped + len(self) - len(events)
         head = ("seconds", "event", "member", "epoch", "what", "cause")
         rows = [
             (
@@ -134,11 +150,12 @@ class History(Sequence[Event]):
                 _cut(event.described(), MAX_DETAIL),
                 event.cause,
             )
-            for event in self._events
+            for event in events
         ]
         widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
         lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in (head, *rows)]
-        return "\n".join([f"history of group {self.group_id}", *(line.rstrip() for line in lines)])
+        title = f"history of group {self.group_id}" + (f" after {earlier} earlier events" if earlier else "")
+        return "\n".join([title, *(line.rstrip() for line in lines)])
 
     def __str__(self) -> str:
         return self.table()

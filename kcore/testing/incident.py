@@ -20,6 +20,7 @@ from kcore.log.memory_engine import MemoryStorage, _MemoryPartition
 from kcore.log.write_set import PartitionMeta
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.protocol.records.metadata import TopicRecord, decode_metadata_record
+from kcore.testing.arguments import check_type
 from kcore.testing.broker import Broker
 from kcore_ext.batch import iter_records
 
@@ -52,6 +53,8 @@ def replay(
         DataFolderError: the folder is damaged, or is no data folder.
         ValueError: `at` has no time zone.
     """
+    check_type("log_folder", log_folder, str, os.PathLike)
+    check_type("at", at, datetime, str, int, float, optional=True)
     at_ms = None if at is None else _epoch_ms(at)
     if not os.path.exists(os.path.join(log_folder, DATA_NAME)):
         raise DataFolderError(

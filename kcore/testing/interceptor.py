@@ -7,24 +7,32 @@ replaces the functions `fast` and `handle` of its entry; the end of the last one
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.share.sessions import SessionKey
+from kcore.errors import KcoreError
+from kcore.process_logging import log_failure
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import Pending
 from kcore.server.dispatch import Dispatch, Served
-from kcore.testing.faults import ANY_API, ActiveFault, Fault, RandomFaults
+from kcore.testing.faults import ActiveFault, Fault, RandomFaults
 from kcore.testing.recorder import OBSERVED, ObservedEngine, observing
-from kcore.testing.requests import api_key, api_name, groups_of, topics_of
+from kcore.testing.requests import api_name, groups_of, topics_of
 
 if TYPE_CHECKING:
     from kcore.runtime import RequestContext
     from kcore.server.connection import Connection
     from kcore.server.server import Server
 
+logger = logging.getLogger(__name__)
+
 Handle = Callable[[Any, Any], Any]
+
+MAX_FAILURES = 100  # errors of the test's functions that are kept
+MIN_CONNECTIONS = 100  # connections whose client ids are kept, before those of closed connections are dropped
 
 
 class InterceptedDispatch(Dispatch):
@@ -51,12 +59,22 @@ class InterceptedDispatch(Dispatch):
 
 
 class HeldRequest:
-    """A request that waits for the test: `go` carries on with it."""
+    """A request that waits for `Broker.release`.
+
+    Args:
+        context: the context of the request.
+        request: the request.
+        go: carries on with it, on the engine's thread.
+
+    Attributes:
+        context: the context of the request: its client, connection and version.
+        request: the typed request.
+    """
 
     def __init__(self, context: RequestContext, request: Any, go: Callable[[], None]) -> None:
         self.context = context
         self.request = request
-        self.go = go
+        self._go = go
 
 
 class Interceptor:
@@ -66,6 +84,7 @@ class Interceptor:
 
     Attributes:
         held: the requests and responses that wait for `release`, in order.
+        failures: errors of the test's own functions, such as `where`; requests pass in spite of them.
     """
 
     def __init__(self) -> None:
@@ -73,6 +92,7 @@ class Interceptor:
         self._script: list[ActiveFault] = []
         self._random: RandomFaults | None = None
         self.held: list[HeldRequest] = []
+        self.failures: list[KcoreError] = []
         self._client_ids: dict[int, set[str]] = {}  # by connection
         self._server: Server
         self._engine: ObservedEngine
@@ -125,6 +145,8 @@ class Interceptor:
     # ---- the server's table
 
     def _install_all(self) -> None:
+        self._faults = [fault for fault in self._faults if not fault.exhausted]
+        self._script = [fault for fault in self._script if not fault.exhausted]
         for served in list(self._dispatch):
             self._install(served)
 
@@ -143,12 +165,15 @@ class Interceptor:
     def _named(self, decide: Handle, context: RequestContext, request: Any) -> Any:
         """Notes the client id of a connection, and decides its request."""
         self._client_ids.setdefault(context.connection_id, set()).add(context.client_id)
+        if len(self._client_ids) > max(MIN_CONNECTIONS, 2 * len(self._server.connections)):
+            present = {connection.connection_id for connection in self._server.connections}
+            self._client_ids = {key: names for key, names in self._client_ids.items() if key in present}
         return decide(context, request)
 
     def _concerns(self, key: int) -> bool:
-        if self._random is not None and any(api_key(name) == key for name in self._random.apis):
+        if self._random is not None and key in self._random.keys:
             return True
-        return any(_is_about(fault, key) for fault in self.active)
+        return any(active.fault.concerns(key) for active in (*self._faults, *self._script))
 
     # ---- requests
 
@@ -170,30 +195,51 @@ class Interceptor:
 
     def _fault_for(self, key: int, context: RequestContext, request: Any) -> Fault | None:
         # Only the first fault of the script that is left may apply.
-        in_script = next((fault for fault in self._script if not fault.exhausted), None)
-        candidates = self._faults if in_script is None else [*self._faults, in_script]
-        for active in candidates:
-            if _is_about(active, key) and active.takes(context, request, self._topics):
+        for active in [*self._faults, *self._script[:1]]:
+            if not active.fault.concerns(key):
+                continue
+            try:
+                taken = active.takes(context, request, self._topics)
+            except Exception as error:
+                self._function_failed(active.fault.describe(), "where", error)
+                continue
+            if taken:
                 if active.exhausted:
                     self._install_all()
                 return active.fault
-        if self._random is not None and api_name(key) in self._random.apis:
-            return self._random.draw(api_name(key))
+        if self._random is not None and key in self._random.keys:
+            try:
+                return self._random.draw(key, lambda which: which.matches(context, request, self._topics))
+            except Exception as error:
+                self._function_failed("random faults", "where", error)
         return None
+
+    def _function_failed(self, fault: str, name: str, error: Exception) -> None:
+        """Keeps the error of a function of the test: the client gets no part of it, and the test gets all."""
+        failure = KcoreError(f"the function {name!r} of a fault ({fault}) failed: {error!r}")
+        failure.__cause__ = error
+        if len(self.failures) < MAX_FAILURES:
+            self.failures.append(failure)
+        log_failure(logger, error, "testing: the function %r of a fault (%s) failed", name, fault)
 
     def _intercept(self, served: Served, decide: Handle, context: RequestContext, request: Any) -> Any:
         """Decides a request, and applies the first fault that concerns it."""
         fault = self._fault_for(served.key, context, request)
         if fault is None:
             return decide(context, request)
+        code = None
+        if fault.action == "fail":
+            try:
+                code = fault.error_for(request)
+            except Exception as error:
+                self._function_failed(fault.describe(), "error", error)
+            if code is None:
+                return decide(context, request)
         for group_id in groups_of(request):
             self._engine.recorder.add(
                 group_id, "fault", client_id=context.client_id, detail=api_name(served.key), cause=fault.describe()
             )
-        if fault.action == "fail":
-            code = fault.error_for(request)
-            if code is None:
-                return decide(context, request)
+        if code is not None:
             return served.api.error(context, request, code, fault.message)
         later = Pending(served.api, context, request, parked=True)
         if fault.after:
@@ -250,9 +296,10 @@ class Interceptor:
     def release(self, chosen: Callable[[HeldRequest], bool]) -> int:
         """Carries on with the held requests and responses that `chosen` selects. Returns their number."""
         released = [held for held in self.held if chosen(held)]
-        self.held = [held for held in self.held if held not in released]
+        taken = set(map(id, released))
+        self.held = [held for held in self.held if id(held) not in taken]
         for held in released:
-            held.go()
+            held._go()
         return len(released)
 
     # ---- connections
@@ -298,10 +345,6 @@ def _decision(api: Any) -> Handle:
         return handle(context, request) if response is None else response
 
     return decide
-
-
-def _is_about(active: ActiveFault, key: int) -> bool:
-    return any(name == ANY_API or api_key(name) == key for name in active.fault.apis)
 
 
 def _throttled(response: Any, seconds: float) -> Any:

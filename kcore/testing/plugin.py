@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kcore.testing.arguments import setting_texts
 from kcore.testing.server import ServerProcess
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kcore.testing.virtual import VirtualNode
 
 OPTIONS = ("topics", "settings")
+MAX_LINES = 200  # events of each group in the report of a failed test
 SERVER_SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
 
 
@@ -66,7 +68,7 @@ def kcore_server(request: pytest.FixtureRequest) -> Iterator[ServerProcess]:
     A kill loses all data; use `ServerProcess(data=tmp_path)` for data that survives it.
     """
     options = _options(request)
-    settings = {name: str(value) for name, value in options.get("settings", {}).items()}
+    settings = setting_texts(options.get("settings"))
     with ServerProcess(settings={**SERVER_SETTINGS, **settings}) as server:
         if topics := options.get("topics"):
             _create_topics(server.bootstrap, topics)
@@ -99,7 +101,7 @@ def pytest_runtest_makereport(
         for name, value in getattr(item, "funcargs", {}).items():
             if loaded is None or not isinstance(value, loaded.Checks):
                 continue
-            tables = [table for history in value.histories() if (table := history.table()) not in error]
+            tables = [table for history in value.histories() if (table := history.table(MAX_LINES)) not in error]
             if tables:
                 report.sections.append((f"groups of {name}", "\n\n".join(tables)))
     return report

@@ -17,9 +17,11 @@ from kcore.group.consumer.timers import MemberTimer
 from kcore.process_logging import log_failure
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.heartbeat import HeartbeatResponse
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import Pending
 from kcore.server.errors import error_name, error_walk
+from kcore.testing.arguments import check_text
 from kcore.testing.group_state import GroupSnapshot, find_group, snapshot
 from kcore.testing.history import Event, History
 from kcore.testing.requests import api_name, groups_of
@@ -56,7 +58,6 @@ OBSERVED: Final = frozenset(
 """The APIs whose requests can change a group, or tell a member that it was fenced."""
 
 COMMITS: Final = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
-HEARTBEATS: Final = (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 
 FENCING: Final = frozenset(
     {
@@ -87,6 +88,7 @@ class Recorder:
         self._clock = clock
         self._start_ms = clock.monotonic_ms()
         self._events: dict[str, list[Event]] = {}
+        self._dropped: dict[str, int] = {}
         self._last: dict[str, GroupSnapshot] = {}
         self._marks: dict[str, Any] = {}  # what a heartbeat without changes leaves unchanged
         self._removals: dict[tuple[str, str], str] = {}  # (group, member) -> the cause of its removal
@@ -101,7 +103,8 @@ class Recorder:
 
     def history(self, group_id: str) -> History:
         """Returns the history of a group."""
-        return History(group_id, self._events.get(group_id, ()))
+        check_text("group_id", group_id)
+        return History(group_id, self._events.get(group_id, ()), self._dropped.get(group_id, 0))
 
     # ---- recording
 
@@ -110,6 +113,7 @@ class Recorder:
         events = self._events.setdefault(group_id, [])
         if len(events) >= MAX_EVENTS:
             del events[: MAX_EVENTS // 2]
+            self._dropped[group_id] = self._dropped.get(group_id, 0) + MAX_EVENTS // 2
         events.append(Event((self._clock.monotonic_ms() - self._start_ms) / 1000, kind, **values))
 
     def look(self, engine: Engine, group_id: str, cause: str) -> None:
@@ -162,7 +166,7 @@ class Recorder:
 
     def decided(self, engine: Engine, context: RequestContext, request: Any, response: Any) -> Any:
         """Records the effects of a decided request. Returns the response, or a `Pending` that records it later."""
-        if request.API_KEY in HEARTBEATS and self._unchanged(engine, request, response):
+        if request.API_KEY == ApiKey.CONSUMER_GROUP_HEARTBEAT and self._unchanged(engine, request, response):
             return response
         cause = _cause(context, request)
         for group_id in groups_of(request):
@@ -183,11 +187,9 @@ class Recorder:
         return later
 
     def _unchanged(self, engine: Engine, request: Any, response: Any) -> bool:
-        """Returns True if a heartbeat certainly changed nothing."""
+        """Returns True if a heartbeat of the new protocol certainly changed nothing."""
         if isinstance(response, Pending) or response.error_code:
             return False
-        if request.API_KEY == ApiKey.HEARTBEAT:
-            return True
         group = find_group(engine, request.group_id)
         if not isinstance(group, ConsumerGroup):
             return False
@@ -256,7 +258,9 @@ class ObservedEngine(Engine):
 
     def submit(self, context: RequestContext, request: Any) -> Any:
         """Decides one request of this process; see `Engine.submit`."""
-        response = super().submit(context, request)
+        response = Engine.submit(self, context, request)
+        if type(response) is HeartbeatResponse and not response.error_code:
+            return response  # the most frequent response by far: it changed nothing
         return self.recorder.decided(self, context, request, response) if request.API_KEY in OBSERVED else response
 
     def fire_timers(self) -> None:
@@ -277,7 +281,10 @@ def observing(engine: ObservedEngine, handle: Callable[[Any, Any], Any]) -> Call
     recorder = engine.recorder
 
     def observed(context: Any, request: Any) -> Any:
-        return recorder.decided(engine, context, request, handle(context, request))
+        response = handle(context, request)
+        if type(response) is HeartbeatResponse and not response.error_code:
+            return response
+        return recorder.decided(engine, context, request, response)
 
     return observed
 

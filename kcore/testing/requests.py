@@ -9,6 +9,7 @@ from typing import Any
 from kcore.errors import KafkaError
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.error_codes import ErrorCode
+from kcore.testing.arguments import check_type
 
 _KEYS = {key.name.replace("_", "").lower(): key for key in ApiKey}
 _TOPIC_LISTS = ("topics", "topic_data", "forgotten_topics_data")
@@ -33,8 +34,10 @@ def api_key(name: str) -> ApiKey:
     """Returns the key of an API, by its name in Kafka's documentation: "OffsetCommit".
 
     Raises:
+        TypeError: the name is no string.
         ValueError: no API has this name.
     """
+    check_type("api", name, str)
     key = _KEYS.get(name.replace("_", "").lower())
     if key is None:
         hint = like(name, map(api_name, ApiKey)) or "; valid: names such as Produce, Fetch, JoinGroup, OffsetCommit"
@@ -51,8 +54,11 @@ def error_code(error: str | int | type[KafkaError]) -> ErrorCode:
     """Returns an error code by its name in Kafka ("NOT_COORDINATOR"), its number, or its class in `kcore.errors`.
 
     Raises:
+        TypeError: it is neither a name nor a number.
         ValueError: no error has this name or number.
     """
+    if not isinstance(error, type):
+        check_type("error", error, str, int)
     try:
         if isinstance(error, type):
             return ErrorCode(error.CODE if issubclass(error, KafkaError) else None)
@@ -70,7 +76,8 @@ def groups_of(request: Any) -> Iterator[str]:
         yield group_id
     for row in getattr(request, "groups", None) or ():
         yield row if isinstance(row, str) else row.group_id
-    yield from getattr(request, "groups_names", None) or ()
+    for field in ("groups_names", "group_ids"):
+        yield from getattr(request, field, None) or ()
     if request.API_KEY == ApiKey.FIND_COORDINATOR and request.key_type == 0:
         yield from request.coordinator_keys or (request.key,)
 

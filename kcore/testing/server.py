@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kcore.errors import KcoreError
+from kcore.testing.arguments import check_type, setting_texts
 
+STOP_S = 20.0  # time for a clean end
 MAX_OUTPUT = 4_000  # maximum characters of the log in the error of a failed start
 
 
@@ -26,7 +29,7 @@ class ServerProcess:
         stderr: the file to which its log is appended; None: it is discarded, except in the error of a failed start.
 
     Attributes:
-        port: the port; selected at the first start and kept.
+        port: the port; the first start selects it, and later ones keep it.
         recovered: the recovery line of the last start.
     """
 
@@ -39,16 +42,20 @@ class ServerProcess:
         arguments: Sequence[str] = (),
         stderr: Path | None = None,
     ) -> None:
-        self.data = data
+        check_type("data", data, str, Path, optional=True)
+        check_type("config_file", config_file, str, Path, optional=True)
+        check_type("stderr", stderr, str, Path, optional=True)
+        self.data = None if data is None else Path(data)
         self.port = 0
         self.recovered = ""
-        self._settings = dict(settings or {})
+        self._settings = setting_texts(settings)
         if data is None:
             self._settings.setdefault("kcore.durability", "memory")
         self._config_file = config_file
         self._arguments = list(arguments)
-        self._stderr = stderr
+        self._stderr = None if stderr is None else Path(stderr)
         self._process: subprocess.Popen[str] | None = None
+        self._forgotten: weakref.finalize[..., ServerProcess] | None = None
 
     def __enter__(self) -> ServerProcess:
         self.start()
@@ -64,9 +71,17 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process id."""
-        assert self._process is not None, "the server was never started"
-        return self._process.pid
+        """The process id, also of the last process after its end.
+
+        Raises:
+            KcoreError: the server was never started.
+        """
+        return self._started().pid
+
+    def _started(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise KcoreError("the server was never started: use `with ServerProcess() as server`, or start()")
+        return self._process
 
     @property
     def alive(self) -> bool:
@@ -77,8 +92,10 @@ class ServerProcess:
         """Starts the server and waits until it listens and has loaded its folder.
 
         Raises:
-            KcoreError: the process ended; the text contains its output.
+            KcoreError: the process ended; the text contains its output. Or it runs already.
         """
+        if self.alive:
+            raise KcoreError(f"the server runs already, as process {self.pid}")
         command = [sys.executable, "-m", "kcore", "serve", "--listen", f"127.0.0.1:{self.port}", *self._arguments]
         if self.data is not None:
             command += ["--data", str(self.data)]
@@ -89,17 +106,28 @@ class ServerProcess:
         with tempfile.TemporaryFile() if self._stderr is None else self._stderr.open("ab+") as log:
             begin = log.seek(0, os.SEEK_END)
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
-            assert self._process.stdout is not None
-            for line in self._process.stdout:
-                if "listening on" in line:
-                    self.port = int(line.rsplit(":", 1)[1])
-                if "recovered" in line:
-                    self.recovered = line.partition("recovered ")[2].strip()
+            self._forgotten = weakref.finalize(self, _kill, self._process)  # also at the end of the interpreter
+            try:
+                if self._is_ready(self._process):
                     return
-            status = self._process.wait()
+            except BaseException:  # such as KeyboardInterrupt: no process is left behind
+                self.kill()
+                raise
+            status = self._end(signal.SIGKILL)[1]  # it has closed its output, so it is about to end
             log.seek(begin)
             output = log.read().decode(errors="replace").strip()[-MAX_OUTPUT:]
         raise KcoreError(f"kcore serve ended with status {status}: {output or 'no output'}")
+
+    def _is_ready(self, process: subprocess.Popen[str]) -> bool:
+        """Reads the output of a start. Returns False if the process closed it before it was ready."""
+        assert process.stdout is not None, "it is a pipe"
+        for line in process.stdout:
+            if "listening on" in line:
+                self.port = int(line.rsplit(":", 1)[1])
+            if "recovered" in line:
+                self.recovered = line.partition("recovered ")[2].strip()
+                return True
+        return False
 
     def kill(self) -> int:
         """Sends SIGKILL; returns the former process id."""
@@ -110,14 +138,25 @@ class ServerProcess:
         return self._end(signal.SIGTERM)[1] if self.alive else None
 
     def _end(self, number: signal.Signals) -> tuple[int, int]:
-        process = self._process
-        assert process is not None, "the server was never started"
+        process = self._started()
         process.send_signal(number)
         try:
-            status = process.wait(20)
-        except subprocess.TimeoutExpired:
+            status = process.wait(STOP_S)
+        except BaseException as error:
             process.kill()
             status = process.wait()
-        assert process.stdout is not None
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+        assert process.stdout is not None, "it is a pipe"
         process.stdout.close()
+        if self._forgotten is not None:
+            self._forgotten.detach()
         return process.pid, status
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Ends the process of a `ServerProcess` that was not stopped."""
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()

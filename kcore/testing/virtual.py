@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
+import contextvars
+import inspect
 import selectors
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from heapq import heappop, heappush
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -19,6 +24,7 @@ from kcore.log import MemoryLogEngine
 from kcore.node.embedded import CLIENT_ID, AsyncEmbeddedNode
 from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import Pending
+from kcore.testing.arguments import check_function, check_seconds, setting_texts, topic_sizes
 from kcore.testing.checks import Checks
 from kcore.testing.groups import TestGroups
 from kcore.testing.history import History
@@ -33,7 +39,14 @@ MAX_VIRTUAL_S = 7 * 24 * 3600.0
 """The virtual time after which a scenario is considered stuck."""
 
 NS_PER_S = 1_000_000_000
+NS_PER_MS = 1_000_000
+MAX_WHEN_S = 1e9  # 31 years: the time of timers that never end
 BUSY_WAIT_S = 0.05  # real time between two looks, while a thread computes for the loop
+MIN_CANCELLED = 100  # cancelled timers below which it does not pay to remove them
+
+MAX_TURNS = 5_000_000
+"""Turns of the event loop without a step of the time after which a task is considered to run for ever: most of a
+minute."""
 
 SETTINGS: Mapping[str, str] = {
     "log.message.timestamp.after.max.ms": "9223372036854775807",  # records may have the system's time
@@ -44,46 +57,158 @@ SETTINGS: Mapping[str, str] = {
 """Settings of a virtual node that differ from a server's. Delays stay as they are: they take no time here."""
 
 
-class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that moves the loop's time instead of waiting, if no file is ready and no thread is working."""
+class _Timer(asyncio.TimerHandle):
+    """A timer of `VirtualTimeLoop.call_at`."""
 
-    loop: VirtualTimeLoop
+    __slots__ = ()
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Returns the ready files; moves the time by `timeout` if there are none."""
-        ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
-        if ready or (timeout is not None and timeout <= 0):
-            return ready
-        if self.loop.working or timeout is None:
-            return super().select(BUSY_WAIT_S)
-        self.loop.jump(timeout)
-        return []
+    _cancelled: bool
+    _scheduled: bool
+
+
+class _RepeatingHandle(_Timer):
+    """A timer of `VirtualTimeLoop.call_every`: it arms itself again before each call."""
+
+    __slots__ = ("_due_ns", "_interval_ns")
+
+    _loop: VirtualTimeLoop
+
+    def __init__(self, interval_ns: int, callback: Callable[[], object], loop: VirtualTimeLoop) -> None:
+        self._interval_ns = interval_ns
+        self._due_ns = loop.now_ns + interval_ns
+        super().__init__(self._due_ns / NS_PER_S, callback, (), loop)
+        loop.arm(self, self._due_ns)
+
+    def _run(self) -> None:
+        self._due_ns = due_ns = self._due_ns + self._interval_ns
+        self._loop.arm(self, due_ns)
+        super()._run()
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
     """An event loop whose time stands still while a task runs, and jumps to the next timer when all tasks wait.
 
+    Its timers are lists by their time in ns, and a heap has the times: in virtual time many timers share an instant.
+    Timers of one instant run in the order in which they were set.
+
     Attributes:
+        now_ns: the virtual time in ns since the loop was created.
+        now_ms: the same time in ms, rounded.
         working: number of calls of `run_in_executor` that have not ended: the time stands still for them.
         jumps: number of jumps.
     """
 
+    # Of asyncio's base classes, whose declarations do not have them.
+    _check_closed: Callable[[], None]
+    _process_events: Callable[[list[tuple[selectors.SelectorKey, int]]], None]
+    _ready: deque[asyncio.Handle]
+    _selector: selectors.BaseSelector
+    _stopping: bool
+
     def __init__(self) -> None:
-        selector = _JumpingSelector()
-        selector.loop = self
-        self._now_ns = 0  # an integer: sums of seconds would not be exact
+        self.now_ns = 0  # an integer: sums of seconds would not be exact
+        self._at_ns: dict[int, list[_Timer]] = {}
+        self._times_ns: list[int] = []
+        self._turns = 0  # since the last jump
+        self._timer_count = self._cancelled_count = 0
+        self.now_ms = 0
         self.working = 0
         self.jumps = 0
-        super().__init__(selector)
+        super().__init__(selectors.DefaultSelector())
+
+    def __len__(self) -> int:
+        """Returns the number of timers, with those that were cancelled and not yet removed."""
+        return self._timer_count
+
+    def __bool__(self) -> bool:
+        """Returns True, also for a loop without timers."""
+        return True
 
     def time(self) -> float:
         """Returns the virtual time in seconds since the loop was created."""
-        return self._now_ns / NS_PER_S
+        return self.now_ns / NS_PER_S
 
-    def jump(self, seconds: float) -> None:
-        """Moves the time forward."""
-        self._now_ns += round(seconds * NS_PER_S)
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Calls `callback(*args)` at a virtual time."""
+        self._check_closed()
+        handle = _Timer(when, callback, args, self, context)
+        self.arm(handle, round(min(when, MAX_WHEN_S) * NS_PER_S))
+        return handle
+
+    def call_every(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Calls `callback` again and again, the first time after one interval, until the handle is cancelled."""
+        self._check_closed()
+        interval_ns = round(seconds * NS_PER_S) if 0 < seconds <= MAX_WHEN_S else 0
+        if not interval_ns:
+            raise ValueError(f"every {seconds} s: valid are intervals from 1 ns to {MAX_WHEN_S:g} s")
+        return _RepeatingHandle(interval_ns, callback, self)
+
+    def arm(self, handle: _Timer, when_ns: int) -> None:
+        """Runs a handle at a virtual time."""
+        handle._scheduled = True
+        due = self._at_ns.get(when_ns)
+        if due is None:
+            self._at_ns[when_ns] = [handle]
+            heappush(self._times_ns, when_ns)
+        else:
+            due.append(handle)
+        self._timer_count += 1
+
+    def _timer_handle_cancelled(self, handle: _Timer) -> None:
+        """Counts a cancelled timer, and removes them when most timers are cancelled."""
+        if not handle._scheduled:
+            return
+        self._cancelled_count += 1
+        if self._cancelled_count < MIN_CANCELLED or 2 * self._cancelled_count < self._timer_count:
+            return
+        handle._scheduled = False
+        lists = (
+            (when_ns, [each for each in due if each is not handle and not each._cancelled])
+            for when_ns, due in self._at_ns.items()
+        )
+        self._at_ns = {when_ns: due for when_ns, due in lists if due}
+        self._times_ns = sorted(self._at_ns)  # a sorted list is a heap
+        self._timer_count = sum(map(len, self._at_ns.values()))
+        self._cancelled_count = 0
+
+    def _run_once(self) -> None:
+        """Runs one turn: reads ready files, or else moves the time if nothing is left to do; then runs callbacks."""
+        ready = self._ready
+        events = self._selector.select(0)
+        if not (events or ready or self._stopping):
+            if self.working or not self._times_ns:
+                events = self._selector.select(BUSY_WAIT_S)
+            else:
+                self._jump()
+        self._process_events(events)
+        times_ns = self._times_ns
+        while times_ns and times_ns[0] <= self.now_ns:
+            due = self._at_ns.pop(heappop(times_ns))
+            self._timer_count -= len(due)
+            for handle in due:
+                handle._scheduled = False
+                if handle._cancelled:
+                    self._cancelled_count -= 1
+                else:
+                    ready.append(handle)
+        self._turns += 1
+        if self._turns > MAX_TURNS:
+            self._turns = 0
+            raise RuntimeError(
+                f"{MAX_TURNS} turns of the event loop took no virtual time: a task never waits, or only for sleep(0)"
+            )
+        for _ in range(len(ready)):  # those that these add run in the next turn
+            callback = ready.popleft()
+            if not callback.cancelled():
+                callback._run()
+
+    def _jump(self) -> None:
+        self.now_ns = max(self.now_ns, self._times_ns[0])
+        self.now_ms = round(self.now_ns / NS_PER_MS)
         self.jumps += 1
+        self._turns = 0
 
     def run_in_executor(  # type: ignore[override]
         self, executor: concurrent.futures.Executor | None, func: Callable[..., T], *args: Any
@@ -111,11 +236,11 @@ class LoopClock:
 
     def monotonic_ms(self) -> int:
         """Returns the loop's time in ms."""
-        return round(self._loop.time() * 1000)
+        return self._loop.now_ms
 
     def wall_ms(self) -> int:
         """Returns the virtual time in ms since the epoch."""
-        return WALL_START_MS + self.monotonic_ms()
+        return WALL_START_MS + self._loop.now_ms
 
 
 class Repetition:
@@ -134,25 +259,20 @@ class Repetition:
         response: the last response; None before the first one, and while it is parked.
     """
 
-    __slots__ = ("_begin_round", "_call_at", "_context", "_every_s", "_handle", "_next_s", "_request", "_submit",
-                 "count", "response")  # fmt: skip
+    __slots__ = ("_begin_round", "_context", "_handle", "_request", "_submit", "count", "response")
 
     def __init__(self, node: AsyncEmbeddedNode, request: Any, version: int | None, every_s: float) -> None:
         loop = node._driver.loop
+        assert isinstance(loop, VirtualTimeLoop), loop
         self._context = node._engine._context(request, version, CLIENT_ID)
         self._request = request
-        self._every_s = every_s
         self._submit = node.engine.submit
-        self._begin_round = node._driver.begin_round
-        self._call_at = loop.call_at
-        self._next_s = loop.time() + every_s
+        self._begin_round = node._driver.round_clock.begin
         self.count = 0
         self.response: Any = None
-        self._handle = loop.call_at(self._next_s, self._run)
+        self._handle = loop.call_every(every_s, self._run)
 
     def _run(self) -> None:
-        self._next_s += self._every_s
-        self._handle = self._call_at(self._next_s, self._run)
         self._begin_round()
         self.count += 1
         response = self._submit(self._context, self._request)
@@ -189,25 +309,44 @@ class VirtualNode(Checks):
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, topics: Iterable[str] | Mapping[str, int] = ()
     ) -> None:
-        self._settings = {**SETTINGS, **{name: str(value) for name, value in (settings or {}).items()}}
-        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+        self._settings = {**SETTINGS, **setting_texts(settings)}
+        self._topics = topic_sizes(topics)
         self._node: AsyncEmbeddedNode | None = None
         self.loop = VirtualTimeLoop()
         self._recorder = Recorder(LoopClock(self.loop))
         self.groups = TestGroups(self)
 
     def __enter__(self) -> VirtualNode:
-        self.loop.run_until_complete(self._open())
+        self._check_outside()
+        if self._node is not None or self.loop.is_closed():
+            raise KcoreError("a VirtualNode can be entered once: create a new one")
+        try:
+            self.loop.run_until_complete(self._open())
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._check_outside()
+        self._end()
+
+    def _end(self) -> None:
         try:
             self.loop.run_until_complete(self._close())
         finally:
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
+
+    def _check_outside(self) -> None:
+        """Raises KcoreError in a coroutine: this thread has a running event loop already."""
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise KcoreError(
+                "a VirtualNode has an event loop of its own: open it and call run() in a function, not in a coroutine"
+            )
 
     async def _open(self) -> None:
         clock = LoopClock(self.loop)
@@ -217,12 +356,13 @@ class VirtualNode(Checks):
             await self._node.topics.create(name, partitions=partitions, exist_ok=True)
 
     async def _close(self) -> None:
-        node, self._node = self.node, None
+        node, self._node = self._node, None
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await node.close()
+        if node is not None:
+            await node.close()
 
     @property
     def node(self) -> AsyncEmbeddedNode:
@@ -255,12 +395,25 @@ class VirtualNode(Checks):
         Raises:
             TimeoutError: the coroutine takes longer: it waits for a condition that never becomes true.
         """
+        if not inspect.iscoroutine(scenario):
+            check_function("scenario", scenario)
+        check_seconds("max_seconds", max_seconds, maximum=MAX_WHEN_S)
+        self._check_outside()
+        node = self.node
+        limits: list[asyncio.Timeout] = []
 
         async def limited() -> T:
-            async with asyncio.timeout(max_seconds):
-                return await (scenario(self.node) if callable(scenario) else scenario)
+            async with asyncio.timeout(max_seconds) as limit:
+                limits.append(limit)
+                return await (scenario(node) if callable(scenario) else scenario)
 
-        return self.loop.run_until_complete(limited())
+        try:
+            return self.loop.run_until_complete(limited())
+        except TimeoutError as error:
+            if not limits[0].expired():
+                raise
+            text = f"the scenario has not ended after {max_seconds:g} s of virtual time: it waits for something that"
+            raise TimeoutError(f"{text} never happens") from error
 
     def repeat(self, request: Any, every: float, *, version: int | None = None) -> Repetition:
         """Sends a request again and again, for scenarios with many members; the first time after one interval.
@@ -269,7 +422,13 @@ class VirtualNode(Checks):
             request: the request, as for `AsyncNode.send`.
             every: the interval in seconds.
             version: the version of the request; None: the newest.
+
+        Raises:
+            TypeError: `request` is no request, or `every` no number.
+            ValueError: `every` is not positive.
+            KcoreError: the API is not served in this version.
         """
+        check_seconds("every", every, 1e-9)
         return Repetition(self.node, request, version, every)
 
     def call(self, function: Callable[[ObservedEngine], T]) -> T:

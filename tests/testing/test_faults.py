@@ -15,10 +15,16 @@ import confluent_kafka
 import kafka
 import pytest
 from aiokafka.errors import KafkaError as AioKafkaError
+from hypothesis import given
+from hypothesis import strategies as st
 
 import kcore
 from kcore.errors import KafkaError, NotCoordinatorError
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.schema import Request
 from kcore.testing import Broker, RandomFaults, faults
+from kcore.testing.requests import groups_of, topics_of, transactional_id_of
+from tests.protocol.strategies import all_messages, examples, struct_strategy
 from tests.testing.clients import confluent_consumer, confluent_producer, fill, poll, poll_until
 
 with warnings.catch_warnings():
@@ -364,8 +370,11 @@ def test_a_script_applies_its_faults_in_order(kcore_broker: Broker) -> None:
 
 def test_random_faults_repeat_with_their_seed() -> None:
     first, second, other = (RandomFaults(seed, probability=0.5) for seed in (7, 7, 8))
-    names = ["Produce", "Fetch", "OffsetCommit"] * 20
-    drawn = [[(fault := each.draw(name)) and fault.describe() for name in names] for each in (first, second, other)]
+    keys = [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.OFFSET_COMMIT] * 20
+    drawn = [
+        [(fault := each.draw(key, lambda _: True)) and fault.describe() for key in keys]
+        for each in (first, second, other)
+    ]
     assert drawn[0] == drawn[1] != drawn[2]
     assert first.injected == [text for text in drawn[0] if text]
 
@@ -429,3 +438,18 @@ def test_held_rebalance(kcore_broker: Broker) -> None:
     poll(consumer, 1)
     assert kcore_broker.groups["g"].state == "Stable"
     consumer.close()
+
+
+# ---- properties of requests
+
+
+REQUESTS = [cls for cls in all_messages() if issubclass(cls, Request)]
+
+
+@examples(200, 5_000)
+@given(st.sampled_from(REQUESTS), st.data())
+def test_the_properties_of_every_request_can_be_read(cls: type[Request[object]], data: st.DataObject) -> None:
+    request = data.draw(struct_strategy(cls))
+    topics = topics_of(request, lambda topic_id: "found")
+    names = [*groups_of(request), *topics, transactional_id_of(request) or ""]
+    assert all(isinstance(name, str) for name in names), names

@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import copy
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from kcore.errors import UnknownMemberIdError
+from kcore.errors import ConfigError, KcoreError, UnknownMemberIdError
 from kcore.node._async.node import AsyncNode
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.protocol.messages.sync_group import SyncGroupRequest
-from kcore.testing import VirtualNode
+from kcore.testing import VirtualNode, VirtualTimeLoop, virtual
 from kcore.testing.virtual import WALL_START_MS, Repetition
 
 
@@ -201,3 +202,129 @@ def test_a_repeated_request(kcore_node: VirtualNode) -> None:
 
     repeated = kcore_node.run(scenario)
     assert (repeated.count, len(repeated.response.brokers)) == (6, 1)
+
+
+# ---- the event loop
+
+
+@pytest.fixture
+def loop() -> Iterator[VirtualTimeLoop]:
+    loop = VirtualTimeLoop()
+    yield loop
+    loop.close()
+
+
+def test_timers_run_at_their_times_and_equal_ones_in_the_order_of_arming(loop: VirtualTimeLoop) -> None:
+    calls: list[tuple[float, str]] = []
+
+    def note(name: str) -> None:
+        calls.append((loop.time(), name))
+
+    loop.call_at(0.1 + 0.2, note, "c")
+    loop.call_later(0.3, note, "d")
+    loop.call_at(0.1, note, "b")
+    loop.call_at(-5, note, "a")
+    loop.call_at(float("inf"), note, "never")
+    loop.call_later(0.2, loop.call_later, 0.1, note, "e")
+    loop.run_until_complete(asyncio.sleep(10))
+    assert calls == [(0, "a"), (0.1, "b"), (0.3, "c"), (0.3, "d"), (0.3, "e")]
+    with pytest.raises(ValueError, match="NaN"):
+        loop.call_at(float("nan"), note, "no time")
+
+
+def test_most_cancelled_timers_are_removed_and_the_rest_runs(loop: VirtualTimeLoop) -> None:
+    calls: list[int] = []
+    handles = [loop.call_at(1 + number % 7, calls.append, number) for number in range(1_000)]
+    for number, handle in enumerate(handles):
+        if number % 10:
+            handle.cancel()
+    assert len(loop) < 300
+    loop.run_until_complete(asyncio.sleep(10))
+    assert sorted(calls) == list(range(0, 1_000, 10))
+    assert len(loop) == 0
+
+
+def test_a_repeating_timer_keeps_its_times_until_it_is_cancelled(loop: VirtualTimeLoop) -> None:
+    times: list[float] = []
+
+    def note() -> None:
+        times.append(loop.time())
+        if len(times) == 4:
+            handle.cancel()
+            raise ValueError("logged, as of any callback")
+
+    errors: list[object] = []
+    loop.set_exception_handler(lambda _, context: errors.append(context["exception"]))
+    handle = loop.call_every(0.1, note)
+    loop.run_until_complete(asyncio.sleep(10))
+    assert times == [0.1, 0.2, 0.3, 0.4]
+    assert [str(error) for error in errors] == ["logged, as of any callback"]
+    assert len(loop) == 0
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e-12])
+def test_an_interval_that_would_stop_the_time_is_refused(loop: VirtualTimeLoop, seconds: float) -> None:
+    with pytest.raises(ValueError, match="valid are intervals from 1 ns"):
+        loop.call_every(seconds, lambda: None)
+
+
+def test_a_task_that_never_waits_fails(monkeypatch: pytest.MonkeyPatch, kcore_node: VirtualNode) -> None:
+    monkeypatch.setattr(virtual, "MAX_TURNS", 1_000)
+
+    async def busy(node: AsyncNode) -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="1000 turns of the event loop took no virtual time"):
+        kcore_node.run(busy)
+
+
+# ---- wrong use
+
+
+def test_wrong_arguments_are_refused_at_once(kcore_node: VirtualNode) -> None:
+    async def scenario(node: AsyncNode) -> int:
+        raise AssertionError("this must not run")
+
+    with pytest.raises(TypeError, match=r"for one topic: topics=\['jobs'\]"):
+        VirtualNode(topics="jobs")
+    with pytest.raises(TypeError, match="must be a function"):
+        kcore_node.run(scenario(kcore_node.node))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="max_seconds=nan"):
+        kcore_node.run(scenario, max_seconds=float("nan"))
+    for every in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="every="):
+            kcore_node.repeat(MetadataRequest(topics=[]), every)
+    with pytest.raises(TypeError, match="every="):
+        kcore_node.repeat(MetadataRequest(topics=[]), "3")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected a request message"):
+        kcore_node.repeat("Metadata", 3)
+
+
+def test_a_timeout_of_the_scenario_itself_stays_as_it_is(kcore_node: VirtualNode) -> None:
+    async def scenario(node: AsyncNode) -> None:
+        raise TimeoutError("of the scenario")
+
+    with pytest.raises(TimeoutError, match=r"^of the scenario$"):
+        kcore_node.run(scenario)
+
+
+def test_a_node_is_used_once_and_outside_of_coroutines() -> None:
+    node = VirtualNode({"no.such.setting": 1})
+    with pytest.raises(ConfigError, match=r"no\.such\.setting"):
+        node.__enter__()
+    assert node.loop.is_closed()
+    with VirtualNode() as used:
+        pass
+    with pytest.raises(KcoreError, match="can be entered once"):
+        used.__enter__()
+
+    async def scenario(_: object) -> None:
+        with VirtualNode() as inner:
+            inner.run(scenario)
+
+    unused = VirtualNode()
+    with pytest.raises(KcoreError, match="not in a coroutine"):
+        asyncio.run(scenario(None))
+    with unused, pytest.raises(KcoreError, match="not in a coroutine"):
+        unused.run(scenario)

@@ -132,9 +132,14 @@ class Control:
 
     # ---- JSON
 
+    def faults_json(self) -> list[dict[str, Any]]:
+        """Returns all faults as objects of JSON."""
+        with self._lock:
+            return [self.fault_json(fault_id) for fault_id in sorted(self.faults)]
+
     def fault_json(self, fault_id: int) -> dict[str, Any]:
         """Returns a fault as an object of JSON."""
-        active = self.faults[fault_id]
+        active = self.fault(str(fault_id))
         return {
             "id": fault_id,
             "action": active.fault.action,

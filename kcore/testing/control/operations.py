@@ -155,7 +155,7 @@ def _script(control: Control, _: Values, body: Values) -> Any:
 
 
 def _list_faults(control: Control, _: Values, __: Values) -> Any:
-    return {"faults": [control.fault_json(each) for each in sorted(control.faults)]}
+    return {"faults": control.faults_json()}
 
 
 def _get_fault(control: Control, path: Values, _: Values) -> Any:
@@ -196,6 +196,7 @@ def _release(control: Control, _: Values, body: Values) -> Any:
 
 
 def _topic(control: Control, _: Values, body: Values) -> None:
+    control.broker.check_disk()
     control.broker.node.topics.create(body["name"], partitions=body.get("partitions", 1), exist_ok=True)
 
 

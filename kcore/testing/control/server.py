@@ -10,7 +10,9 @@ import threading
 import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from socket import SHUT_WR, socket
+from io import BufferedReader, RawIOBase
+from socket import AF_INET, AF_INET6, SHUT_RDWR, SHUT_WR, socket
+from socketserver import TCPServer
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -28,9 +30,15 @@ logger = logging.getLogger(__name__)
 MAX_BODY: Final = 1 << 20
 MAX_DIGITS: Final = 12  # of a Content-Length
 MAX_CONNECTIONS: Final = 64
-IDLE_S: Final = 30.0  # time for which a connection may send nothing
+IDLE_S: Final = 30.0  # time for which a connection may send nothing, and in which it must read a response
+REQUEST_S: Final = 10.0  # time from the first byte of a request to its last
 CLOSE_S: Final = 2.0  # time that a client has to end a connection after the last response
 SKIP_LIMIT: Final = 16 * MAX_BODY  # bytes of a refused request that are read, so that the client reads the response
+
+BUSY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
+    b'{"error": "service_unavailable", "message": "%d connections are open already"}' % MAX_CONNECTIONS
+)
 
 Reply = tuple[int, Any]
 
@@ -67,7 +75,7 @@ def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host).version == 4 and ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
@@ -77,7 +85,7 @@ class ControlServer(ThreadingHTTPServer):
 
     Args:
         control: the broker and its faults.
-        address: HOST:PORT; the host must be a loopback address, and port 0 selects a free one.
+        address: HOST:PORT, or [HOST]:PORT for IPv6; the host must be a loopback address, and port 0 selects a free one.
 
     Raises:
         ConfigError: the address is not valid.
@@ -94,13 +102,22 @@ class ControlServer(ThreadingHTTPServer):
     def __init__(self, control: Control, address: str) -> None:
         self.control = control
         self._free = threading.Semaphore(MAX_CONNECTIONS)
-        super().__init__(loopback_address(address), ControlHandler)
+        self._open: set[socket] = set()
+        host, port = loopback_address(address)
+        self.address_family = AF_INET6 if ":" in host else AF_INET
+        super().__init__((host, port), ControlHandler)
         self._thread = threading.Thread(target=self.serve_forever, args=(0.05,), name="kcore-control", daemon=True)
 
     @property
     def url(self) -> str:
         """The address for requests: http://HOST:PORT."""
-        return f"http://{self.server_address[0]!s}:{self.server_address[1]}"
+        host = str(self.server_address[0])
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.server_address[1]}"
+
+    def server_bind(self) -> None:
+        """Binds the socket, without the look-up of its name that the base class makes."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def __enter__(self) -> ControlServer:
         self._thread.start()
@@ -109,19 +126,33 @@ class ControlServer(ThreadingHTTPServer):
     def __exit__(self, *_: object) -> None:
         self.shutdown()
         self.server_close()
+        for connection in list(self._open):
+            with contextlib.suppress(OSError):  # its thread has closed it meanwhile
+                connection.shutdown(SHUT_RDWR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serves a connection on a thread of its own; closes it if too many are open."""
+        """Serves a connection on a thread of its own; refuses it if too many are open."""
         if not self._free.acquire(blocking=False):
+            with contextlib.suppress(OSError):
+                request.setblocking(False)
+                request.send(BUSY)
+                request.shutdown(SHUT_WR)
             self.close_request(request)
             return
-        super().process_request(request, client_address)
+        self._open.add(request)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread could be started
+            self._open.discard(request)
+            self._free.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serves a connection until it ends."""
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._open.discard(request)
             self._free.release()
 
     def shutdown_request(self, request: Any) -> None:
@@ -210,10 +241,40 @@ def reply_to_error(error: Exception) -> Reply:
         status, kind, message = HTTPStatus.NOT_FOUND, "not_found", str(error.args[0]) if error.args else "not found"
     elif isinstance(error, ValueError):
         status, kind = HTTPStatus.BAD_REQUEST, "bad_request"
-    elif not isinstance(error, KcoreError | TypeError | TimeoutError | OSError):
+    elif not isinstance(error, KcoreError | TimeoutError | OSError):
         logger.error("control server: a request failed", exc_info=error)
         status, kind = HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error"
     return status, {"error": kind, "message": message or kind}
+
+
+class _TimedReader(RawIOBase):
+    """Reads a connection; a request must be complete some time after its first byte, however slowly it comes."""
+
+    def __init__(self, connection: socket) -> None:
+        self._connection = connection
+        self.expect()
+
+    def expect(self) -> None:
+        """Begins to wait for a request."""
+        self._until_s = time.monotonic() + IDLE_S
+        self._has_begun = False
+
+    def readable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Reads what is there into `buffer`, and returns the number of bytes.
+
+        Raises:
+            TimeoutError: the request comes too slowly.
+        """
+        self._connection.settimeout(max(0.001, self._until_s - time.monotonic()))
+        size = self._connection.recv_into(buffer)
+        if not self._has_begun:
+            self._has_begun = True
+            self._until_s = time.monotonic() + REQUEST_S
+        return size
 
 
 class ControlHandler(BaseHTTPRequestHandler):
@@ -229,6 +290,18 @@ class ControlHandler(BaseHTTPRequestHandler):
             return self._reply
         raise AttributeError(name)
 
+    def setup(self) -> None:
+        """Limits the time of each request."""
+        super().setup()
+        self.rfile.close()
+        self._reader = _TimedReader(self.connection)
+        self.rfile = BufferedReader(self._reader)
+
+    def handle_one_request(self) -> None:
+        """Reads and serves a request."""
+        self._reader.expect()
+        super().handle_one_request()
+
     def _reply(self) -> None:
         self.close_connection = self.close_connection or self.request_version != "HTTP/1.1"
         try:
@@ -239,6 +312,7 @@ class ControlHandler(BaseHTTPRequestHandler):
         self._send(status, body)
 
     def _send(self, status: int, body: bytes) -> None:
+        self.connection.settimeout(IDLE_S)
         self.send_response(status)
         if status != HTTPStatus.NO_CONTENT:
             self.send_header("Content-Type", "application/json")
@@ -273,7 +347,12 @@ class ControlHandler(BaseHTTPRequestHandler):
         if size > MAX_BODY:
             self.close_connection = True
             raise RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {MAX_BODY} bytes")
-        body = self.rfile.read(size)
+        try:
+            body = self.rfile.read(size)
+        except TimeoutError:
+            self.close_connection = True
+            message = f"the body did not come within {REQUEST_S:g} s"
+            raise RefusedRequestError(HTTPStatus.REQUEST_TIMEOUT, message) from None
         if len(body) < size:
             self.close_connection = True
             raise InvalidRequestError("the body is shorter than its Content-Length")
@@ -283,7 +362,7 @@ class ControlHandler(BaseHTTPRequestHandler):
         """Refuses the requests of web pages: any page in a browser of this machine could send them."""
         host = self.headers.get("Host", "127.0.0.1").rpartition(":")
         name = host[0] if host[2].isdigit() and host[0] else "".join(host)
-        if self.headers.get("Origin") is not None or not _is_loopback(name.lower()):
+        if self.headers.get("Origin") is not None or not _is_loopback(name.lower().strip("[]")):
             raise RefusedRequestError(HTTPStatus.FORBIDDEN, "requests of web pages, or for other hosts, are refused")
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

@@ -1,0 +1,99 @@
+"""Checks the arguments of the testing kit: a wrong value fails where it is given, not in a later request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+MAX_SECONDS = 366 * 86_400.0
+"""The longest time of a fault, and the longest step of a clock: every timer of the broker fires on the way."""
+
+
+def check_type(name: str, value: object, *types: type, optional: bool = False) -> None:
+    """Checks the type of an argument; a bool is no number.
+
+    Raises:
+        TypeError: the argument has another type.
+    """
+    if (optional and value is None) or (isinstance(value, types) and (bool in types or not isinstance(value, bool))):
+        return
+    words = [each.__name__ for each in types] + (["None"] if optional else [])
+    raise TypeError(f"{name}={value!r}: must be {' or '.join(words)}, not {type(value).__name__}")
+
+
+def check_text(name: str, value: object, *, optional: bool = False) -> None:
+    """Checks a string, which must be one that Kafka's protocol can encode.
+
+    Raises:
+        TypeError: it is no string.
+        ValueError: it has half a surrogate pair.
+    """
+    check_type(name, value, str, optional=optional)
+    if value is not None and any("\ud800" <= letter <= "\udfff" for letter in str(value)):
+        raise ValueError(f"{name}={value!r} has half a surrogate pair, which UTF-8 cannot encode")
+
+
+def check_count(name: str, value: object, minimum: int, *, optional: bool = False) -> None:
+    """Checks an integer.
+
+    Raises:
+        TypeError: it is no integer.
+        ValueError: it is below the minimum.
+    """
+    check_type(name, value, int, optional=optional)
+    if value is not None and value < minimum:  # type: ignore[operator]
+        raise ValueError(f"{name}={value}: the minimum is {minimum}")
+
+
+def check_seconds(name: str, value: object, minimum: float = 0.0, maximum: float = MAX_SECONDS) -> None:
+    """Checks a time in seconds.
+
+    Raises:
+        TypeError: it is no number.
+        ValueError: it is not in the range.
+    """
+    check_type(name, value, int, float)
+    if not minimum <= value <= maximum or math.isnan(value):  # type: ignore[operator, arg-type]
+        raise ValueError(f"{name}={value} seconds: valid are {minimum:g} to {maximum:g}")
+
+
+def check_function(name: str, value: object, *, optional: bool = False) -> None:
+    """Checks a function.
+
+    Raises:
+        TypeError: it cannot be called.
+    """
+    if not callable(value) and not (optional and value is None):
+        raise TypeError(f"{name}={value!r}: must be a function{' or None' if optional else ''}")
+
+
+def topic_sizes(topics: Iterable[str] | Mapping[str, int]) -> dict[str, int]:
+    """Returns numbers of partitions by topic; topics without a number have one partition.
+
+    Raises:
+        TypeError: a name is no string, a number no integer, or `topics` a single string.
+        ValueError: a number is below 1.
+    """
+    if isinstance(topics, str | bytes):
+        raise TypeError(f"topics={topics!r}: must be a list of names or a dict; for one topic: topics=[{topics!r}]")
+    sizes = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 1)
+    for name, partitions in sizes.items():
+        check_text("the name of a topic", name)
+        check_count(f"topics[{name!r}]", partitions, 1)
+    return sizes
+
+
+def setting_texts(settings: Mapping[str, Any] | None) -> dict[str, str]:
+    """Returns settings as texts, as in a properties file.
+
+    Raises:
+        TypeError: `settings` is no mapping, a name is no string, or a value has no form in a properties file.
+    """
+    check_type("settings", settings, Mapping, optional=True)
+    texts = {}
+    for name, value in (settings or {}).items():
+        check_text("the name of a setting", name)
+        check_type(name, value, str, bool, int, float)
+        texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
