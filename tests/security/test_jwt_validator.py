@@ -36,9 +36,13 @@ def key_set(**keys: Any) -> bytes:
 
 
 def token(key: Any = RSA, algorithm: str = "RS256", key_id: str | None = "r", **claims: Any) -> str:
-    """Returns a signed token for "alice" that is valid for a minute; a claim of None is left out."""
+    """Returns a signed token for "alice" that is valid for an hour.
+
+    A claim of None is left out; the times in `claims` are relative to now.
+    """
     now = int(time.time())
-    whole = {"sub": "alice", "iat": now, "exp": now + 60, "iss": ISSUER, "aud": AUDIENCE, **claims}
+    times = {name: now + value for name, value in claims.items() if name in {"exp", "iat", "nbf"} and value is not None}
+    whole = {"sub": "alice", "iat": now, "exp": now + 3_600, "iss": ISSUER, "aud": AUDIENCE, **claims, **times}
     present = {name: value for name, value in whole.items() if value is not None}
     return jwt.encode(present, key, algorithm, headers=None if key_id is None else {"kid": key_id})
 
@@ -73,19 +77,20 @@ class Issuer:
 
 
 @pytest.mark.parametrize(
-    "text",
+    "make",
     [
-        token(),
-        token(EC, "ES256", "e"),
-        token(key_id=None),
-        token(aud=["somebody", AUDIENCE]),
-        token(scope="read"),
-        token(scope=["read", "write"]),
-        token(exp=int(time.time()) - 5),
+        token,
+        lambda: token(EC, "ES256", "e"),
+        lambda: token(key_id=None),
+        lambda: token(aud=["somebody", AUDIENCE]),
+        lambda: token(scope="read"),
+        lambda: token(scope=["read", "write"]),
+        lambda: token(exp=-5),
     ],
     ids=["rsa", "ec", "the only key that fits", "one of several audiences", "scope", "scopes", "within the clock skew"],
 )
-def test_valid_tokens(text: str) -> None:
+def test_valid_tokens(make: Callable[[], str]) -> None:
+    text = make()
     claims = jwt.decode(text, options={"verify_signature": False})
     assert Issuer().validator()(text, {}) == OAuthIdentity("alice", claims["exp"] * 1_000)
 
@@ -94,32 +99,32 @@ STRANGER = rsa.generate_private_key(65537, 2048)
 
 
 @pytest.mark.parametrize(
-    "text",
+    "make",
     [
-        token(STRANGER),
-        token(key_id="unknown"),
-        token("a shared secret of thirty-two bytes", "HS256"),
-        jwt.encode({"sub": "alice"}, None, "none"),
-        token(exp=int(time.time()) - 60),
-        token(iat=int(time.time()) + 60),
-        token(nbf=int(time.time()) + 60),
-        token(exp=None),
-        token(iat=None),
-        token(iss="https://somebody.else"),
-        token(iss=None),
-        token(aud="somebody"),
-        token(aud=None),
-        token(sub=None),
-        token(sub=" "),
-        token(scope=""),
-        token(scope=["a", "a"]),
-        "noise",
-        token()[:-4] + "AAAA",
+        lambda: token(STRANGER),
+        lambda: token(key_id="unknown"),
+        lambda: token("a shared secret of thirty-two bytes", "HS256"),
+        lambda: jwt.encode({"sub": "alice"}, None, "none"),
+        lambda: token(exp=-60),
+        lambda: token(iat=1_800),
+        lambda: token(nbf=1_800),
+        lambda: token(exp=None),
+        lambda: token(iat=None),
+        lambda: token(iss="https://somebody.else"),
+        lambda: token(iss=None),
+        lambda: token(aud="somebody"),
+        lambda: token(aud=None),
+        lambda: token(sub=None),
+        lambda: token(sub=" "),
+        lambda: token(scope=""),
+        lambda: token(scope=["a", "a"]),
+        lambda: "noise",
+        lambda: token()[:-4] + "AAAA",
     ],
 )
-def test_refused_tokens(text: str) -> None:
+def test_refused_tokens(make: Callable[[], str]) -> None:
     with pytest.raises(Exception, match=r".") as refused:
-        Issuer().validator()(text, {})
+        Issuer().validator()(make(), {})
     assert not isinstance(refused.value, AssertionError)
 
 
