@@ -116,7 +116,9 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
     differs: ClassVar[str] = (
         f"A request or session may have {MAX_PARTITIONS} partitions; "
         "more are INVALID_REQUEST or SHARE_SESSION_LIMIT_REACHED. "
-        f"A request loads at most {MAX_LOADS} of them; the next requests load the others."
+        f"A request loads at most {MAX_LOADS} of them; the next requests load the others. "
+        "If there are too many sessions, a new one takes the place of one of the client that has the most; "
+        "Kafka refuses it."
     )
 
     def __init__(

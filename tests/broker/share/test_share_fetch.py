@@ -6,12 +6,30 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.apis import share_fetch
 from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_fetch import ShareFetchResponse
-from tests.broker.share.world import World, acquired, answered, offsets, park
+from kcore.runtime import Pending
+from kcore_ext.batch import BatchBuilder
+from tests.broker.share.world import World, acquired, offsets
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+
+
+def park(world: World, member: str, epoch: int, partitions: Any = (), **more: Any) -> Pending:
+    """A fetch that waits."""
+    pending = world.start(world.fetch_request(member, epoch, partitions, **{"max_wait_ms": 5000, **more}), 2)
+    world.settle()
+    assert isinstance(pending, Pending)
+    assert not pending.done
+    return pending
+
+
+def answered(pending: Pending) -> ShareFetchResponse:
+    assert pending.done
+    assert isinstance(pending.response, ShareFetchResponse)
+    return pending.response
 
 
 # ---- waiting
@@ -175,56 +193,6 @@ def test_a_member_of_another_connection_gets_what_a_lost_one_had() -> None:
     assert acquired(answered(waiting)) == [(0, 1, 2)]
 
 
-def test_too_many_sessions_wait_and_are_refused() -> None:
-    world = World({"group.share.max.share.sessions": 1})
-    world.fetch("m", 0, [0])
-    pending = park(world, "n", 0, [0], max_wait_ms=100)
-    world.advance(100)
-    assert answered(pending).error_code == 133
-    world.fetch("m", -1)
-    assert world.fetch("n", 0, [0]).error_code == 0
-
-
-def test_a_refused_session_keeps_the_earlier_one() -> None:
-    """A member whose new session is refused still has its earlier one, and the records that it has acquired."""
-    world = World({"kcore.max.fetch.session.partitions": 2}, partitions=3)
-    world.produce(2)
-    assert world.acquire("m", 0, [0]) == [(0, 1, 1)]
-    assert world.fetch("m", 0, [0, 1, 2]).error_code == 133
-    assert acquired(world.fetch("m", 1, {0: [(0, 0, ACCEPT), (1, 1, RELEASE)]})) == [(1, 1, 2)]
-
-
-def test_a_session_adds_partitions_up_to_the_limit() -> None:
-    """Partitions that the session has already do not count twice."""
-    world = World({"kcore.max.fetch.session.partitions": 2}, partitions=3)
-    world.fetch("m", 0, [0, 1])
-    assert world.fetch("m", 1, [0, 1]).error_code == 0
-    assert world.fetch("m", 2, [0, 2]).error_code == 133
-    assert world.fetch("m", 2, [2], forgotten=[0]).error_code == 133
-
-
-@pytest.mark.parametrize("limit", ["group.share.max.share.sessions", "kcore.max.fetch.session.partitions"])
-def test_a_client_with_many_sessions_locks_out_no_other(limit: str) -> None:
-    """The oldest session of the connection that has the most gives way; its records are released."""
-    world = World({limit: 4})
-    world.produce(1)
-    for index in range(9):
-        code = world.fetch(f"flood-{index}", 0, [0]).error_code
-        assert code == (0 if index < 4 else 133)
-    world.connection_id = 2
-    assert acquired(world.fetch("m", 0, [0])) == [], "the release is not written yet"
-    assert acquired(world.fetch("m", 1)) == [(0, 0, 2)]
-    assert world.fetch("n", 0, [0]).error_code == 0
-    assert world.fetch("o", 0, [0]).error_code == 133, "both connections have two sessions"
-    assert len(world.engine.share_partitions.sessions) == 4
-    world.connection_id = 1
-    codes = [world.fetch(f"flood-{index}", 1).error_code for index in range(4)]
-    assert codes == [122, 122, 0, 0]
-    assert world.fetch("flood-9", 0, [0]).error_code == 133
-    world.connection_id = 2
-    assert acquired(world.fetch("m", 2, {0: [(0, 0, RELEASE)]})) == [(0, 0, 3)]
-
-
 def test_partitions_are_forgotten_and_rotated() -> None:
     """The first partition of a response changes with each epoch; a forgotten partition is not served."""
     world = World(partitions=3)
@@ -381,15 +349,6 @@ def test_a_stored_delivery_count_of_any_size_can_be_delivered(stored: int, shown
     response.encode(2)
 
 
-@pytest.mark.parametrize("stored", [8, 67, 68, 69, 132, 32_766])
-def test_records_with_many_deliveries_are_delivered_one_by_one(stored: int) -> None:
-    """The piece is halved with each delivery; a processor shifts by 64 as by 0, which would deliver all of them."""
-    world = World(group={"share_delivery_count_limit": "10"})
-    world.produce(10)
-    world.store((0, 9, 0, stored))
-    assert world.acquire("m", 0, [0]) == [(0, 0, stored + 1)]
-
-
 def test_failed_loads_log_one_warning_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
     """A fetch of many partitions without state would otherwise log one line for each of them."""
     world = World()
@@ -511,3 +470,109 @@ def test_an_internal_error_of_a_release_loads_the_share_partition_again(
             world.fetch("m", -1)
     assert world.share_partition() is None
     assert world.acquire("n", 0, [0]) == [(0, 1, 1)]
+
+
+# ---- transactions and compaction
+
+
+def transaction(world: World, commit: bool | None, size: int) -> None:
+    """Appends a transaction: a log batch and its marker."""
+    partition = world.engine.partitions.get("t", 0)
+    assert partition is not None
+    builder = BatchBuilder(
+        1 << 16,
+        base_timestamp_ms=world.clock.wall_ms(),
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    for _ in range(size):
+        assert builder.append(world.clock.wall_ms(), None, b"v")
+    partition.append(builder.build(), partition.leader_epoch)
+    world.settle()
+    if commit is not None:
+        partition.append_marker(7, 0, 0, commit, world.clock.wall_ms())
+    world.settle()
+
+
+def test_read_committed_leaves_out_aborted_records() -> None:
+    """Aborted records count as complete; markers are delivered like records."""
+    world = World(group={"share_isolation_level": "read_committed"})
+    world.produce(1)
+    transaction(world, False, 2)
+    transaction(world, True, 2)
+    world.produce(1)
+    assert world.acquire("m", 0, [0]) == [(0, 0, 1), (3, 7, 1)]
+    assert world.acknowledge("m", 1, (0, 0, ACCEPT), (3, 6, ACCEPT)) == 0
+    assert world.share_partition().start_offset == 7
+
+
+def test_read_committed_waits_for_the_end_of_a_transaction() -> None:
+    world = World(group={"share_isolation_level": "read_committed"})
+    world.produce(1)
+    transaction(world, None, 2)
+    world.produce(1)
+    assert world.acquire("m", 0, [0]) == [(0, 0, 1)]
+    waiting = park(world, "n", 0, [0])
+    partition = world.engine.partitions.get("t", 0)
+    assert partition is not None
+    partition.append_marker(7, 0, 0, False, world.clock.wall_ms())
+    world.settle()
+    assert acquired(answered(waiting)) == [(3, 4, 1)]
+
+
+def test_read_uncommitted_delivers_all_records() -> None:
+    world = World()
+    transaction(world, False, 2)
+    assert world.acquire("m", 0, [0]) == [(0, 2, 1)]
+
+
+def test_a_long_backlog_is_read_in_parts() -> None:
+    """A fetch of few records of a long log reads a small part of it, and several parts for many records."""
+    world = World()
+    world.produce(*[100] * 50)
+    response = world.fetch("m", 0, [0], max_records=10, share_acquire_mode=1)
+    assert (acquired(response), len(offsets(response))) == ([(0, 9, 1)], 100)
+    response = world.fetch("n", 0, [0], max_records=1900, batch_size=5000, max_bytes=1 << 24)
+    assert acquired(response) == [(10, 99, 1), (100, 1999, 1)]
+    assert offsets(response) == list(range(2000))
+
+
+def test_large_log_batches_are_read_one_by_one() -> None:
+    """A log batch that is larger than a read does not end the fetch, but the size limit of the request does."""
+    world = World()
+    world.produce(1, 12_000, 12_000, 12_000)
+    world.configure(share_partition_max_record_locks="4000")
+    response = world.fetch("m", 0, [0], max_records=1500, share_acquire_mode=1, max_bytes=1 << 24)
+    assert acquired(response) == [(0, 1499, 1)]
+    world = World()
+    world.produce(1, 12_000, 12_000)
+    response = world.fetch("m", 0, [0], max_records=1500, share_acquire_mode=1, max_bytes=50_000)
+    assert acquired(response) == [(0, 0, 1)]
+
+
+# ---- limits
+
+
+def test_a_request_has_at_most_10000_partitions() -> None:
+    world = World()
+    assert world.fetch("m", 0, range(10_001)).error_code == ErrorCode.INVALID_REQUEST
+    assert world.fetch("m", 0, range(10_000)).error_code == ErrorCode.NONE
+    request = world.acknowledge_request("m", 1, dict.fromkeys(range(10_001), ()))
+    assert world.call(request, 2).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_request_begins_few_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further requests load the other partitions, and do not wait before all of them are loaded."""
+    monkeypatch.setattr(share_fetch, "MAX_LOADS", 2)
+    world = World(partitions=5)
+    world.produce(1, partition=4)
+    shown = []
+    for epoch in range(2):
+        response = world.fetch("m", epoch, range(5) if not epoch else (), max_wait_ms=5000)
+        shown.append([data.partition_index for topic in response.responses for data in topic.partitions])
+        assert acquired(response) == []
+    assert shown == [[0, 1], [2, 3]]
+    assert world.acquire("m", 2, max_wait_ms=5000) == [(0, 0, 1)]
+    assert len(world.engine.share_partitions) == 5

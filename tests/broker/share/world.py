@@ -33,13 +33,7 @@ from kcore.protocol.messages.share_acknowledge import (
     ShareAcknowledgeRequest,
 )
 from kcore.protocol.messages.share_fetch import AcknowledgementBatch as FetchAcknowledgement
-from kcore.protocol.messages.share_fetch import (
-    FetchPartition,
-    FetchTopic,
-    ForgottenTopic,
-    ShareFetchRequest,
-    ShareFetchResponse,
-)
+from kcore.protocol.messages.share_fetch import FetchPartition, FetchTopic, ForgottenTopic, ShareFetchRequest
 from kcore.protocol.messages.write_share_group_state import PartitionData as WritePartition
 from kcore.protocol.messages.write_share_group_state import (
     StateBatch,
@@ -79,7 +73,6 @@ class World:
         self.clock = ManualClock(wall_ms=WALL_MS)
         self.log = FailingLog()
         self.connection_id = 1
-        self._uuids = 0
         self.boot()
         self.create_topic("t", partitions)
         self.call(FindCoordinatorRequest(key_type=2, coordinator_keys=[f"g:{'A' * 22}:0"]), 6)
@@ -89,12 +82,8 @@ class World:
         self.initialize(range(partitions), start_offset)
 
     def boot(self) -> None:
-        self.engine = Engine(self.log, Config.of(self.settings), self.clock, new_uuid=self._next_uuid)
+        self.engine = Engine(self.log, Config.of(self.settings), self.clock)
         self.engine.cluster.advertise("PLAINTEXT", "localhost", 9092)
-
-    def _next_uuid(self) -> bytes:
-        self._uuids += 1
-        return self._uuids.to_bytes(16, "big")
 
     def restart(self) -> None:
         """The process dies, and starts again: what was not committed is gone."""
@@ -308,19 +297,3 @@ def offsets(response: Any) -> list[int]:
 
 
 __all__ = ["WALL_MS", "World", "acquired", "offsets"]
-
-
-def park(world: World, member: str, epoch: int, partitions: Any = (), **more: Any) -> Pending:
-    """Sends a fetch that waits."""
-    pending = world.start(world.fetch_request(member, epoch, partitions, **{"max_wait_ms": 5000, **more}), 2)
-    world.settle()
-    assert isinstance(pending, Pending)
-    assert not pending.done
-    return pending
-
-
-def answered(pending: Pending) -> ShareFetchResponse:
-    """Returns the response of a fetch that has waited."""
-    assert pending.done
-    assert isinstance(pending.response, ShareFetchResponse)
-    return pending.response
