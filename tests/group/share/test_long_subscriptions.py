@@ -124,7 +124,7 @@ def test_a_commit_that_fails_at_any_slice_leaves_a_working_group() -> None:
 
 
 def test_a_refused_topic_refuses_the_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the heartbeat is written."""
+    """The heartbeat writes no record."""
     world = make_world()
     api = world.engine.apis[76]
 
