@@ -3,7 +3,7 @@
     python -m tools.request_costs [--api NAME] [--markdown]
 
 A slice is one callback of the event loop: during it, the loop does not look at its sockets. Its length is CPU time of
-the loop's thread, so other load on the machine does not count. The table is in docs/performance.md.
+the loop's thread, so other load on the machine does not count. The table is in docs/request-costs.md.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from itertools import chain
 from typing import Any
 
 from kcore.drivers.event_loop import AsyncDriver
@@ -24,7 +25,9 @@ from kcore.server.listeners import parse_listeners
 from kcore.server.server import Server
 from kcore_ext.codec.frames import encode_request
 from tools.request_costs.cases import Case, Cases
+from tools.request_costs.share_cases import ShareCases
 from tools.request_costs.state import State
+from tools.request_costs.streams_cases import StreamsCases
 
 LIMIT_S = 300.0
 MAX_SLICE_MS = 50.0
@@ -121,7 +124,8 @@ async def converse(state: State, case: Case) -> dict[str, Any]:
     measured = Measured()
     size = 0
     for number, request in enumerate(case.requests):
-        frame = encode_request(request, case.version, number, "tool")
+        version = case.version if case.key == request.API_KEY else state.engine.newest_version(request)
+        frame = encode_request(request, version, number, "tool")
         size = len(frame)
         gc.collect()
         before_bytes = resident("VmRSS")
@@ -137,6 +141,7 @@ async def converse(state: State, case: Case) -> dict[str, Any]:
             while state.engine.slices and time.monotonic() < until_s:
                 await asyncio.sleep(0)
         spent_s = time.thread_time() - begun_s
+        await asyncio.sleep(0)  # the preparation of the next request is not part of a measured callback
     peak_bytes = resident("VmHWM") - before_bytes
     frame = b""
     gc.collect()
@@ -186,7 +191,7 @@ def main() -> int:
     print("| API | request | response | CPU | longest slice | memory: peak, left |\n|---|---|---|---|---|---|")
     above = 0
     covered = set()
-    for case in Cases(state):
+    for case in chain(Cases(state), ShareCases(state), StreamsCases(state)):
         name = case.key.name.replace("_", " ").title().replace(" ", "")
         covered.add(int(case.key))
         if arguments.api and arguments.api.lower() not in name.lower():

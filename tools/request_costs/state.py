@@ -11,7 +11,13 @@ from kcore.log import MemoryLogEngine
 from kcore.log.engine import _ENGINES
 from kcore.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
 from kcore.runtime import Pending, RequestContext
 from tests.kit import batch, commit, create, join, produce, sync
 
@@ -23,12 +29,21 @@ ACLS = 10_000
 TRANSACTIONS = 10_000
 PRODUCERS = 10_000
 BLOB = 900_000
+SHARE_MEMBERS = 199
+SUBSCRIBERS_OF_ALL = 20
+LOCKED_RECORDS = 4_000
+HOUR_MS = "3600000"
 SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "group.initial.rebalance.delay.ms": "0",
     "kcore.durability": "memory",
     "listeners": "127.0.0.1:0",
+    "group.share.max.session.timeout.ms": HOUR_MS,  # sessions last as long as the measurement
+    "group.share.session.timeout.ms": HOUR_MS,
+    "group.share.assignment.interval.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
 }
 
 
@@ -41,6 +56,9 @@ class State:
         groups: the ids of its groups.
         big_group: a group whose description has 900 KB.
         producer: an open producer of a transaction over all partitions of the topic "wide".
+        share_group: a share group with one place left, whose members subscribe to the topics "wide" and "data".
+        share_group_of_all: a share group whose members subscribe to all topics.
+        idle_share_group: a share group without members that has state for the partitions of all topics.
     """
 
     def __init__(self) -> None:
@@ -64,7 +82,9 @@ class State:
         ]
         self.producer: Any = None
         self.big_group = "big"
+        self.share_group, self.share_group_of_all, self.idle_share_group = "share", "share-all", "share-idle"
         self._fill()
+        self._fill_share_groups()
 
     def send(self, request: Any, version: int | None = None) -> Any:
         """Decides a request, commits, and returns its response."""
@@ -108,3 +128,31 @@ class State:
         joined = self.send(join(self.big_group, member, metadata=b"m" * BLOB), 4)
         response = self.send(sync(self.big_group, member, joined.generation_id, {member: b""}), 4)
         assert not response.error_code, response
+
+    def topic_id(self, name: str) -> bytes:
+        """Returns the id of a topic."""
+        info = self.engine.topics.by_name(name)
+        assert info is not None
+        return info.topic_id
+
+    def _fill_share_groups(self) -> None:
+        self.send(FindCoordinatorRequest(key_type=2, coordinator_keys=[f"{self.share_group}:{'A' * 22}:0"]))
+        options = {"share.auto.offset.reset": "earliest", "share.partition.max.record.locks": str(LOCKED_RECORDS)}
+        configs = [AlterableConfig(name=name, config_operation=0, value=value) for name, value in options.items()]
+        resource = AlterConfigsResource(resource_type=32, resource_name=self.share_group, configs=configs)
+        self.send(IncrementalAlterConfigsRequest(resources=[resource]))
+        for number in range(SHARE_MEMBERS):
+            self._join_share_group(self.share_group, f"m{number}", ["wide", "data"])
+        for number in range(SUBSCRIBERS_OF_ALL):
+            self._join_share_group(self.share_group_of_all, f"m{number}", [*self.names, "wide"])
+        self._join_share_group(self.idle_share_group, "m", [*self.names, "wide"])
+        left = self.send(ShareGroupHeartbeatRequest(group_id=self.idle_share_group, member_id="m", member_epoch=-1))
+        assert not left.error_code, left
+
+    def _join_share_group(self, group_id: str, member_id: str, names: list[str]) -> None:
+        joined = self.send(
+            ShareGroupHeartbeatRequest(
+                group_id=group_id, member_id=member_id, member_epoch=0, subscribed_topic_names=names
+            )
+        )
+        assert not joined.error_code, joined

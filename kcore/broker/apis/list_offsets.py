@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kcore.runtime.sliced import Work
 
 
-PARTITION_COST = 3
+PARTITION_COST = 6
 """The cost of one partition, in microseconds."""
 
 

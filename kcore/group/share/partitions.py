@@ -72,7 +72,8 @@ class StatePartitions(NamedTuple):
 
     def deleted(self, topic_ids: Collection[bytes]) -> StatePartitions:
         """Returns the lists after the states of the deleting `topic_ids` were deleted."""
-        deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in topic_ids}
+        gone = frozenset(topic_ids)  # they may be a list of 20,000
+        deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in gone}
         return StatePartitions(self.initializing, self.initialized, deleting)
 
     def forget(self, topic_id: bytes) -> StatePartitions:
@@ -126,7 +127,8 @@ def _minus(topics: StateTopics, removed: StateTopics) -> StateTopics:
 
 
 def _without(topics: StateTopics, topic_ids: Collection[bytes]) -> StateTopics:
-    return {topic_id: topic for topic_id, topic in topics.items() if topic_id not in topic_ids}
+    gone = frozenset(topic_ids)
+    return {topic_id: topic for topic_id, topic in topics.items() if topic_id not in gone}
 
 
 # ---- records

@@ -15,7 +15,7 @@ from kcore.group.apis.describe_share_group_offsets import DescribeShareGroupOffs
 from kcore.group.apis.share_group_describe import ShareGroupDescribeApi
 from kcore.group.apis.share_group_heartbeat import ShareGroupHeartbeatApi
 from kcore.group.share.offsets import MAX_NAMES, look_up_altered
-from kcore.group.share.partitions import StateTopic
+from kcore.group.share.partitions import StatePartitions, StateTopic
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_share_group_offsets import (
@@ -507,3 +507,19 @@ def test_the_topics_of_all_groups_of_a_request_are_bounded(monkeypatch: pytest.M
         "h": ErrorCode.INVALID_REQUEST,
         "i": ErrorCode.NONE,
     }
+
+
+class Unsearched(list[bytes]):
+    """A list in which nothing may be searched: that would be quadratic for the topics of a long request."""
+
+    def __contains__(self, item: object) -> bool:
+        raise AssertionError("a list was searched")
+
+
+def test_the_deletion_of_many_topics_is_linear() -> None:
+    """The second decision took 4 s for 10,000 topics, because it searched their list for each of them."""
+    topics = {bytes([number]) * 16: StateTopic(f"t{number}", frozenset({0})) for number in range(3)}
+    first, second, third = topics
+    state = StatePartitions({}, topics, {}).delete(Unsearched([first, second]))
+    assert state == StatePartitions({}, {third: topics[third]}, {first: "t0", second: "t1"})
+    assert state.deleted(Unsearched([first])) == StatePartitions({}, {third: topics[third]}, {second: "t1"})
