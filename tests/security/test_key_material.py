@@ -29,7 +29,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kcore.security import key_material
-from kcore.security.tls import server_context
+from kcore.server.tls import server_context
 from tests.security.certificates import KEY_PASSWORD, Authority
 from tests.server.live import LiveServer
 
