@@ -53,8 +53,8 @@ class ListenerSecurity:
         self.tls: ssl.SSLContext | None = None
         self._new_exchange: Callable[[], SaslExchange] | None = None
         if listener.protocol.has_tls:
-            from kcore.security.tls import server_context  # noqa: PLC0415
             from kcore.server.secure import SecureConnection  # noqa: PLC0415
+            from kcore.server.tls import server_context  # noqa: PLC0415
 
             self._make_tls = server_context
             self.tls = server_context(self.settings, listener.name)

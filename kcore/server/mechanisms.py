@@ -91,7 +91,7 @@ def _validator(settings: SecuritySettings) -> Validator:
         validator: Validator = load_object(settings.kcore_sasl_oauthbearer_validator, setting)
         return validator
     if settings.sasl_oauthbearer_jwks_endpoint_url:
-        from kcore.security.jwt_validator import JwtValidator  # noqa: PLC0415  # most nodes need none
+        from kcore.server.jwt_validator import JwtValidator  # noqa: PLC0415  # most nodes need none
 
         return JwtValidator(settings)
     raise ConfigError(

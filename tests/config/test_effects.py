@@ -33,11 +33,11 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kcore.runtime import Pending, RequestContext
-from kcore.security.jwt_validator import KeySet
-from kcore.security.tls import server_context
 from kcore.server.authentication import ListenerSecurity
+from kcore.server.jwt_validator import KeySet
 from kcore.server.listeners import parse_listeners
 from kcore.server.mechanisms import exchange_maker
+from kcore.server.tls import server_context
 from tests.broker.context import BrokerContext
 from tests.config.effects import INDIRECT, NAMED
 from tests.security.certificates import Authority

@@ -18,8 +18,8 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from kcore.config.node import Config
 from kcore.config.security import CALLBACK_HANDLERS
 from kcore.errors import ConfigError
-from kcore.security.jwt_validator import JwtValidator, KeySet
 from kcore.security.oauthbearer import OAuthIdentity
+from kcore.server.jwt_validator import JwtValidator, KeySet
 from tests.server.live import LiveServer
 
 RSA = rsa.generate_private_key(65537, 2048)

@@ -13,8 +13,8 @@ from kcore.config.node import Config
 from kcore.errors import ConfigError
 from kcore.security.principal import PrincipalRules, distinguished_name
 from kcore.security.protocols import SecurityProtocol
-from kcore.security.tls import openssl_name, server_context
 from kcore.server.listeners import parse_listeners
+from kcore.server.tls import openssl_name, server_context
 from tests.security.certificates import KEY_PASSWORD, Authority
 
 

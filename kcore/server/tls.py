@@ -7,7 +7,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from kcore.errors import ConfigError
-from kcore.security.key_material import load_keystore, load_truststore
+from kcore.server.key_material import load_keystore, load_truststore
 
 if TYPE_CHECKING:
     from kcore.config.security import SecuritySettings
