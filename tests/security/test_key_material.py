@@ -28,7 +28,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from kcore.security import key_material
+from kcore.server import key_material
 from kcore.server.tls import server_context
 from tests.security.certificates import KEY_PASSWORD, Authority
 from tests.server.live import LiveServer

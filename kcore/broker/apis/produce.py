@@ -312,9 +312,9 @@ class ProduceApi(Api[ProduceRequest, ProduceResponse]):
         Raises:
             CloseConnectionError: an error in a request with acks=0, which has no response.
         """
-        self.throttle(context, request, response)
         if request.acks == 0:
             return self.reply(request, response, failed)
+        self.throttle(context, request, response)
         if failed and context.api_version >= FIRST_VERSION_WITH_LEADER:
             response.node_endpoints = self._endpoints(context, response)
         if not any(partition is not None and partition.dirty for partition in partitions):
