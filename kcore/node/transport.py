@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
+from kcore.client.aio.results import OnDone, report_result
 from kcore.client.aio.routes import GROUP
 from kcore.embed import AsyncEngine, SyncEngine
 from kcore.errors import KafkaError
@@ -51,6 +53,12 @@ class AsyncTransport(Protocol):
         timeout_s: float | None = None,
     ) -> R:
         """Sends a request and returns its response."""
+        ...
+
+    def start(
+        self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
+    ) -> None:
+        """Sends a request after those that were started before, without waiting; `on_done` gets the result."""
         ...
 
     async def newest(self, request_type: Any, at_most: int | None = None) -> int:
@@ -108,6 +116,12 @@ class Transport(Protocol):
         timeout_s: float | None = None,
     ) -> R:
         """Sends a request and returns its response."""
+        ...
+
+    def start(
+        self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
+    ) -> None:
+        """Sends a request after those that were started before; any thread may give `on_done` the result."""
         ...
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
@@ -206,6 +220,12 @@ class AsyncEmbeddedTransport(_Embedded):
         """Has the engine decide a request; a parked request has no time limit."""
         return await self._engine.send(request, at_most if version is None else version, client_id=self._client_id)
 
+    def start(
+        self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
+    ) -> None:
+        """Has the engine decide a request in a task of its own."""
+        report_result(asyncio.ensure_future(self.send(request, at_most=at_most)), on_done)
+
     async def newest(self, request_type: Any, at_most: int | None = None) -> int:
         """Returns the newest version that the engine serves."""
         return self._newest(request_type, at_most)
@@ -254,6 +274,17 @@ class EmbeddedTransport(_Embedded):
     ) -> R:
         """Has the engine decide a request; a parked request has no time limit."""
         return self._engine.send(request, at_most if version is None else version, client_id=self._client_id)
+
+    def start(
+        self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
+    ) -> None:
+        """Has the engine decide a request, and reports the result before it returns."""
+        try:
+            response = self.send(request, at_most=at_most)
+        except Exception as error:
+            on_done(None, error)
+        else:
+            on_done(response, None)
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
         """Returns the newest version that the engine serves."""
