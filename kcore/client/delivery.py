@@ -1,8 +1,8 @@
 """The order in which a producer sends and repeats the batches of a partition (KIP-98).
 
-Several batches of a partition may be sent before the first response. A broker stores a batch only if its sequence follows the last stored
-one, so the records keep their order even if requests are lost or overtake each other. A repeated batch keeps its
-sequence, by which the broker recognizes it.
+Several batches of a partition may be sent before the first response. A broker stores a batch only if its sequence
+follows the last stored one, so the records keep their order even if requests are lost or overtake each other. A
+repeated batch keeps its sequence, by which the broker recognizes it.
 
 If a batch fails, the batches after it may be stored or not: each is repeated with its old sequence until the broker
 stores it, recognizes it, or refuses it as out of order. A refused batch without an earlier one cannot be stored any
@@ -16,7 +16,7 @@ from typing import Final
 from kcore_ext.client.accumulator import PartitionQueue, ProducerBatch
 
 MAX_IN_FLIGHT: Final = 5
-"""The number of requests to a broker that may wait for responses. A broker recognizes the last five batches of a partition."""
+"""The number of requests to a broker that may wait for responses: it recognizes the last five batches of a partition."""
 
 OPEN: Final = 0
 """The state of a sequence that new batches continue."""
