@@ -16,7 +16,7 @@ from typing import Final
 from kcore_ext.client.accumulator import PartitionQueue, ProducerBatch
 
 MAX_IN_FLIGHT: Final = 5
-"""The number of requests to a broker that may wait for responses: it recognizes the last five batches of a partition."""
+"""The number of requests to a broker that may wait for responses: it recognizes a partition's last five batches."""
 
 OPEN: Final = 0
 """The state of a sequence that new batches continue."""

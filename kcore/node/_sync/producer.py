@@ -31,7 +31,7 @@ NO_PRODUCER = (-1, -1)
 NEW_TOPIC_S = 10.0
 GATHER_S = 0.01
 """The time between two requests to a broker without a response, in which batches of more partitions become due. If the
-broker responds sooner, they share the next request: each request costs both sides more than a batch of a few records."""
+broker responds sooner, they share the next request: a request costs both sides more than a batch of a few records."""
 SHORTEST_PAUSE_S = 0.0001
 """A timer may fire a little early; without a shortest pause, the loop would run again and again until the time."""
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
