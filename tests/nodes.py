@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.node._sync.node import Node
-from kcore.node.transport import EmbeddedTransport
+from kcore.node._sync.transport import EmbeddedTransport
 from kcore.protocol.schema import Request
 from tests.kit import Target
 

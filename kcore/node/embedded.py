@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from kcore.embed import AsyncEngine, SyncEngine
 from kcore.engine import Engine
 from kcore.node._async.node import AsyncNode
+from kcore.node._async.transport import AsyncEmbeddedTransport
 from kcore.node._sync.node import Node
-from kcore.node.transport import AsyncEmbeddedTransport, EmbeddedTransport
+from kcore.node._sync.transport import EmbeddedTransport
 
 if TYPE_CHECKING:
     from kcore.config.node import Config

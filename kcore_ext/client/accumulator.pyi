@@ -20,6 +20,9 @@ class ProducerBatch:
     log_time_ms: int
     sequence: tuple[int, int, int] | None
     attempts: int
+    in_flight: bool
+    @property
+    def number(self) -> int: ...
     @property
     def count(self) -> int: ...
     @property
@@ -41,16 +44,18 @@ class DeliveryBase:
 
 @final
 class PartitionQueue:
-    """The batches of one partition. One batch at a time is sent, so that retries keep the order."""
+    """The batches of one partition; `kcore.client.delivery` decides which one is sent next."""
 
     def __init__(self, partition: Any) -> None: ...
     @property
     def partition(self) -> Any: ...
     @property
     def batches(self) -> deque[ProducerBatch]: ...
-    sending: bool
     not_before_s: float
     sequence: tuple[int, int, int]
+    chain: int
+    @property
+    def assigned(self) -> int: ...
     def assign(self, batch: ProducerBatch, sequence: tuple[int, int, int]) -> None: ...
     def remove(self, batch: ProducerBatch) -> bool: ...
 

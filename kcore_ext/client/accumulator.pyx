@@ -33,6 +33,8 @@ cdef class ProducerBatch:
         log_time_ms: the time of the append, if the topic's records have it; -1 otherwise.
         sequence: the producer id, epoch and first sequence; None: not sent yet.
         attempts: the number of failed attempts to send it.
+        in_flight: True while a request with it waits for its response.
+        number: its place among all batches of its partition that were sent; -1: it was not sent yet.
         count: the number of its records.
         size: the size of the batch before compression.
     """
@@ -45,6 +47,8 @@ cdef class ProducerBatch:
     cdef public int64_t log_time_ms
     cdef public tuple sequence
     cdef public int attempts
+    cdef public bint in_flight
+    cdef readonly int64_t number
     cdef readonly int32_t count
     cdef readonly Py_ssize_t size
 
@@ -103,21 +107,23 @@ cdef class DeliveryBase:
 
 @cython.final
 cdef class PartitionQueue:
-    """The batches of one partition. One batch at a time is sent, so that retries keep the order.
+    """The batches of one partition; `kcore.client.delivery` decides which one is sent next.
 
     Attributes:
         partition: the topic and the partition.
         batches: the batches in the order of their records.
-        sending: True while the first batch is being sent.
         not_before_s: the earliest time of the next attempt.
         sequence: the producer id, the epoch and the next sequence.
+        chain: the state of the sequence; see `kcore.client.delivery`.
+        assigned: the number of batches that got a sequence.
     """
 
     cdef readonly object partition
     cdef readonly object batches
-    cdef public bint sending
     cdef public double not_before_s
     cdef public tuple sequence
+    cdef public int chain
+    cdef readonly int64_t assigned
     cdef ProducerBatch open  # the last of `batches` while it accepts records, else None
 
     def __init__(self, partition):
@@ -130,12 +136,14 @@ cdef class PartitionQueue:
         if self.open is batch:
             self.open = None
         batch.sequence = sequence
+        batch.number = self.assigned
+        self.assigned += 1
 
     def remove(self, ProducerBatch batch not None):
-        """Removes the first batch; returns False if `batch` is not the first one."""
-        if not self.batches or self.batches[0] is not batch:
+        """Removes a batch; returns False if the queue does not have it."""
+        if batch not in self.batches:
             return False
-        self.batches.popleft()
+        self.batches.remove(batch)
         if self.open is batch:
             self.open = None
         return True
@@ -236,7 +244,7 @@ cdef class Accumulator:
         self.burst = 0
 
     def remove(self, PartitionQueue queue not None, ProducerBatch batch not None):
-        """Removes the first batch of a queue, if `batch` is the first one."""
+        """Removes a batch from a queue, if the queue has it."""
         if queue.remove(batch):
             self.size -= batch.size
 
@@ -338,7 +346,7 @@ cdef class Accumulator:
         )
         batch.done = self.event_type()
         batch.created_s = self.monotonic()
-        batch.base_offset = batch.log_time_ms = -1
+        batch.base_offset = batch.log_time_ms = batch.number = -1
         batch.size = BATCH_HEADER_BYTES
         if not batch.builder.append(now_ms, key, value, headers):
             raise AssertionError("a new batch has room for its first record")

@@ -212,7 +212,7 @@ def kcores(options: dict[str, Any], voice: Voice, stop: threading.Event) -> None
         }
     settings |= {"instance_id": options["instance_id"], "metadata_max_age": METADATA_MAX_AGE_MS / 1000}
     with (
-        kcore.connect(options["bootstrap"]) as node,
+        kcore.connect(options["bootstrap"], client_id=options["client_id"] or "kcore") as node,
         node.group(options["group"]).consume(
             options["topics"], auto_commit=None, on_revoked=voice.revoked, **settings
         ) as consumer,

@@ -49,6 +49,7 @@ class Member:
             confluent-kafka and Java support, and whose session timeout is the group's setting.
         session_timeout_ms: its session timeout; the default is longer than any deadline of a test.
         instance_id: its group instance id; None for a dynamic member.
+        client_id: its client id, with which its member id may begin; only for "kcore".
 
     Attributes:
         owned: its partitions, None before its first event.
@@ -69,6 +70,7 @@ class Member:
         strategy: str = "range",
         session_timeout_ms: int = 60_000,
         instance_id: str | None = None,
+        client_id: str | None = None,
     ) -> None:
         self.library = library
         self.owned: frozenset[Part] | None = None
@@ -87,6 +89,7 @@ class Member:
             "session_timeout_ms": session_timeout_ms,
             "heartbeat_interval_ms": 150,
             "instance_id": instance_id,
+            "client_id": client_id,
         }
         self._process = subprocess.Popen(
             _command(options),

@@ -15,20 +15,19 @@ from tests.clients.waiting import eventually
 from tests.recording_proxy import Recorded, RecordingProxy
 
 PARTITIONS = 4
+SESSION_MS = 5_000
+"""The time after which the group notices that a member died."""
+LAST = "last"
+"""The client id of the members beside the recorded one: their member ids, by which the range assignor orders them, come
+after its own."""
 OPTIONS = {"session_timeout": 60.0, "heartbeat_interval": 0.15, "metadata_max_age": 1.0}
 """The settings of tests/clients/members.py, which Java's member gets."""
 
 
 class Ours:
-    """A member of kcore that acts like Member.java: it polls, and commits after each batch of records.
+    """A member of kcore that acts like Member.java: it polls, and commits after each batch of records."""
 
-    The server makes member ids of client ids, and assignors order members by their ids. Java's ids begin with
-    `consumer-`, too.
-    """
-
-    def __init__(
-        self, bootstrap: str, group: str, topic: str, strategy: str, client_id: str = "consumer-first"
-    ) -> None:
+    def __init__(self, bootstrap: str, group: str, topic: str, strategy: str, client_id: str = "kcore") -> None:
         protocol: dict[str, Any] = {"protocol": "consumer"}
         if strategy != "consumer":
             protocol = {"protocol": "classic", "assignors": [strategy]}
@@ -99,17 +98,20 @@ def scenario(subject: str, bootstrap: str, group: str, strategy: str) -> dict[st
     everything = set(range(PARTITIONS))
     with RecordingProxy(bootstrap) as proxy, kcore.connect(bootstrap) as node:
         created = node.topics.create(topic, PARTITIONS)
+        if strategy == "consumer":
+            node.group(group).set_config({"consumer.session.timeout.ms": SESSION_MS})
         for number in sorted(everything):
             created.append("v", partition=number)
         member = SUBJECTS[subject](proxy.bootstrap, group, topic, strategy)
         second = None
+        killed: list[Member] = []
         try:
             eventually(
                 lambda: member.owned == everything and member.received == PARTITIONS and not member.uncommitted,
                 "the member reads and commits everything",
             )
             steps["join"] = proxy.take()
-            second = Ours(bootstrap, group, topic, strategy, "second")
+            second = Ours(bootstrap, group, topic, strategy, LAST)
             eventually(
                 lambda: (
                     len(member.owned) == len(second.owned) == PARTITIONS // 2
@@ -123,6 +125,23 @@ def scenario(subject: str, bootstrap: str, group: str, strategy: str) -> dict[st
             eventually(lambda: member.owned == everything, "the member has everything again")
             _settle(proxy)
             steps["takeover"] = proxy.take()
+            third = Member(
+                "kcore",
+                bootstrap=bootstrap,
+                group=group,
+                topics=[topic],
+                strategy=strategy,
+                session_timeout_ms=SESSION_MS,
+                client_id=LAST,
+            )
+            killed.append(third)
+            eventually(lambda: len(member.owned) == PARTITIONS // 2, "both members share again")
+            _settle(proxy)
+            steps["second rebalance"] = proxy.take()
+            third.kill()
+            eventually(lambda: member.owned == everything, "the group has noticed that the other member died")
+            _settle(proxy)
+            steps["crash"] = proxy.take()
             proxy.cut()
             eventually(lambda: _keeps_in_touch(proxy.requests), "the member returns")
             steps["reconnect"] = proxy.take()
@@ -130,6 +149,8 @@ def scenario(subject: str, bootstrap: str, group: str, strategy: str) -> dict[st
             steps["leave"] = proxy.take()
         finally:
             member.kill()
+            for each in killed:
+                each.kill()
             if second is not None:
                 second.leave()
     return steps

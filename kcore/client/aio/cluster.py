@@ -7,8 +7,10 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
+from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.connection import AsyncConnection
+from kcore.client.aio.results import OnDone, report_result
 from kcore.client.aio.routes import Route, route_of
 from kcore.client.security import ClientSecurity
 from kcore.errors import ConfigError, ConnectionClosedError, KafkaError, KcoreError
@@ -109,6 +111,22 @@ class AsyncCluster:
         except (ConnectionClosedError, TimeoutError):
             self._forget_broker(broker)
             raise
+
+    def start(
+        self,
+        request: Any,
+        on_done: OnDone,
+        *,
+        at_most: int | None = None,
+        broker: Broker,
+        channel: str = "",
+    ) -> None:
+        """Sends a request as `send` does, in a task of its own, which calls `on_done` with the result.
+
+        Requests that are started one after another on a channel are sent in this order.
+        """
+        task = asyncio.ensure_future(self.send(request, at_most=at_most, broker=broker, channel=channel))
+        report_result(task, on_done)
 
     async def newest(self, request_type: Any, at_most: int | None = None) -> int:
         """Returns the newest version of a request that a broker of the cluster and this client know."""
@@ -252,12 +270,12 @@ class AsyncCluster:
         broker = await self._any()
         version = (await self._connection(broker, "")).newest(FindCoordinatorRequest)
         request = FindCoordinatorRequest(key_type=key_type)
-        if version >= 4:
+        if version >= versions.KEYS_IN_LISTS:
             request.coordinator_keys = [key]
         else:
             request.key = key
         response = await self.send(request, version, broker=broker)
-        found: Any = response.coordinators[0] if version >= 4 else response
+        found: Any = response.coordinators[0] if version >= versions.KEYS_IN_LISTS else response
         if found.error_code:
             raise KafkaError.of(found.error_code, found.error_message)
         self._coordinators[key_type, key] = broker = Broker(found.node_id, found.host, found.port)

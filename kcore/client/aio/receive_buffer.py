@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SMALLEST_BYTES = 1 << 16
+SMALLEST_BYTES = 1 << 14
 LARGEST_KEPT_BYTES = 1 << 23
 """A larger buffer is given up after its frame."""
 MAX_FRAME_BYTES = 1 << 30

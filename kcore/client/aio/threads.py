@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.cluster import TIMEOUT_S, AsyncCluster
+from kcore.client.aio.results import OnDone
 from kcore.client.security import ClientSecurity
 from kcore.errors import ConnectionClosedError
 from kcore.protocol.messages.metadata import MetadataResponse
@@ -77,6 +79,22 @@ class Cluster:
         return self._run(
             self._cluster.send(request, version, at_most=at_most, broker=broker, channel=channel, timeout_s=timeout_s)
         )
+
+    def start(
+        self,
+        request: Any,
+        on_done: OnDone,
+        *,
+        at_most: int | None = None,
+        broker: Broker,
+        channel: str = "",
+    ) -> None:
+        """Sends a request after those that were started before; the loop's thread calls `on_done` with the result."""
+        start = partial(self._cluster.start, request, on_done, at_most=at_most, broker=broker, channel=channel)
+        try:
+            self._loop.call_soon_threadsafe(start)
+        except RuntimeError:  # the loop is closed
+            on_done(None, ConnectionClosedError("the node is closed"))
 
     def newest(self, request_type: Any, at_most: int | None = None) -> int:
         """Returns the newest version of a request that a broker of the cluster and this client know."""

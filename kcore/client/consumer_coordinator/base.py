@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import (
     Assigned,
@@ -41,7 +42,6 @@ COMMIT_RETRIED = frozenset(
 )
 HANDLER_GRACE_MS = 5_000
 """The time after the deadline of `close` at which a member leaves although the user's code still handles an event."""
-BY_NAME = 9  # OffsetCommit 10 and later address topics by id
 
 Positions = Mapping[TopicPartition, int | OffsetAndMetadata]
 
@@ -474,7 +474,7 @@ class GroupMemberMachine(ABC):
             else:
                 self._end_commit(commit, error, now_ms)
 
-        self._send(request, handle, refuse, at_most=BY_NAME)
+        self._send(request, handle, refuse, at_most=versions.COMMIT)
 
     def _committed(
         self, commit: Commit, identity: tuple[str, int, str | None], response: OffsetCommitResponse, now_ms: int

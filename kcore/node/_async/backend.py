@@ -9,6 +9,25 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
+from kcore.client.aio.results import OnDone, report_result
+from kcore.embed import AsyncEngine as EmbeddedEngine
+
+__all__ = [
+    "AsyncLock",
+    "CancelledError",
+    "EmbeddedEngine",
+    "Event",
+    "Task",
+    "call_and_report",
+    "gather",
+    "guard",
+    "invoke",
+    "monotonic",
+    "no_wait",
+    "sleep",
+    "spawn",
+]
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -132,3 +151,8 @@ async def invoke(callback: Callable[..., Any], *args: Any) -> Any:
 async def no_wait() -> None:
     """Does nothing; for the end of a loop that must let other tasks run."""
     await asyncio.sleep(0)
+
+
+def call_and_report(call: Callable[[], Awaitable[Any]], on_done: OnDone) -> None:
+    """Runs a coroutine function in a task of its own, which reports the result."""
+    report_result(asyncio.ensure_future(call()), on_done)

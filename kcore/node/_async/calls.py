@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from kcore.client.aio.broker import Broker
 from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
 from kcore.node._async.backend import monotonic, sleep
-from kcore.node.transport import AsyncTransport
+from kcore.node._async.transport import AsyncTransport
 from kcore.protocol.error_codes import ErrorCode
 
 T = TypeVar("T")

@@ -7,11 +7,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
+from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import Assigned, MemberEvent
 from kcore.client.fetching import FetchSession, Position, Positions, Reading, Unvalidated
 from kcore.errors import ConnectionClosedError, KafkaError, LogTruncationError, PartitionErrors
-from kcore.node import versions
 from kcore.node._async.backend import Event, guard, monotonic, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
 from kcore.node._async.member import AsyncMember, now_ms

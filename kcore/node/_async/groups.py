@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.client.aio.routes import GROUP
 from kcore.errors import GroupIdNotFoundError, KafkaError, UnsupportedVersionError, raise_partition_errors
-from kcore.node import versions
 from kcore.node._async.backend import gather, monotonic
 from kcore.node._async.calls import REPEATED, AsyncCalls
 from kcore.node._async.settings import GROUP as GROUP_SETTINGS

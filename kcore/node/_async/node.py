@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from kcore.node._async.calls import AsyncCalls
-from kcore.node.transport import AsyncSend, AsyncTransport
+from kcore.node._async.transport import AsyncSend, AsyncTransport
 
 if TYPE_CHECKING:
     from kcore.node._async.groups import AsyncGroup, AsyncGroups

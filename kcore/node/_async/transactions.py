@@ -9,10 +9,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
+from kcore.client import versions
 from kcore.client.aio.routes import TRANSACTION
 from kcore.client.partitioner import partition_of
 from kcore.errors import KafkaError, KcoreError, ProducerFencedError, raise_partition_errors
-from kcore.node import versions
 from kcore.node._async.backend import AsyncLock
 from kcore.node._async.calls import AsyncCalls
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
@@ -105,7 +105,7 @@ class TransactionalProducer:
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
         )
-        response = await self._coordinate(request, read, at_most=5)
+        response = await self._coordinate(request, read, at_most=versions.INIT_PRODUCER_ID)
         self.producer_id, self.epoch = response.producer_id, response.producer_epoch
         self.sequences.clear()
         self.implicit = (

@@ -9,6 +9,25 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from kcore.client.aio.results import OnDone
+from kcore.embed import SyncEngine as EmbeddedEngine
+
+__all__ = [
+    "CancelledError",
+    "EmbeddedEngine",
+    "Event",
+    "Lock",
+    "Task",
+    "call_and_report",
+    "gather",
+    "guard",
+    "invoke",
+    "monotonic",
+    "no_wait",
+    "sleep",
+    "spawn",
+]
+
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -116,3 +135,13 @@ def invoke(callback: Callable[..., Any], *args: Any) -> Any:
 
 def no_wait() -> None:
     """Does nothing: threads take turns by themselves."""
+
+
+def call_and_report(call: Callable[[], Any], on_done: OnDone) -> None:
+    """Calls a function, and reports the result before it returns."""
+    try:
+        response = call()
+    except Exception as error:
+        on_done(None, error)
+    else:
+        on_done(response, None)

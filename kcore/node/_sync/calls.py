@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 from kcore.client.aio.broker import Broker
 from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
 from kcore.node._sync.backend import monotonic, sleep
-from kcore.node.transport import Transport
+from kcore.node._sync.transport import Transport
 from kcore.protocol.error_codes import ErrorCode
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from kcore.node._sync.calls import Calls
-from kcore.node.transport import Send, Transport
+from kcore.node._sync.transport import Send, Transport
 
 if TYPE_CHECKING:
     from kcore.node._sync.groups import Group, Groups

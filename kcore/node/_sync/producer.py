@@ -1,16 +1,18 @@
 # Made by tools/generate_sync.py from _async/producer.py: change that file, then run the program.
-"""Producers: batches by size and time, one idempotent sequence for each partition, and retries in order."""
+"""Producers: batches by size and time, pipelined requests, one idempotent sequence for each partition."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
+from kcore.client import delivery as order
+from kcore.client import versions
 from kcore.client.aio.broker import Broker
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
-from kcore.node import versions
 from kcore.node._sync.backend import Event, guard, monotonic, no_wait, sleep, spawn
 from kcore.node._sync.calls import Calls, backoff_s
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
@@ -24,11 +26,31 @@ from kcore_ext.client.accumulator import Accumulator, DeliveryBase, PartitionQue
 ACKS_ALL = -1
 REQUEST_BYTES = 1 << 20
 REQUEST_TIMEOUT_MS = 30_000
-MAX_SEQUENCE = 0x7FFFFFFF
+NO_TIMEOUT_MS = 0x7FFFFFFF
+NO_PRODUCER = (-1, -1)
 NEW_TOPIC_S = 10.0
+GATHER_S = 0.01
+"""The time between two requests to a broker without a response, in which batches of more partitions become due. If the
+broker responds sooner, they share the next request: a request costs both sides more than a batch of a few records."""
+SHORTEST_PAUSE_S = 0.0001
+"""A timer may fire a little early; without a shortest pause, the loop would run again and again until the time."""
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
-BUMPED = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
-"""Errors after which an idempotent producer begins a new sequence."""
+OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+"""Errors of a sequence that does not follow the last one that the broker knows."""
+
+
+class SentBatches(NamedTuple):
+    """Batches that were sent to a broker in one request.
+
+    Attributes:
+        broker: the broker.
+        request: the request.
+        batches: the queue and the batch of each partition.
+    """
+
+    broker: Broker
+    request: Any
+    batches: dict[TopicPartition, tuple[PartitionQueue, ProducerBatch]]
 
 
 class Delivery(DeliveryBase):
@@ -113,8 +135,11 @@ class Producer:
             monotonic=monotonic,
         )
         self._flushing = 0
-        self._busy: set[Broker] = set()
-        self._id = (-1, -1)
+        self._in_flight: dict[Broker, int] = {}
+        self._sent_s: dict[Broker, float] = {}
+        self._responses: deque[tuple[SentBatches, Any, BaseException | None]] = deque()
+        self._id = NO_PRODUCER
+        self._max_in_flight = order.MAX_IN_FLIGHT if acks == ACKS_ALL else 1  # without sequences one keeps the order
         self._started = False
         self._closed = False
         self._errors: list[Exception] = []
@@ -307,6 +332,7 @@ class Producer:
     def _send_loop(self) -> None:
         while not self._closed:
             try:
+                self._handle_responses()
                 if self._id[0] < 0 and self._accumulator.size and self._acks == ACKS_ALL:
                     self._initialize()
                 pause_s = self._send_ready()
@@ -324,147 +350,176 @@ class Producer:
                 raise KafkaError.of(response.error_code)
             return response.producer_id, response.producer_epoch
 
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=MAX_SEQUENCE)
-        self._id = self._calls.call(request, read, at_most=5)
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TIMEOUT_MS)
+        self._id = self._calls.call(request, read, at_most=versions.INIT_PRODUCER_ID)
 
     def _send_ready(self) -> float | None:
-        """Sends the batches that are due. Returns the time until the next one; None: none waits."""
+        """Sends the batches that are due. Returns the time until the next one; None: only a response is awaited."""
         now_s = monotonic()
         self._expire(now_s, None)
         ready: list[TopicPartition] = []
         pause_s: float | None = None
         with self._guard:
             for place, queue in list(self._accumulator.queues.items()):
-                if not queue.batches or queue.sending:
+                batch = order.next_batch(queue, self._id, self._max_in_flight)
+                if batch is None or (due_s := self._due_s(queue, batch)) is None:
                     continue
-                batch = queue.batches[0]
-                full = batch.size >= self._batch_bytes or len(queue.batches) > 1 or self._flushing > 0
-                due_s = max(queue.not_before_s, 0.0 if full or batch.attempts else batch.created_s + self._linger_s)
                 if due_s <= now_s:
                     ready.append(place)
                 else:
-                    pause_s = due_s - now_s if pause_s is None else min(pause_s, due_s - now_s)
+                    rest_s = max(due_s - now_s, SHORTEST_PAUSE_S)
+                    pause_s = rest_s if pause_s is None else min(pause_s, rest_s)
         if ready:
             for broker, partitions in self._leaders(ready):
-                if broker not in self._busy:
-                    self._busy.add(broker)
-                    spawn(self._send, broker, partitions)
+                in_flight = self._in_flight.get(broker, 0)
+                rest_s = self._sent_s.get(broker, 0.0) + GATHER_S - now_s if in_flight else 0.0
+                if rest_s > 0:
+                    rest_s = max(rest_s, SHORTEST_PAUSE_S)
+                    pause_s = rest_s if pause_s is None else min(pause_s, rest_s)
+                elif in_flight < order.MAX_IN_FLIGHT and self._send(broker, partitions):
+                    self._sent_s[broker] = now_s
+                    pause_s = GATHER_S if pause_s is None else min(pause_s, GATHER_S)  # more may be due then
         return pause_s
+
+    def _due_s(self, queue: PartitionQueue, batch: ProducerBatch) -> float | None:
+        """Returns the time at which a batch is sent; None: after the response to an earlier batch."""
+        full = batch.size >= self._batch_bytes or batch is not queue.batches[-1] or self._flushing > 0
+        if full or batch.attempts:
+            return queue.not_before_s
+        if batch is not queue.batches[0] and not self._linger_s:
+            return None  # the batch grows while the one before it is being stored
+        return max(queue.not_before_s, batch.created_s + self._linger_s)
 
     def _leaders(self, ready: list[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
         try:
             return self._calls.transport.by_leader(ready)
         except KafkaError as error:
             for place in ready:
-                if not error.partitions or place in error.partitions:
-                    self._later(place)
+                queue = self._accumulator.queues.get(place)
+                if queue is not None and queue.batches and (not error.partitions or place in error.partitions):
+                    self._later(queue, queue.batches[0])
             raise
 
-    def _later(self, place: TopicPartition) -> None:
-        queue = self._accumulator.queues.get(place)
-        if queue is not None and queue.batches:
-            queue.batches[0].attempts += 1
-            queue.not_before_s = monotonic() + backoff_s(queue.batches[0].attempts - 1)
+    def _later(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Postpones the next attempt to send a batch."""
+        batch.attempts += 1
+        queue.not_before_s = monotonic() + backoff_s(batch.attempts - 1)
 
     def _expire(self, now_s: float, error: Exception | None) -> None:
-        """Fails batches whose time limit has passed."""
+        """Fails batches whose time limit has passed, unless a response to them is awaited."""
         for place, queue in list(self._accumulator.queues.items()):
-            while queue.batches and not queue.sending and now_s - queue.batches[0].created_s > self._timeout_s:
+            while queue.batches:
+                batch = queue.batches[0]
+                if batch.in_flight or now_s - batch.created_s <= self._timeout_s:
+                    break
                 late = TimeoutError(f"{place}: the batch was not stored within {self._timeout_s:g} s")
                 late.__cause__ = error
-                if queue.batches[0].sequence is not None:
-                    queue.sequence = (-1, -1, 0)  # the broker may have stored it: the next batch begins a new sequence
-                    self._id = (-1, -1)
-                self._complete(place, queue.batches[0], late)
+                self._fail(queue, batch, late)
 
-    def _send(self, broker: Broker, partitions: list[TopicPartition]) -> None:
-        """Sends the first batch of each partition to their leader."""
-        batches: dict[TopicPartition, ProducerBatch] = {}
-        encoded: dict[TopicPartition, bytes] = {}
+    def _send(self, broker: Broker, partitions: list[TopicPartition]) -> bool:
+        """Sends the next batch of each partition to their leader; returns False if no batch was sent."""
+        batches: dict[TopicPartition, tuple[PartitionQueue, ProducerBatch]] = {}
         size = 0
         with self._guard:
             for place in partitions:
                 queue = self._accumulator.queues.get(place)
-                if queue is None or not queue.batches or queue.sending:
+                batch = None if queue is None else order.next_batch(queue, self._id, self._max_in_flight)
+                if queue is None or batch is None:
                     continue
-                batch = queue.batches[0]
                 if batches and size + batch.size > REQUEST_BYTES:
                     break
-                queue.sending = True
                 size += batch.size
-                batches[place] = batch
-                self._assign_sequence(queue, batch)
-        try:
-            for place, batch in batches.items():
-                assert batch.sequence is not None, "a batch that is sent has a sequence"
-                encoded[place] = batch.build(*batch.sequence)
-            request = produce_request(encoded, self._acks, REQUEST_TIMEOUT_MS)
-            response = self._calls.transport.send(
-                request, at_most=versions.PRODUCE, broker=broker, channel=self._channel
-            )
+                order.assign_sequence(queue, batch, self._id if self._acks == ACKS_ALL else NO_PRODUCER)
+                batches[place] = queue, batch
+        encoded: dict[TopicPartition, bytes] = {}
+        for place, (queue, batch) in list(batches.items()):
+            try:
+                encoded[place] = self._encode(batch)
+            except Exception as error:
+                del batches[place]
+                self._fail(queue, batch, error)
+        if not batches:
+            return False
+        for _, batch in batches.values():
+            batch.in_flight = True
+        self._in_flight[broker] = self._in_flight.get(broker, 0) + 1
+        sent = SentBatches(broker, produce_request(encoded, self._acks, REQUEST_TIMEOUT_MS), batches)
+        # Requests are started one after another by this loop alone, so they leave in the order of their sequences.
+        self._calls.transport.start(
+            sent.request, partial(self._receive, sent), at_most=versions.PRODUCE, broker=broker, channel=self._channel
+        )
+        return True
+
+    def _encode(self, batch: ProducerBatch) -> bytes:
+        assert batch.sequence is not None, "a batch that is sent has a sequence"
+        return batch.build(*batch.sequence) if self._acks == ACKS_ALL else batch.build(*NO_PRODUCER, -1)
+
+    def _receive(self, sent: SentBatches, response: Any, error: BaseException | None) -> None:
+        """Keeps the result of a request for the send loop; another thread may call it."""
+        self._responses.append((sent, response, error))
+        self._wakeup.set()
+
+    def _handle_responses(self) -> None:
+        while self._responses and not self._closed:
+            sent, response, error = self._responses.popleft()
+            self._in_flight[sent.broker] -= 1
+            self._handle_response(sent, response, error)
+
+    def _handle_response(self, sent: SentBatches, response: Any, error: BaseException | None) -> None:
+        """Handles the result of a request."""
+        batches = dict(sent.batches)
+        if error is None:
             for topic in response.responses:
                 for row in topic.partition_responses:
-                    place = TopicPartition(topic.name, row.index)
-                    self._stored(place, batches.pop(place), row, request)
-        except (ConnectionClosedError, TimeoutError):
-            self._calls.transport.forget(produce_request(encoded, ACKS_ALL, REQUEST_TIMEOUT_MS))
-        except Exception as error:
-            for place, batch in batches.items():
-                self._accumulator.queues[place].sending = False
-                self._complete(place, batch, error)
-            batches = {}
-        finally:
-            for place in batches:  # no response: the same batches are sent again
-                queue = self._accumulator.queues.get(place)
-                if queue is not None:
-                    queue.sending = False
-                    self._later(place)
-            self._busy.discard(broker)
-            self._wakeup.set()
-
-    def _assign_sequence(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        if self._acks != ACKS_ALL:
-            queue.assign(batch, (-1, -1, -1))
-        elif batch.sequence is None:
-            if queue.sequence[:2] != self._id:
-                queue.sequence = (*self._id, 0)
-            producer_id, epoch, base = queue.sequence
-            queue.assign(batch, queue.sequence)
-            queue.sequence = (producer_id, epoch, (base + batch.count) & MAX_SEQUENCE)
-
-    def _stored(self, place: TopicPartition, batch: ProducerBatch, row: Any, request: Any) -> None:
-        """Handles the result of one batch."""
-        queue = self._accumulator.queues.get(place)
-        if queue is None:
+                    found = batches.pop(TopicPartition(topic.name, row.index), None)
+                    if found is not None:
+                        self._handle_row(*found, row, sent)
+        elif not isinstance(error, ConnectionClosedError | TimeoutError):
+            for queue, batch in batches.values():
+                batch.in_flight = False
+                self._fail(queue, batch, error if isinstance(error, Exception) else KcoreError(repr(error)))
             return
-        queue.sending = False
+        if batches:
+            self._calls.transport.forget(sent.request)
+        for queue, batch in batches.values():  # no response: the same batches are sent again
+            self._renew_after(order.note_unsent(queue, batch))
+            self._later(queue, batch)
+
+    def _handle_row(self, queue: PartitionQueue, batch: ProducerBatch, row: Any, sent: SentBatches) -> None:
+        """Handles the result of one batch."""
         code = row.error_code
         if not code or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            batch.in_flight = False
             batch.base_offset = row.base_offset if not code else -1
             batch.log_time_ms = row.log_append_time_ms
-            self._complete(place, batch, None)
-        elif code in BUMPED and batch.attempts < 3:
-            self._restart_sequences(queue)
-            self._later(place)
+            self._complete(queue, batch, None)
+            self._renew_after(order.note_stored(queue))
+        elif code in OUT_OF_ORDER and self._acks == ACKS_ALL:
+            is_first = queue.batches[0] is batch
+            self._renew_after(order.note_out_of_order(queue, batch))
+            if is_first:
+                self._later(queue, batch)
         elif code in RETRIABLE:
-            self._calls.transport.forget(request)
-            self._later(place)
+            self._calls.transport.forget(sent.request)
+            self._renew_after(order.note_unsent(queue, batch))
+            self._later(queue, batch)
         else:
-            self._restart_sequences(queue)
-            self._complete(place, batch, KafkaError.of(code, row.error_message, [place]))
+            batch.in_flight = False
+            self._fail(queue, batch, KafkaError.of(code, row.error_message, [queue.partition]))
 
-    def _restart_sequences(self, queue: PartitionQueue) -> None:
-        """Makes the partition's batches begin a new sequence, under a new producer id."""
-        self._id = (-1, -1)
-        queue.sequence = (-1, -1, 0)
-        for batch in queue.batches:
-            batch.sequence = None
+    def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
+        """Completes a batch with an error; the batches after it may need a new sequence."""
+        self._complete(queue, batch, error)
+        self._renew_after(order.note_failed(queue, batch))
 
-    def _complete(self, place: TopicPartition, batch: ProducerBatch, error: Exception | None) -> None:
+    def _renew_after(self, ended: bool) -> None:
+        """Gets a new producer id before the next batch, if the sequence of a partition has ended."""
+        if ended:
+            self._id = NO_PRODUCER
+
+    def _complete(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception | None) -> None:
         with self._guard:
-            queue = self._accumulator.queues.get(place)
-            if queue is not None:
-                self._accumulator.remove(queue, batch)
+            self._accumulator.remove(queue, batch)
             if error is not None:
                 self._errors.append(error)
         if self._interceptors:

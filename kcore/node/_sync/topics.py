@@ -9,9 +9,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
+from kcore.client import versions
 from kcore.client.partitioner import partition_of
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors
-from kcore.node import versions
 from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.settings import TOPIC, change_config, config_of, to_text
@@ -236,7 +236,7 @@ class Topic:
 
         newest = self._calls.transport.newest(DeleteTopicsRequest)
         request = DeleteTopicsRequest(timeout_ms=ADMIN_TIMEOUT_MS)
-        if newest >= 6:
+        if newest >= versions.TOPICS_IN_STRUCTS:
             request.topics = [DeleteTopicState(name=self.name)]
         else:
             request.topic_names = [self.name]

@@ -1,0 +1,128 @@
+"""The order in which a producer sends and repeats the batches of a partition (KIP-98).
+
+Several batches of a partition may be sent before the first response. A broker stores a batch only if its sequence
+follows the last stored one, so the records keep their order even if requests are lost or overtake each other. A
+repeated batch keeps its sequence, by which the broker recognizes it.
+
+If a batch fails, the batches after it may be stored or not: each is repeated with its old sequence until the broker
+stores it, recognizes it, or refuses it as out of order. A refused batch without an earlier one cannot be stored any
+more with that sequence, nor can any batch after it. Then these batches begin a new sequence, under a new producer id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kcore_ext.client.accumulator import PartitionQueue, ProducerBatch
+
+MAX_IN_FLIGHT: Final = 5
+"""The number of requests to a broker that may wait for responses: it recognizes a partition's last five batches."""
+
+OPEN: Final = 0
+"""The state of a sequence that new batches continue."""
+UNCERTAIN: Final = 1
+"""The state of a sequence after a batch failed: the broker may have stored the batch and its successors, or not."""
+ENDED: Final = 2
+"""The state of a sequence in which the broker will store no more batches."""
+
+NO_SEQUENCE: Final = (-1, -1, 0)
+MAX_SEQUENCE: Final = 0x7FFFFFFF
+
+
+def next_batch(queue: PartitionQueue, producer: tuple[int, int], max_in_flight: int) -> ProducerBatch | None:
+    """Returns the batch to send next; None while the queue has to wait for responses, or has no batch.
+
+    Args:
+        queue: the partition's batches.
+        producer: the current producer id and epoch.
+        max_in_flight: the largest number of batches of the partition that may wait for their responses.
+    """
+    batches = queue.batches
+    if not batches:
+        return None
+    first = batches[0]
+    if not first.in_flight:  # a new sequence begins when the old one has no batches in flight
+        return first if first.sequence is not None or queue.chain == OPEN else None
+    batch = next((each for each in batches if not each.in_flight), None)
+    if batch is None or batch.sequence is not None:  # a repeated batch waits for the result of all earlier ones
+        return None
+    if queue.chain != OPEN or queue.sequence[:2] != producer or _begins_sequence(first):
+        return None
+    return batch if queue.assigned - first.number < max_in_flight else None
+
+
+def _begins_sequence(batch: ProducerBatch) -> bool:
+    """Returns True for the first batch of a sequence.
+
+    Nothing is sent before its result: a broker that does not know the producer id yet accepts any sequence, and would
+    store the second batch if the first one was lost.
+    """
+    return batch.sequence is not None and batch.sequence[2] == 0
+
+
+def assign_sequence(queue: PartitionQueue, batch: ProducerBatch, producer: tuple[int, int]) -> None:
+    """Gives a batch of `next_batch` its sequence, unless it has one."""
+    if batch.sequence is not None:
+        return
+    if queue.sequence[:2] != producer:
+        queue.sequence = (*producer, 0)
+    producer_id, epoch, base = queue.sequence
+    queue.assign(batch, queue.sequence)
+    queue.sequence = (producer_id, epoch, (base + batch.count) & MAX_SEQUENCE)
+
+
+def note_unsent(queue: PartitionQueue, batch: ProducerBatch) -> bool:
+    """Notes that a batch was not stored, or that its response is missing, and that it is to be repeated.
+
+    Returns:
+        True if the partition needs a new producer id.
+    """
+    batch.in_flight = False
+    if queue.chain == ENDED:
+        batch.sequence = None
+    return _settle(queue)
+
+
+def note_out_of_order(queue: PartitionQueue, batch: ProducerBatch) -> bool:
+    """Notes that the broker refused the sequence of a batch.
+
+    Returns:
+        True if the partition needs a new producer id.
+    """
+    batch.in_flight = False
+    if queue.batches[0] is batch:  # nothing before it is missing: it can never be stored with this sequence
+        queue.chain = ENDED
+    if queue.chain == ENDED:
+        for each in queue.batches:
+            if not each.in_flight:
+                each.sequence = None
+    return _settle(queue)
+
+
+def note_failed(queue: PartitionQueue, batch: ProducerBatch) -> bool:
+    """Notes that a batch failed for ever, and was removed from its queue.
+
+    Returns:
+        True if the partition needs a new producer id.
+    """
+    if batch.sequence is not None and queue.chain == OPEN:
+        queue.chain = UNCERTAIN
+    return _settle(queue)
+
+
+def note_stored(queue: PartitionQueue) -> bool:
+    """Notes that a batch was stored and removed from its queue.
+
+    Returns:
+        True if the partition needs a new producer id.
+    """
+    return _settle(queue)
+
+
+def _settle(queue: PartitionQueue) -> bool:
+    """Begins a new sequence if the old one cannot be continued and has no batches left."""
+    if queue.chain == OPEN or any(batch.sequence is not None for batch in queue.batches):
+        return False
+    queue.chain = OPEN
+    queue.sequence = NO_SEQUENCE
+    return True

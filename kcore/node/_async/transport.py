@@ -1,0 +1,148 @@
+"""The interface between the client API and its two transports: an embedded engine, and a cluster over TCP.
+
+The transport over TCP is `AsyncCluster` on an event loop. For threads it is `kcore.client.aio.threads.Cluster`, which
+runs an `AsyncCluster` on a loop of its own: both styles share the code of connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from kcore.client.aio.broker import Broker
+from kcore.client.aio.results import OnDone
+from kcore.client.aio.routes import GROUP
+from kcore.node._async.backend import EmbeddedEngine, call_and_report
+from kcore.node.embedded_base import LOCAL, EmbeddedBase, check_coordinator, coordinator_request, metadata_request
+from kcore.protocol.messages.metadata import MetadataResponse
+from kcore.protocol.schema import Request
+from kcore.protocol.topic_partition import TopicPartition
+
+R = TypeVar("R")
+
+
+class AsyncSend(Protocol):
+    """The type of `AsyncNode.send`."""
+
+    async def __call__(self, request: Request[R], version: int | None = None) -> R:
+        """Sends a request and returns its response."""
+        ...
+
+
+class AsyncTransport(Protocol):
+    """Sends requests to the brokers that they concern; see `AsyncCluster`."""
+
+    async def send(
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        at_most: int | None = None,
+        broker: Broker | None = None,
+        channel: str = "",
+        timeout_s: float | None = None,
+    ) -> R:
+        """Sends a request and returns its response."""
+        ...
+
+    def start(
+        self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
+    ) -> None:
+        """Sends a request after those that were started before. Any thread may give `on_done` the result."""
+        ...
+
+    async def newest(self, request_type: Any, at_most: int | None = None) -> int:
+        """Returns the newest version of a request that both sides know."""
+        ...
+
+    async def feature(self, name: str) -> int:
+        """Returns the finalized level of a feature."""
+        ...
+
+    async def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
+        """Asks for topics and brokers."""
+        ...
+
+    async def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
+        """Groups partitions by their leaders."""
+        ...
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """Returns the epoch of a partition's leader; -1: unknown."""
+        ...
+
+    async def coordinator(self, key_type: int, key: str) -> Broker:
+        """Returns the coordinator of a group or a transactional id."""
+        ...
+
+    async def brokers(self) -> list[Broker]:
+        """Returns all brokers."""
+        ...
+
+    def forget(self, request: Any) -> None:
+        """Forgets the broker of a request."""
+        ...
+
+    def close_channel(self, channel: str) -> None:
+        """Closes the connections of a channel."""
+        ...
+
+    async def close(self) -> None:
+        """Closes the transport."""
+        ...
+
+
+class AsyncEmbeddedTransport(EmbeddedBase):
+    """The transport of an engine in this process."""
+
+    _engine: EmbeddedEngine
+
+    async def send(
+        self,
+        request: Request[R],
+        version: int | None = None,
+        *,
+        at_most: int | None = None,
+        broker: Broker | None = None,
+        channel: str = "",
+        timeout_s: float | None = None,
+    ) -> R:
+        """Has the engine decide a request; a parked request has no time limit."""
+        return await self._engine.send(request, at_most if version is None else version, client_id=self._client_id)
+
+    def start(
+        self, request: Any, on_done: OnDone, *, at_most: int | None = None, broker: Broker, channel: str = ""
+    ) -> None:
+        """Has the engine decide a request; on threads, the result is reported before this returns."""
+        call_and_report(partial(self.send, request, at_most=at_most), on_done)
+
+    async def newest(self, request_type: Any, at_most: int | None = None) -> int:
+        """Returns the newest version that the engine serves."""
+        return self._newest(request_type, at_most)
+
+    async def feature(self, name: str) -> int:
+        """Returns the finalized level of a feature."""
+        return self._engine.engine.topics.feature_level(name)
+
+    async def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
+        """Asks for topics."""
+        return await self._engine.send(metadata_request(topics, create))
+
+    async def by_leader(self, partitions: Sequence[TopicPartition]) -> list[tuple[Broker, list[TopicPartition]]]:
+        """Returns all partitions in one group."""
+        return [(LOCAL, list(partitions))]
+
+    async def coordinator(self, key_type: int, key: str) -> Broker:
+        """Returns the engine. The first lookup of a transactional id creates the coordinator's internal topic."""
+        if key_type != GROUP:
+            check_coordinator(await self._engine.send(coordinator_request(key_type, key)))
+        return LOCAL
+
+    async def brokers(self) -> list[Broker]:
+        """Returns the engine."""
+        return [LOCAL]
+
+    async def close(self) -> None:
+        """Closes the engine."""
+        self._engine.close()
