@@ -35,9 +35,9 @@ from kcore.log.journal_file import (
     JOURNAL_BYTES,
     JournalDamagedError,
     JournalFile,
+    entry_at,
     iter_batches,
     load_entries,
-    read_entries,
     read_file,
 )
 from kcore.log.lmdb_layout import JOURNAL_KEY
@@ -216,7 +216,7 @@ class Journal:
         self.next_identity = self.identity
         if self._rounds or self._fresh:
             if not trusted:
-                self._compare()
+                self._require_end()
             pairs, size_bytes = log_pairs(self.waiting())
             if size_bytes != self._batch_bytes and not trusted:
                 raise JournalMismatchError(f"{self._batch_bytes} bytes written, {size_bytes} in memory")
@@ -234,26 +234,20 @@ class Journal:
             txn.delete(JOURNAL_KEY, db=environment.meta_db)
             self.next_identity = NO_IDENTITY
 
-    def _compare(self) -> None:
-        """Raises JournalMismatchError if the file has more rounds than memory.
-
-        If it has fewer, for example because someone truncated it, memory is right, and the move saves its batches.
-        """
+    def _require_end(self) -> None:
+        """Raises JournalMismatchError if the file has a sound entry behind the last one in memory."""
+        size = ENTRY_HEAD.size
         try:
-            stored = len(read_entries(self._file.read(self._size_bytes), self.identity)[0])
+            head = self._file.read(size, self._size_bytes)
+            if len(head) == size and head[-IDENTITY_BYTES:] == self.identity:
+                size += ENTRY_HEAD.unpack(head)[1]
+                found = entry_at(self._file.read(size, self._size_bytes), 0, self.identity)
+                if found is not None and found[0].round >= self._rounds:
+                    raise JournalMismatchError(
+                        f"{self._rounds} rounds in memory, and round {found[0].round} behind them"
+                    )
         except OSError as error:
             logger.error("log %s: the journal cannot be read (%s); its batches are in memory", self._folder, error)
-            return
-        if stored > self._rounds:
-            raise JournalMismatchError(f"{stored} rounds in the file, {self._rounds} in memory")
-        if stored < self._rounds:
-            logger.error(
-                "log %s: the journal file has %d of %d rounds: it was changed, or the device loses data; "
-                "all rounds are moved to the log from memory",
-                self._folder,
-                stored,
-                self._rounds,
-            )
 
     # ---- after a transaction
 

@@ -221,9 +221,9 @@ class JournalFile:
         if self.sync:
             _sync(self._fd, _FLUSH)
 
-    def read(self, size: int) -> bytes:
-        """Reads the first `size` bytes; raises OSError."""
-        return os.pread(self._fd, size, 0)
+    def read(self, size: int, at: int) -> bytes:
+        """Reads at most `size` bytes from a position; raises OSError."""
+        return os.pread(self._fd, min(size, JOURNAL_BYTES), at)
 
     def flush(self) -> None:
         """Flushes earlier writes, with or without `sync`; raises OSError."""

@@ -345,7 +345,15 @@ def lose_batches(one: Journal) -> None:
     one._fresh.pop()
 
 
-@pytest.mark.parametrize("harm", [lose_a_round, lose_batches])
+def forget_a_round(one: Journal) -> None:
+    """Makes memory what it was before the last round."""
+    size = sum(16 + len(data) for part in one._fresh.pop().partitions for data in part.batches)
+    one._rounds -= 1
+    one._batch_bytes -= size
+    one._size_bytes -= 32 + size
+
+
+@pytest.mark.parametrize("harm", [lose_a_round, lose_batches, forget_a_round])
 @pytest.mark.parametrize("how", ["write", "reclaim", "close"])
 def test_a_journal_that_memory_does_not_know_wholly_is_never_left(
     harm: Callable[[Journal], None], how: str, engine: LmdbLogEngine, folder: Path
@@ -371,15 +379,10 @@ def test_a_journal_that_memory_does_not_know_wholly_is_never_left(
     again.close()
 
 
-def test_rounds_that_the_file_has_lost_are_moved_from_memory(
-    engine: LmdbLogEngine, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rounds_that_the_file_has_lost_are_moved_from_memory(engine: LmdbLogEngine, folder: Path) -> None:
     stored = append_rounds(engine, 6)
     (folder / "journal").write_bytes(bytes(JOURNAL_BYTES))
     more = append_rounds(engine, 1, MAX_ROUND_BYTES)
-    assert [record.getMessage().partition(": ")[2][:40] for record in caplog.records] == [
-        "the journal file has 0 of 5 rounds: it was changed"[:40]
-    ]
     whole = [one + other for one, other in zip(stored, more, strict=True)]
     assert [contents(engine.open(key(number))) for number in range(PARTITIONS)] == whole
     engine.close()

@@ -118,7 +118,7 @@ def test_a_write_that_the_system_divides_is_completed(tmp_path: Path, monkeypatc
     monkeypatch.setattr(journal_file.os, "pwrite", lambda fd, data, at: real(fd, bytes(data)[:7], at))
     data = bytes(range(100))
     file.write(data, 50)
-    assert file.read(200) == bytes(50) + data + bytes(50)
+    assert file.read(200, 0) == bytes(50) + data + bytes(50)
     file.close()
 
 
