@@ -11,6 +11,7 @@ from typing import Final
 
 from kcore.log.data_lock import DataFileLock
 from kcore.log.errors import DataFolderError
+from kcore.log.journal_file import JOURNAL_NAME
 from kcore.log.lmdb_pages import MAX_MS_AFTER_CLEAN_CLOSE, check_file
 
 LOCK_NAME: Final = "kcore.lock"
@@ -23,7 +24,7 @@ LMDB_LOCK_BYTES: Final = 64 << 10
 """More than LMDB needs for the readers of its lock file."""
 FILE_MODE: Final = 0o600
 """The log contains the users' SCRAM keys and every record: only its owner may read it."""
-OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
+OWN_NAMES: Final = frozenset((LOCK_NAME, DATA_NAME, JOURNAL_NAME, LMDB_LOCK_NAME, COMPACT_NAME, REPAIR_NAME))
 TOLERATED_NAMES: Final = frozenset(("lost+found",))
 """Names in a new file system: a mount point counts as an empty folder."""
 

@@ -12,8 +12,9 @@ import lmdb
 
 from kcore.log.data_folder import DATA_NAME, LMDB_LOCK_NAME, DataFolder, open_private, reserve_lock_file
 from kcore.log.errors import DataFolderError, FailureReason, LogError
+from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME, JournalDamagedError, load_entries, read_file
 from kcore.log.lmdb_environment import MAX_READERS, log_error
-from kcore.log.lmdb_layout import LOG_DB, META_DB, SNAP_DB
+from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, META_DB, SNAP_DB
 from kcore.log.lmdb_pages import check_snapshot
 
 ATTEMPTS: Final = 20
@@ -23,10 +24,10 @@ _FLOCK: Final = struct.Struct("hhqqi4x")  # Linux's struct flock on 64-bit machi
 
 
 def copy_folder(path: str, destination: str) -> int:
-    """Copies the committed state of a folder, even if a server has it open; returns the copy's size in bytes.
+    """Copies the committed state of a folder, even if a server has it open; returns the size of its data file in bytes.
 
     The copy has every commit that was acknowledged before the call, and a prefix of those acknowledged during it. It
-    includes the journal. It has no free pages, so it may be smaller.
+    includes the journal. The data file has no free pages, so it may be smaller.
 
     Args:
         path: the folder.
@@ -64,9 +65,10 @@ def _make(target: str) -> bool:
 
 
 def _remove_partial(target: str, made: bool) -> None:
-    partial = os.path.join(target, PARTIAL_NAME)
-    if os.path.exists(partial):
-        os.unlink(partial)
+    for name in (PARTIAL_NAME, JOURNAL_NAME):
+        partial = os.path.join(target, name)
+        if os.path.exists(partial):
+            os.unlink(partial)
     if made:
         os.rmdir(target)
 
@@ -97,9 +99,47 @@ def _copy_once(source: str, target: str, partial: str) -> None:
     with lmdb.open(source, readonly=True, max_dbs=8, map_size=size, max_readers=MAX_READERS, create=False) as env:
         _check(env, source)
         _require_room(env, target)
-        with open(partial, "wb", opener=open_private) as file:
-            env.copyfd(file.fileno(), compact=True)
+        txn, journal = _begin(env, source)
+        with txn, open(partial, "wb", opener=open_private) as file:
+            env.copyfd(file.fileno(), compact=True, txn=txn)
             os.fsync(file.fileno())
+        if journal is not None:
+            with open(os.path.join(target, JOURNAL_NAME), "wb", opener=open_private) as file:
+                file.write(journal)
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes | None]:
+    """Begins a read transaction, and reads the journal that belongs to its state; None if no journal is in use.
+
+    While the server's file names the same journal before and after the file is read, no batch has left the journal.
+
+    Raises:
+        DataFolderError: the journal is damaged.
+        LogError: the server moves its journal faster than it can be read.
+    """
+    meta = env.open_db(META_DB, create=False)
+    for _ in range(ATTEMPTS):
+        txn = env.begin()
+        try:
+            identity = txn.get(JOURNAL_KEY, db=meta)
+            if identity is None:
+                return txn, None
+            data = read_file(source)
+            with env.begin() as later:
+                unchanged = later.get(JOURNAL_KEY, db=meta) == identity
+            if unchanged:
+                load_entries(data, identity)
+                return txn, data
+        except JournalDamagedError as error:
+            txn.abort()
+            raise DataFolderError(source, str(error), JOURNAL_NAME) from error
+        except BaseException:
+            txn.abort()
+            raise
+        txn.abort()
+    raise LogError(f"{source}: the server writes faster than its journal can be read")
 
 
 def _require_common_lock_file(source: str) -> None:
@@ -154,7 +194,7 @@ def _check(env: lmdb.Environment, source: str) -> None:
 
 
 def _require_room(env: lmdb.Environment, target: str) -> None:
-    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"] + JOURNAL_BYTES
     disk = os.statvfs(target)
     free = disk.f_bavail * disk.f_frsize
     if free < needed:

@@ -1,4 +1,4 @@
-"""The durable log engine: one LMDB environment per data folder, one write transaction and one flush per commit."""
+"""The durable log engine: one LMDB environment and one journal file for each data folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class LmdbLogEngine(StagedLogEngine):
     `path`: the folder; created if missing (unless `create` is False), refused if it contains anything but a kcore log.
     `durability`:
 
-    * `fsync`: a commit returns when it is on the device. Survives kill -9 and power loss. Two flushes per commit.
+    * `fsync`: a commit returns when it is on the device. Survives kill -9 and power loss. A commit of small batches
+      takes one flush, others take two.
     * `os`: a commit returns when the operating system has it. Survives kill -9, but not power loss. Then the last
       commits may be missing. Since ext4 and xfs may write LMDB's meta page before the pages it refers to, the folder
       may also be damaged (found on opening or by `verify`, not always) and need to be restored. `sync()` and `close()`

@@ -13,7 +13,7 @@ import lmdb
 
 from kcore.log.data_folder import FILE_MODE, reserve_lock_file
 from kcore.log.errors import FailureReason, LogError
-from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, META_DB, SNAP_DB
+from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, META_DB, OLD_JOURNAL_DB, SNAP_DB
 
 DEFAULT_MAP_SIZE_BYTES: Final = 256 << 20
 """Size of the first map. It uses address space and limits the file, but takes no memory or disk space."""
@@ -46,6 +46,12 @@ def log_error(error: lmdb.Error, doing: str, path: str | None = None, size_bytes
     return LogError(f"{doing}: {error}", reason)
 
 
+def file_error(error: OSError, doing: str) -> LogError:
+    """Translates an error of a file to a LogError with a reason."""
+    reason = FailureReason.DISK_FULL if error.errno in _FULL_ERRNOS else FailureReason.IO_ERROR
+    return LogError(f"{doing}: {error}", reason)
+
+
 def _no_room(path: str, size_bytes: int) -> bool:
     """Returns whether a file cannot grow by `size_bytes`: the file system is full, or the process limit is reached."""
     try:
@@ -59,7 +65,7 @@ def _no_room(path: str, size_bytes: int) -> bool:
 
 
 class LmdbEnvironment:
-    """One environment and its four databases.
+    """One environment and its three databases.
 
     A reader holds `gate` for one bounded slice. A thread that changes the map or replaces the environment holds it too:
     LMDB allows neither during a read transaction of the process, and unmapping under a reader crashes the process.
@@ -75,7 +81,6 @@ class LmdbEnvironment:
         "_sync",
         "_usable",
         "gate",
-        "journal_db",
         "log_db",
         "meta_db",
         "snap_db",
@@ -91,7 +96,6 @@ class LmdbEnvironment:
         self._closed = False
         self._usable = False  # False while `_env` is missing, or perhaps opened or closed only in part
         self.log_db: Any = None
-        self.journal_db: Any = None
         self.meta_db: Any = None
         self.snap_db: Any = None
 
@@ -129,9 +133,15 @@ class LmdbEnvironment:
 
     def _open_databases(self, env: lmdb.Environment, txn: Any, create: bool) -> None:
         self.log_db = env.open_db(LOG_DB, txn=txn, create=create)
-        self.journal_db = env.open_db(JOURNAL_DB, txn=txn, create=True)  # folders of older versions have none
         self.meta_db = env.open_db(META_DB, txn=txn, create=create)
         self.snap_db = env.open_db(SNAP_DB, txn=txn, create=create)
+
+    def old_journal(self, txn: Any) -> Any:
+        """Opens the journal of format version 3 in a write transaction; returns None if there is none."""
+        try:
+            return self.env_for_write.open_db(OLD_JOURNAL_DB, txn=txn, create=False)
+        except lmdb.NotFoundError:
+            return None
 
     @property
     def env(self) -> lmdb.Environment:
@@ -193,6 +203,18 @@ class LmdbEnvironment:
             self._close()
             return int(self.env.info()["last_txnid"])
 
+    def stored_identity(self) -> bytes:
+        """Returns the identity of the journal in use, as the file has it; empty if none is in use."""
+        try:
+            with self.gate:
+                txn = self.begin_read(META_DB)
+                try:
+                    return bytes(txn.get(JOURNAL_KEY, b""))
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            raise log_error(error, "reading the journal's identity") from error
+
     def begin_read(self, database: bytes, *, buffers: bool = True) -> Any:
         """Begins a read transaction that returns buffers, or copies.
 
@@ -209,7 +231,6 @@ class LmdbEnvironment:
     def _handle(self, database: bytes) -> Any:
         return {
             LOG_DB: self.log_db,
-            JOURNAL_DB: self.journal_db,
             META_DB: self.meta_db,
             SNAP_DB: self.snap_db,
         }[database]

@@ -1,9 +1,8 @@
 """Layout of an LMDB data folder: names of databases, keys, the format version and migrations from older versions.
 
-Four named databases:
+Three named databases:
 
 * `log`: partition number (u32) | base offset (u64), big-endian -> one record batch v2 as Kafka writes it.
-* `journal`: round (u64) -> the batches of a write set, until they are moved to the log; see `lmdb_journal`.
 * `snap`: partition number (u32) | snapshot offset (u64) | chunk index (u32) -> chunk.
 * `meta`: the keys below.
 
@@ -17,13 +16,15 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kcore.log.errors import LogError
 from kcore.log.interface import PartitionKey
+from kcore.log.journal_file import JournalDamagedError, iter_batches
 
-FORMAT_VERSION: Final = 3
+FORMAT_VERSION: Final = 4
 """The version this code writes.
 
 Since 2: logs may be compacted, up to an offset in the partition's metadata. Since 3: the newest batches may be in a
-journal.
+journal, which was a database. Since 4: the journal is a file.
 """
 
 FIRST_VERSION: Final = 1
@@ -31,12 +32,15 @@ DAMAGED_VERSION: Final = 1_000
 """From here on a version is a damaged one, not one of a newer kcore."""
 
 LOG_DB: Final = b"log"
-JOURNAL_DB: Final = b"journal"
+OLD_JOURNAL_DB: Final = b"journal"
+"""The journal of format version 3: round (u64) -> the batches of an entry of the journal file."""
 META_DB: Final = b"meta"
 SNAP_DB: Final = b"snap"
 
 FORMAT_KEY: Final = b"format"
 NODE_EPOCH_KEY: Final = b"node_epoch"
+JOURNAL_KEY: Final = b"journal"
+"""The identity of the journal in use; it is missing while no journal is in use, such as after a clean close."""
 NEXT_NUMBER_KEY: Final = b"next_partition_number"
 PARTITION_PREFIX: Final = b"partition:"
 DROPPED_PREFIX: Final = b"dropped:"
@@ -60,10 +64,29 @@ def _allow_compaction(txn: Any, databases: Mapping[bytes, Any]) -> None:
 
 
 def _add_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
-    """Migrates version 2 to 3: the journal begins empty. The new version refuses older code, which ignores journals."""
+    """Migrates version 2 to 3: nothing changes. The new version refuses older code, which ignores journals."""
 
 
-MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction, 2: _add_journal}
+def _move_old_journal(txn: Any, databases: Mapping[bytes, Any]) -> None:
+    """Migrates version 3 to 4: moves the batches of the journal's database to the log, and removes the database."""
+    journal = databases.get(OLD_JOURNAL_DB)
+    if journal is None:
+        return
+    pairs = []
+    with txn.cursor(journal) as cursor:
+        for expected, (key, value) in enumerate(cursor.iternext()):
+            if key != U64.pack(expected):
+                raise JournalDamagedError(f"expected round {expected}, found the key {key.hex()}")
+            for number, base, batch in iter_batches(value, 0, len(value), f"round {expected}"):
+                pairs.append((LOG_KEY.pack(number, base), batch))
+    with txn.cursor(databases[LOG_DB]) as cursor:
+        consumed, _ = cursor.putmulti(sorted(pairs))
+    if consumed != len(pairs):
+        raise LogError(f"{consumed} of {len(pairs)} batches could be moved out of the old journal")
+    txn.drop(journal)
+
+
+MIGRATIONS: Final[dict[int, Migration]] = {1: _allow_compaction, 2: _add_journal, 3: _move_old_journal}
 """The migrations by the version from which each starts."""
 
 

@@ -1,4 +1,4 @@
-"""Reader of a damaged LMDB file: finds every key and value that can still be read, and checks every page.
+"""Reader of a damaged data folder: finds every key and value that can still be read, and checks every page.
 
 LMDB writes a changed page to another position and reuses the old page later. So a file has three kinds of leaves:
 
@@ -7,6 +7,9 @@ LMDB writes a changed page to another position and reuses the old page later. So
 * free: older copies of leaves. Record batches never change once they are written, so a copy is as good as the leaf.
 
 A sound file is read only through its trees. In a damaged file every page is read.
+
+The entries of the journal file to which LMDB refers count as live. In a damaged folder the sound entries of other
+journals count as free: an earlier journal may have copies of batches that are on a damaged page.
 """
 
 from __future__ import annotations
@@ -20,7 +23,17 @@ from typing import Final, NamedTuple
 
 from kcore.log.data_folder import DATA_NAME
 from kcore.log.errors import DataFolderError
-from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB, LOG_KEY, META_DB, SNAP_DB, SNAP_KEY
+from kcore.log.journal_file import (
+    BATCH_HEAD,
+    ENTRY_HEAD,
+    JOURNAL_NAME,
+    Entry,
+    JournalDamagedError,
+    entry_at,
+    load_entries,
+    read_file,
+)
+from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, LOG_KEY, META_DB, OLD_JOURNAL_DB, SNAP_DB, SNAP_KEY
 from kcore.log.lmdb_pages import DB, NO_PAGE, PAGE, PAGE_HEADER_SIZE, Meta, check_pages, read_meta
 
 P_BRANCH: Final = 0x01
@@ -32,9 +45,11 @@ MAX_DEPTH: Final = 32
 SCAN_BYTES: Final = 1 << 20
 HEAD_BYTES: Final = 27
 """Bytes that identify a batch: base offset, length, epoch, magic, CRC, attributes, offset delta."""
+JOURNAL_POSITION: Final = 1 << 62
+"""Position of the journal file's first byte: positions below it are in the data file."""
 
+_ZEROS: Final = bytes(4096)
 _NODE: Final = struct.Struct("=HHHH")
-_ENTRY: Final = struct.Struct(">IQI")  # of the journal: partition number, base offset, size of the batch that follows
 _U64_NATIVE: Final = struct.Struct("=Q")
 _HEAD: Final = struct.Struct(">qiib")
 
@@ -80,7 +95,7 @@ class Batches:
 
 
 class Salvage:
-    """The readable content of the data file of a folder that no process has open.
+    """The readable content of the data file and the journal of a folder that no process has open.
 
     Attributes:
         damage: the damage for which every page was read; None for a file whose trees are sound.
@@ -106,7 +121,7 @@ class Salvage:
         self._doubts: list[tuple[bytes, bytes]] = []
         self.doubts_all = False
         self._free: set[int] | None = set()
-        self._rounds: list[bytes] = []
+        self._journal = b""
         try:
             self._read(path, scan)
         except BaseException:
@@ -125,7 +140,9 @@ class Salvage:
         return any(low <= key < high for low, high in self._doubts)
 
     def read(self, position: int, size: int) -> bytes:
-        """Reads bytes of the file: fewer at its end, and none if the device reports an error."""
+        """Reads bytes of a file: fewer at its end, and none if the device reports an error."""
+        if position >= JOURNAL_POSITION:
+            return self._journal[position - JOURNAL_POSITION : position - JOURNAL_POSITION + size]
         try:
             data = os.pread(self._fd, size, position)
         except OSError:
@@ -163,6 +180,9 @@ class Salvage:
             self._scan()
         for versions in self.meta.values():
             versions.sort(key=lambda version: version[0])
+        self._read_journal(path)
+        if self.scanned:
+            self._scan_journal()
 
     def _newest_meta(self, path: str) -> Meta | None:
         found: list[Meta] = []
@@ -200,7 +220,7 @@ class Salvage:
         for _, nodes in self._leaves(record, what, doubtful=name == LOG_DB):
             for node in nodes:
                 self._take(name, node, Tier.LIVE)
-        if name == JOURNAL_DB and len(self.problems) > before:
+        if name == OLD_JOURNAL_DB and len(self.problems) > before:
             self._doubt_all()  # its batches may be of any partition
 
     def _doubt_all(self) -> None:
@@ -323,11 +343,11 @@ class Salvage:
                 self.log.setdefault(number, Batches()).add(base, node.position, node.size, tier)
         elif len(key) == SNAP_KEY.size and database in (SNAP_DB, None):
             self.chunks.setdefault(SNAP_KEY.unpack(key), (node.position, node.size, tier))
-        elif len(key) == 8 and database in (JOURNAL_DB, None):
-            self._take_round(key, node, tier, database is not None)
+        elif len(key) == 8 and database in (OLD_JOURNAL_DB, None):
+            self._take_round(f"round {int.from_bytes(key)}", node.position, node.size, tier, database is not None)
         elif database in (META_DB, None) and _is_meta_key(key):
             self.meta.setdefault(key, []).append((tier, self.read(node.position, node.size)))
-        elif database in (LOG_DB, META_DB, SNAP_DB, JOURNAL_DB):
+        elif database in (LOG_DB, META_DB, SNAP_DB, OLD_JOURNAL_DB):
             self.problems.append(f"a key of the wrong size in {database.decode()}: {key.hex()}")
 
     def _is_batch(self, position: int, size: int, base: int) -> bool:
@@ -337,22 +357,62 @@ class Salvage:
         found, length, _, magic = _HEAD.unpack_from(head)
         return bool(found == base and length == size - 12 and magic == 2)
 
-    def _take_round(self, key: bytes, node: Node, tier: Tier, journal: bool) -> None:
-        """Adds the batches of a value of the journal, each of which follows its number, base offset and size."""
-        data = self.read(node.position, node.size)
+    def _take_round(self, name: str, position: int, round_size: int, tier: Tier, journal: bool) -> None:
+        """Adds the batches of a round of the journal, each of which follows its number, base offset and size."""
+        data = self.read(position, round_size)
         at = 0
-        while at + _ENTRY.size <= len(data):
-            number, base, size = _ENTRY.unpack_from(data, at)
-            at += _ENTRY.size
-            if at + size > len(data) or not self._is_batch(node.position + at, size, base):
+        while at + BATCH_HEAD.size <= len(data):
+            number, base, size = BATCH_HEAD.unpack_from(data, at)
+            at += BATCH_HEAD.size
+            if at + size > len(data) or not self._is_batch(position + at, size, base):
                 break
-            self.log.setdefault(number, Batches()).add(base, node.position + at, size, tier)
+            self.log.setdefault(number, Batches()).add(base, position + at, size, tier)
             at += size
         if journal and at != len(data):
-            self.problems.append(f"round {int.from_bytes(key)} of the journal is damaged")
+            self.problems.append(f"{name} of the journal is damaged")
+
+    # ---- the journal file
+
+    def _read_journal(self, path: str) -> None:
+        """Reads the journal file to which LMDB refers; if it is damaged, all its sound entries."""
+        try:
+            self._journal = read_file(path)
+        except OSError as error:
+            self.problems.append(f"{JOURNAL_NAME}: {error.strerror}")
+        versions = self.meta.get(JOURNAL_KEY, [])
+        identities = [value for tier, value in versions if tier < Tier.FREE]
+        if not identities:
+            return
+        try:
+            entries = load_entries(self._journal, identities[0])
+        except JournalDamagedError as error:
+            self.problems.append(str(error))
+            self._doubt_all()
+            entries = [found for found, identity in self._sound_entries() if identity == identities[0]]
+        for entry in entries:
+            self._take_round(f"round {entry.round}", JOURNAL_POSITION + entry.start, entry.size, Tier.LIVE, True)
+
+    def _scan_journal(self) -> None:
+        """Adds the batches of every sound entry of the file as older copies."""
+        for entry, _ in self._sound_entries():
+            self._take_round(f"round {entry.round}", JOURNAL_POSITION + entry.start, entry.size, Tier.FREE, False)
+
+    def _sound_entries(self) -> Iterator[tuple[Entry, bytes]]:
+        """Yields every valid entry of any journal in the file, with its identity."""
+        data = self._journal
+        at = 0
+        while at <= len(data) - ENTRY_HEAD.size:
+            found = entry_at(data, at)
+            if found is not None:
+                yield found[0], found[1]
+                at = found[0].end
+            elif data.startswith(_ZEROS, at):
+                at += len(_ZEROS) - ENTRY_HEAD.size  # an entry may begin with zeros, but its identity is not zero
+            else:
+                at += 1
 
 
 def _is_meta_key(key: bytes) -> bool:
-    return key in (b"format", b"node_epoch", b"next_partition_number") or key.startswith(
+    return key in (b"format", b"node_epoch", b"next_partition_number", b"journal") or key.startswith(
         (b"partition:", b"dropped:", b"user:")
     )

@@ -1,4 +1,7 @@
-"""Repairs a damaged data folder: replaces the data file by a new one with everything that can be read."""
+"""Repairs a damaged data folder: replaces the data file by a new one with everything that can be read.
+
+The new data file also has the readable batches of the journal. It names no journal, so the old one is not read again.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ from kcore.log.data_folder import (
 )
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.interface import Finding
+from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME
 from kcore.log.lmdb_environment import MAX_MAP_SIZE_BYTES, log_error
 from kcore.log.lmdb_layout import (
     DAMAGED_VERSION,
     FORMAT_KEY,
     FORMAT_VERSION,
-    JOURNAL_DB,
     LOG_DB,
     LOG_KEY,
     META_DB,
@@ -52,7 +55,7 @@ class Repair(NamedTuple):
     Attributes:
         losses: the lost data, or the data that a repair would lose.
         changed: True if the folder needed a repair.
-        copy: the folder with the copy of the damaged file; None if nothing was changed.
+        copy: the folder with the copies of the damaged file and the journal; None if nothing was changed.
     """
 
     losses: list[Loss]
@@ -167,7 +170,7 @@ def _require_room(path: str, copy: str, plan: Plan) -> None:
     parent = os.path.dirname(copy)
     if not os.path.isdir(parent):
         raise LogError(f"{parent} is not a folder: the copy of the damaged file cannot be written there")
-    copied = os.path.getsize(os.path.join(path, DATA_NAME))
+    copied = os.path.getsize(os.path.join(path, DATA_NAME)) + JOURNAL_BYTES
     # LMDB fills its pages at least by half, and each value has a key and a header.
     built = 2 * sum(sum(one.sizes) + 64 * len(one.sizes) for one in plan.partitions) + FILE_OVERHEAD_BYTES
     built += 2 * sum(found[1] for found in plan.chunks.values())
@@ -187,14 +190,14 @@ def _require_room(path: str, copy: str, plan: Plan) -> None:
 
 def _copy_damaged(path: str, copy: str) -> None:
     os.mkdir(copy, 0o700)
-    target = os.path.join(copy, DATA_NAME)
-    with open(os.path.join(path, DATA_NAME), "rb") as damaged, open(target, "wb", opener=open_private) as file:
-        shutil.copyfileobj(damaged, file, 1 << 20)
-    fd = os.open(target, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    for name in (DATA_NAME, JOURNAL_NAME):
+        source = os.path.join(path, name)
+        if not os.path.exists(source):
+            continue
+        with open(source, "rb") as damaged, open(os.path.join(copy, name), "wb", opener=open_private) as file:
+            shutil.copyfileobj(damaged, file, 1 << 20)
+            file.flush()
+            os.fsync(file.fileno())
     DataFolder.sync_folder(copy)
     DataFolder.sync_folder(os.path.dirname(copy))
 
@@ -208,7 +211,6 @@ def _build(path: str, salvage: Salvage, plan: Plan) -> None:
     try:
         with lmdb.open(staging, map_size=min(size, MAX_MAP_SIZE_BYTES), max_dbs=8, sync=False, mode=FILE_MODE) as env:
             log, meta, snap = (env.open_db(name) for name in (LOG_DB, META_DB, SNAP_DB))
-            env.open_db(JOURNAL_DB)
             _write_all(env, log, _log_pairs(salvage, plan))
             chunks = sorted(plan.chunks.items())
             _write_all(env, snap, ((SNAP_KEY.pack(*at), salvage.read(found[0], found[1])) for at, found in chunks))

@@ -124,15 +124,24 @@ class LogCore:
     def _out_of_range(self, offset: int) -> NoReturn: ...
     def _read_stored(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes]: ...
 
-def journal_entries(partitions: list[SealedPartition], max_bytes: int) -> bytes | None:
-    """Encodes a write set for the journal: for each batch partition number (uint32), base offset (int64), size (uint32)
-    and the batch.
+def journal_entry(
+    partitions: list[SealedPartition], max_bytes: int, identity: bytes, number: int, flags: int
+) -> bytes | None:
+    """Encodes the new batches of a write set as an entry of the journal file; `kcore.log.journal_file` has its layout.
+
+    Args:
+        partitions: the partitions of the write set.
+        max_bytes: the maximum size of all batches.
+        identity: the 16 bytes that identify the journal.
+        number: the number of the round in its journal, from 0.
+        flags: the flags of the entry.
 
     Returns:
-        The entries, or None if there are more than `max_bytes` of batches, or changes of stored batches or snapshots.
+        The entry, or None if there are more than `max_bytes` of batches, or changes besides new batches.
 
     Raises:
         SystemError: a partition has more or fewer base offsets than batches.
+        ValueError: the identity does not have 16 bytes.
     """
 
 def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int, bytes]]]) -> None:
@@ -144,5 +153,5 @@ def sort_batches(write_sets: list[WriteSet], by_number: dict[int, list[tuple[int
 def log_pairs(by_number: dict[int, list[tuple[int, bytes]]]) -> tuple[list[tuple[bytes, bytes]], int]:
     """Returns the keys of the log (partition number, base offset) with their batches, ascending.
 
-    The second value is the size of these batches as journal entries.
+    The second value is the size of these batches in journal entries, without the heads of the entries.
     """

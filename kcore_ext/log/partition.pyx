@@ -10,12 +10,15 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
 
 from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.batch.crc32c cimport crc32c_of
 from kcore_ext.batch.header cimport copy_stamped
 from kcore_ext.util.byte_order cimport write_int32, write_int64
 from kcore_ext.log.tail_cache cimport PartitionTail
 
 cdef enum:
-    ENTRY_BYTES = 16        # of a journal's entry before its batch: partition number, base offset, size of the batch
+    BATCH_HEAD_BYTES = 16   # before each batch of a journal entry: partition number, base offset, size of the batch
+    ENTRY_HEAD_BYTES = 32   # before the batches: CRC, size of the batches, round, flags, identity
+    IDENTITY_BYTES = 16
     KEY_BYTES = 12          # of a key of the log: partition number, base offset
 
 cdef enum:
@@ -194,22 +197,31 @@ cdef int check_paired(SealedPartition sealed) except -1:
     return 0
 
 
-def journal_entries(list partitions not None, Py_ssize_t max_bytes):
+def journal_entry(list partitions not None, Py_ssize_t max_bytes, bytes identity not None, uint32_t number, uint32_t flags):
     cdef SealedPartition sealed
-    cdef Py_ssize_t size = 0, entries = 0, place
-    cdef bytes value, batch
+    cdef Py_ssize_t size = 0, batches = 0, place
+    cdef bytes entry, batch
+    cdef unsigned char* start
     cdef unsigned char* at
+    if PyBytes_GET_SIZE(identity) != IDENTITY_BYTES:
+        raise ValueError(f"an identity has {IDENTITY_BYTES} bytes: {identity!r}")
     for sealed in partitions:
-        if sealed.chunks or sealed.rewrites:
+        if sealed.chunks or sealed.rewrites or sealed.meta is not None:
             return None
         check_paired(sealed)
         for batch in sealed.batches:
             size += PyBytes_GET_SIZE(batch)
-        entries += PyList_GET_SIZE(sealed.batches)
+        batches += PyList_GET_SIZE(sealed.batches)
         if size > max_bytes:
             return None
-    value = PyBytes_FromStringAndSize(NULL, size + ENTRY_BYTES * entries)
-    at = <unsigned char*>PyBytes_AS_STRING(value)
+    size += BATCH_HEAD_BYTES * batches
+    entry = PyBytes_FromStringAndSize(NULL, ENTRY_HEAD_BYTES + size)
+    start = <unsigned char*>PyBytes_AS_STRING(entry)
+    write_int32(start + 4, <int32_t>size)
+    write_int32(start + 8, <int32_t>number)
+    write_int32(start + 12, <int32_t>flags)
+    memcpy(start + 16, PyBytes_AS_STRING(identity), IDENTITY_BYTES)
+    at = start + ENTRY_HEAD_BYTES
     for sealed in partitions:
         for place in range(PyList_GET_SIZE(sealed.batches)):
             batch = <bytes>sealed.batches[place]
@@ -217,9 +229,10 @@ def journal_entries(list partitions not None, Py_ssize_t max_bytes):
             write_int32(at, <int32_t>sealed.number)
             write_int64(at + 4, sealed.bases[place])
             write_int32(at + 12, <int32_t>size)
-            memcpy(at + ENTRY_BYTES, PyBytes_AS_STRING(batch), size)
-            at += ENTRY_BYTES + size
-    return value
+            memcpy(at + BATCH_HEAD_BYTES, PyBytes_AS_STRING(batch), size)
+            at += BATCH_HEAD_BYTES + size
+    write_int32(start, <int32_t>crc32c_of(start + 4, at - start - 4, 0))
+    return entry
 
 
 def sort_batches(list write_sets not None, dict by_number not None):
@@ -258,5 +271,5 @@ def log_pairs(dict by_number not None):
             write_int32(at, <int32_t>number)
             write_int64(at + 4, base)
             pairs.append((key, batch))
-            size += ENTRY_BYTES + PyBytes_GET_SIZE(<bytes>batch)
+            size += BATCH_HEAD_BYTES + PyBytes_GET_SIZE(<bytes>batch)
     return pairs, size

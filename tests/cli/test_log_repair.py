@@ -19,12 +19,13 @@ from kcore.log.lmdb_layout import (
     DROPPED_PREFIX,
     FORMAT_KEY,
     FORMAT_VERSION,
-    JOURNAL_DB,
+    JOURNAL_KEY,
     LOG_DB,
     LOG_KEY,
     META_DB,
     NEXT_NUMBER_KEY,
     NODE_EPOCH_KEY,
+    OLD_JOURNAL_DB,
     PARTITION_PREFIX,
     SNAP_DB,
     SNAP_KEY,
@@ -37,6 +38,7 @@ from tests.cli.conftest import populate
 from tests.cli.test_log_verify import change, found, raw, records, topic_id
 from tests.kit import QUICK, batch, commit, committed, produce, producer_id
 from tests.log.damaged_folders import served_values
+from tests.log.journals import encoded, leave_journal
 
 Run = Callable[..., Any]
 SETTINGS = {**QUICK, "offsets.topic.num.partitions": "1"}
@@ -55,11 +57,14 @@ def folder(tmp_path: Path) -> Path:
 def repair(run: Run, folder: Path, *options: str) -> list[dict[str, Any]]:
     """Runs a repair, which must leave a folder without findings and keep the damaged file; returns the losses."""
     damaged = (folder / "data.mdb").read_bytes()
+    journal = (folder / "journal").read_bytes() if (folder / "journal").exists() else None
     ran = run("log", "repair", folder, "--yes", "--format", "json", *options)
     assert ran.status == 0, ran.err
     *losses, conclusion = ran.rows
     assert conclusion == {"damaged": True, "repaired": True, "losses": len(losses), "copy": conclusion["copy"]}
     assert Path(conclusion["copy"], "data.mdb").read_bytes() == damaged
+    copied = Path(conclusion["copy"], "journal")
+    assert (copied.read_bytes() if copied.exists() else None) == journal
     assert found(run, folder) == []
     again = run("log", "repair", folder, "--yes", "--format", "json")
     assert (again.status, again.rows) == (0, [{"damaged": False, "repaired": False, "losses": 0, "copy": None}])
@@ -214,7 +219,7 @@ def test_orphans_are_refused_and_removed(run: Run, folder: Path, database: bytes
 
 def test_a_journal_with_an_unknown_number_is_refused(run: Run, folder: Path) -> None:
     stray = bytes(records((b"k", b"v")))
-    edit(folder, JOURNAL_DB, (U64.pack(0), U32.pack(901) + U64.pack(0) + U32.pack(len(stray)) + stray))
+    leave_journal(folder, encoded([(901, 0, stray)]))
     with pytest.raises(DataFolderError, match="batches of unknown partition number 901"):
         LmdbLogEngine(folder)
     (loss,) = repair(run, folder)
@@ -271,25 +276,107 @@ def test_a_missing_database_is_made_again(run: Run, folder: Path, database: byte
         LmdbLogEngine(folder).close()
 
 
-def test_the_whole_part_of_a_damaged_journal_is_recovered(run: Run, folder: Path) -> None:
+def appended(folder: Path, count: int) -> list[tuple[int, int, bytes]]:
+    """Returns batches that continue the log of a topic, with the number of its partition."""
     engine = LmdbLogEngine(folder)
     log = engine.get(PartitionKey(topic_id(engine, "lines"), 0))
     assert log is not None
     number = log._number  # type: ignore[attr-defined]
     engine.close()
-    entries = []
-    for base in (3, 4):
+    found = []
+    for base in range(3, 3 + count):
         data = bytearray(records((b"k", b"v%d" % base)))
         data[:8] = U64.pack(base)
         data[12:16] = U32.pack(log.leader_epoch)
-        entries.append(U32.pack(number) + U64.pack(base) + U32.pack(len(data)) + bytes(data))
-    edit(folder, JOURNAL_DB, (U64.pack(0), entries[0] + entries[1][:-4]))
+        found.append((number, base, bytes(data)))
+    return found
+
+
+END_LOST = (None, "end", "the newest batches of any partition may be lost; new records will get their offsets")
+
+
+def test_a_sound_folder_with_a_journal_is_left_alone(run: Run, folder: Path) -> None:
+    leave_journal(folder, *(encoded([one]) for one in appended(folder, 3)))
+    before = [(folder / name).read_bytes() for name in ("data.mdb", "journal")]
+    ran = run("log", "repair", folder, "--yes")
+    assert (ran.status, ran.out) == (0, "the folder needs no repair\n")
+    assert [(folder / name).read_bytes() for name in ("data.mdb", "journal")] == before
+    assert served(folder) == ([*VALUES, *((base, (b"v%d" % base).hex()) for base in (3, 4, 5))], OFFSETS)
+
+
+def test_the_journal_is_part_of_a_repaired_folder(run: Run, folder: Path) -> None:
+    number = change(folder, "lines", append_ten)
+    raw(folder, number, 6, None)
+    engine = LmdbLogEngine(folder)
+    log = engine.get(PartitionKey(topic_id(engine, "lines"), 0))
+    assert log is not None
+    epoch = log.leader_epoch
+    engine.close()
+    data = bytearray(records((b"k", b"new")))
+    data[:8], data[12:16] = U64.pack(13), U32.pack(epoch)
+    leave_journal(folder, encoded([(number, 13, bytes(data))]))
+    (loss,) = repair(run, folder)
+    assert (loss["from_offset"], loss["loss"]) == (6, "gap")
+    assert served(folder)[0][-1] == (13, b"new".hex())
+
+
+def test_sound_rounds_around_a_damaged_one_are_recovered(run: Run, folder: Path) -> None:
+    rounds = [encoded([one]) for one in appended(folder, 4)]
+    leave_journal(folder, *rounds)
+    data = bytearray((folder / "journal").read_bytes())
+    at = 32 + len(rounds[0]) + 40
+    data[at] ^= 1
+    (folder / "journal").write_bytes(data)
+    with pytest.raises(DataFolderError, match="the journal is damaged: round 1 at position"):
+        LmdbLogEngine(folder)
+    losses = repair(run, folder)
+    assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
+        (
+            None,
+            "page",
+            f"the journal is damaged: round 1 at position {32 + len(rounds[0])}, although round 2 after it is sound",
+        ),
+        END_LOST,
+        ("lines-0", "gap", "no batch holds these offsets"),
+    ]
+    assert served(folder)[0] == [*VALUES, (3, b"v3".hex()), (5, b"v5".hex()), (6, b"v6".hex())]
+
+
+def test_a_folder_without_its_journal_is_repaired(run: Run, folder: Path) -> None:
+    leave_journal(folder, encoded(appended(folder, 2)))
+    (folder / "journal").unlink()
+    with pytest.raises(DataFolderError, match="the file `journal` has 0 of 1179648 bytes"):
+        LmdbLogEngine(folder)
+    losses = repair(run, folder)
+    assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
+        (None, "page", "the journal is damaged: the file `journal` has 0 of 1179648 bytes"),
+        END_LOST,
+    ]
+    assert served(folder) == (VALUES, OFFSETS)
+
+
+def test_an_identity_of_the_wrong_size_is_damage(run: Run, folder: Path) -> None:
+    leave_journal(folder, encoded(appended(folder, 2)))
+    edit(folder, META_DB, (JOURNAL_KEY, b"short"))
+    with pytest.raises(DataFolderError, match="the journal is damaged: its identity has 5 bytes"):
+        LmdbLogEngine(folder)
+    assert [loss["detail"] for loss in repair(run, folder)] == [
+        "the journal is damaged: its identity has 5 bytes",
+        END_LOST[2],
+    ]
+    assert served(folder)[0] == [*VALUES, (3, b"v3".hex()), (4, b"v4".hex())]
+
+
+def test_the_whole_part_of_an_older_version_s_damaged_journal_is_recovered(run: Run, folder: Path) -> None:
+    first, second = (encoded([one]) for one in appended(folder, 2))
+    edit(folder, META_DB, (FORMAT_KEY, U32.pack(3)))
+    edit(folder, OLD_JOURNAL_DB, (U64.pack(0), first + second[:-4]))
     with pytest.raises(DataFolderError, match="journal is damaged"):
         LmdbLogEngine(folder)
     losses = repair(run, folder)
     assert [(loss["partition"], loss["loss"], loss["detail"]) for loss in losses] == [
         (None, "page", "round 0 of the journal is damaged"),
-        (None, "end", "the newest batches of any partition may be lost; new records will get their offsets"),
+        END_LOST,
     ]
     assert served(folder) == ([*VALUES, (3, b"v3".hex())], OFFSETS)
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kcore.log import LmdbLogEngine, LogEngine, LogError, MemoryLogEngine, MemoryStorage
-from kcore.log.lmdb_journal import MAX_ROUND_BYTES
+from kcore.log.journal import MAX_ROUND_BYTES
 from tests.log.batches import batch, contents, key, stamped
 
 PARTITIONS = 3
@@ -159,7 +159,7 @@ class Subject:
     def open(self) -> LogEngine:
         if self.folder is None:
             return MemoryLogEngine(self.memory)
-        return LmdbLogEngine(self.folder, "os", map_size_bytes=16 << 20, tail_size_bytes=2_000)
+        return LmdbLogEngine(self.folder, map_size_bytes=16 << 20, tail_size_bytes=2_000)
 
     def grow(self, change: Change, rounds: int) -> None:
         """Undisturbed commits."""

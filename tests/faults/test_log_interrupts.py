@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kcore.log import LogEngine, lmdb_journal
+from kcore.log import LogEngine, journal
 from tests.faults.log_model import (
     Change,
     Subject,
@@ -36,7 +36,7 @@ UNDISTURBED = 2
 @pytest.fixture(params=["memory", "lmdb"])
 def subject(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Subject:
     # A journal of three rounds: every case moves it now and then, and writes behind it in between.
-    monkeypatch.setattr(lmdb_journal, "MAX_ROUNDS", 3)
+    monkeypatch.setattr(journal, "MAX_ROUNDS", 3)
     return Subject(None if request.param == "memory" else tmp_path / "data", reopen_every=5)
 
 

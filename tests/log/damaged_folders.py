@@ -23,14 +23,23 @@ from kcore_ext.batch import iter_records, parse_header, split_batches
 from tests.kit import FETCH_VERSION, Target, committed, fetch, start_offset
 
 PAGE = 4096
-DAMAGES = ("flip", "zero", "swap", "old", "truncate", "garbage")
+DAMAGES = ("flip", "zero", "swap", "old", "truncate", "garbage", "journal")
 
 
-def damage(data: bytes, seed: int) -> tuple[str, bytes]:
-    """The name of a damage, and the damaged bytes."""
+def damage(data: bytes, journal: bytes, seed: int) -> tuple[str, bytes, bytes]:
+    """The name of a damage, and the damaged bytes of the data file and of the journal.
+
+    The last entry of the journal stays sound: without it, damage looks like a write that a crash has interrupted.
+    """
     chance = random.Random(seed)
     kind = DAMAGES[seed % len(DAMAGES)]
     damaged = bytearray(data)
+    if kind == "journal":
+        entries = bytearray(journal)
+        last = journal.rindex(journal[16:32]) - 16
+        for _ in range(chance.randrange(1, 4)):
+            entries[chance.randrange(last)] ^= 1 << chance.randrange(8)
+        return kind, data, bytes(entries)
     pages = len(data) // PAGE
     at, other = chance.randrange(2, pages), chance.randrange(2, pages)
     if kind == "flip":
@@ -47,7 +56,7 @@ def damage(data: bytes, seed: int) -> tuple[str, bytes]:
         del damaged[chance.randrange(2 * PAGE, len(data)) :]
     else:
         damaged[at * PAGE : (at + 1) * PAGE] = chance.randbytes(PAGE)
-    return kind, bytes(damaged)
+    return kind, bytes(damaged), journal
 
 
 def quietly(*arguments: Any) -> tuple[int, str]:
@@ -102,11 +111,12 @@ def served_values(target: Target, topic: str) -> list[tuple[int, str]]:
             offset = parse_header(one).next_offset
 
 
-def try_damage(folder: Path, data: bytes, seed: int, settings: dict[str, str]) -> dict[str, Any]:
+def try_damage(folder: Path, source: Path, seed: int, settings: dict[str, str]) -> dict[str, Any]:
     """Damage a folder, look at it with every verb, repair it, and serve from it."""
     folder.mkdir()
-    kind, damaged = damage(data, seed)
+    kind, damaged, journal = damage((source / "data.mdb").read_bytes(), (source / "journal").read_bytes(), seed)
     (folder / "data.mdb").write_bytes(damaged)
+    (folder / "journal").write_bytes(journal)
     result: dict[str, Any] = {"seed": seed, "damage": kind}
     result["verify"] = quietly("log", "verify", folder)
     result["dump"] = quietly("log", "dump", folder)[0]
@@ -128,4 +138,4 @@ if __name__ == "__main__":
     source, work, settings = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     for number in sys.argv[4:]:
         print(f"seed {number}", file=sys.stderr, flush=True)
-        print(json.dumps(try_damage(work / number, source.read_bytes(), int(number), settings)), flush=True)
+        print(json.dumps(try_damage(work / number, source, int(number), settings)), flush=True)

@@ -168,7 +168,7 @@ def test_a_folder_and_its_files_are_their_owner_s_alone(folder: Path) -> None:
         os.umask(before)
     assert folder.stat().st_mode & 0o777 == 0o700
     modes = {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
-    assert modes == {"kcore.lock": 0o600, "data.mdb": 0o600, "lock.mdb": 0o600}
+    assert modes == {"kcore.lock": 0o600, "data.mdb": 0o600, "lock.mdb": 0o600, "journal": 0o600}
 
 
 def test_durability_is_one_of_three(folder: Path) -> None:
@@ -183,15 +183,15 @@ def test_durability_is_one_of_three(folder: Path) -> None:
 
 def test_a_newer_format_is_refused(folder: Path) -> None:
     make(folder)
-    put_raw(folder, b"meta", b"format", struct.pack(">I", 4))
-    what = "format version 4 is newer than 3, the newest this version of kcore knows"
+    put_raw(folder, b"meta", b"format", struct.pack(">I", 5))
+    what = "format version 5 is newer than 4, the newest this version of kcore knows"
     assert refusal(folder) == (what, "data.mdb")
-    put_raw(folder, b"meta", b"format", struct.pack(">I", 3))
+    put_raw(folder, b"meta", b"format", struct.pack(">I", 4))
     LmdbLogEngine(folder).close()
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_folder_from_before_compaction_or_the_journal_goes_on(version: int, folder: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_folder_of_an_older_version_without_a_journal_goes_on(version: int, folder: Path) -> None:
     stored = make(folder)
     put_raw(folder, b"meta", b"format", struct.pack(">I", version))
     for _ in range(2):
@@ -212,19 +212,19 @@ def test_an_older_format_is_migrated_step_by_step_and_once(folder: Path, monkeyp
 
         return run
 
-    monkeypatch.setattr(layout, "MIGRATIONS", {1: step(1), 2: step(2)})
-    monkeypatch.setattr(layout.migrate, "__defaults__", (3, None))
+    monkeypatch.setattr(layout, "MIGRATIONS", {1: step(1), 2: step(2), 3: step(3)})
+    monkeypatch.setattr(layout.migrate, "__defaults__", (4, None))
     for _ in range(2):
         engine = LmdbLogEngine(folder)
-        assert (engine.get_meta("migrated"), contents(engine.open(key()))) == (b"2", stored)
+        assert (engine.get_meta("migrated"), contents(engine.open(key()))) == (b"3", stored)
         engine.close()
-    assert steps == [1, 2]
+    assert steps == [1, 2, 3]
 
 
 def test_an_older_format_without_a_known_step_is_refused(folder: Path) -> None:
     make(folder)
     put_raw(folder, b"meta", b"format", struct.pack(">I", 0))
-    assert refusal(folder)[0] == "no migration from format version 0 to 3: the step from 0 is unknown"
+    assert refusal(folder)[0] == "no migration from format version 0 to 4: the step from 0 is unknown"
 
 
 def test_a_file_without_format_or_with_damaged_metadata_is_refused(folder: Path) -> None:
@@ -303,7 +303,7 @@ def test_compaction_gives_the_file_back_and_keeps_everything(folder: Path) -> No
     assert before > 3_000_000
     assert after < 200_000
     assert after == (folder / "data.mdb").stat().st_size
-    assert sorted(os.listdir(folder)) == ["data.mdb", "kcore.lock"]
+    assert sorted(os.listdir(folder)) == ["data.mdb", "journal", "kcore.lock"]
     engine = LmdbLogEngine(folder)
     log = engine.open(key())
     assert (log.log_start_offset, log.end_offset, contents(log)[-2:]) == (31, 36, stored[1:])

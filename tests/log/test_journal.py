@@ -1,4 +1,4 @@
-"""The journal of small batches: readers see no seam, a crash leaves it behind, the next opening moves it."""
+"""The journal of small write sets: reads across it and the log, and its way to the log, also after a crash."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from kcore.log import DataFolderError, LmdbLogEngine, LogError, MemoryLogEngine, lmdb_journal, verify_folder
-from kcore.log.lmdb_journal import MAX_ROUND_BYTES, MAX_ROUNDS, MAX_SIZE_BYTES, Batches, Journal
-from kcore.log.lmdb_layout import JOURNAL_DB, LOG_DB
+from kcore.log import DataFolderError, LmdbLogEngine, LogError, MemoryLogEngine, journal, journal_file, verify_folder
+from kcore.log.journal import MAX_ROUND_BYTES, MAX_ROUNDS, MAX_SIZE_BYTES, Batches, Journal
+from kcore.log.journal_file import JOURNAL_BYTES, load_entries, read_file
+from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, OLD_JOURNAL_DB, U32, U64
 from kcore.log.storage import ReclaimTask
 from kcore.log.write_set import WriteSet
 from tests.log.batches import batch, contents, key, stamped
@@ -39,14 +40,19 @@ def crashed(folder: Path, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(copy)
 
 
-def entries(folder: Path, database: bytes) -> int:
-    """Returns the number of entries in a database of a folder that no engine has open."""
+def stored_rounds(folder: Path) -> tuple[int | None, int]:
+    """Returns the number of rounds in the journal in use, None without one, and the number of batches in the log."""
     with lmdb.open(str(folder), max_dbs=8, readonly=True, lock=False) as env, env.begin() as txn:
-        return int(txn.stat(env.open_db(database, txn=txn, create=False))["entries"])
+        batches = int(txn.stat(env.open_db(LOG_DB, txn=txn, create=False))["entries"])
+        identity = txn.get(JOURNAL_KEY, db=env.open_db(META_DB, txn=txn, create=False))
+    return None if identity is None else len(load_entries(read_file(str(folder)), identity)), batches
 
 
 def append_rounds(engine: LmdbLogEngine, rounds: int, size_bytes: int = 20) -> list[list[bytes]]:
-    """A batch for each partition in each round; returns what each partition must hold of them."""
+    """Commits rounds with a batch for each partition; returns the batches that each partition must have of them.
+
+    The first round of a new engine creates the partitions, or begins their epochs: it goes to the log.
+    """
     logs = [engine.open(key(number)) for number in range(PARTITIONS)]
     stored: list[list[bytes]] = [[] for _ in logs]
     for turn in range(rounds):
@@ -58,14 +64,14 @@ def append_rounds(engine: LmdbLogEngine, rounds: int, size_bytes: int = 20) -> l
 
 
 def test_small_rounds_are_in_the_journal_until_it_is_moved(engine: LmdbLogEngine, folder: Path, tmp_path: Path) -> None:
-    """Every partition reads the same before the move and behind it, from any offset."""
-    stored = append_rounds(engine, MAX_ROUNDS)
+    """Reads of every partition return the same before and after the move, from any offset."""
+    stored = append_rounds(engine, MAX_ROUNDS + 1)
     with crashed(folder, tmp_path) as copy:
-        assert (entries(copy, JOURNAL_DB), entries(copy, LOG_DB)) == (MAX_ROUNDS, 0)
+        assert stored_rounds(copy) == (MAX_ROUNDS, PARTITIONS)
     assert [contents(engine.open(key(number))) for number in range(PARTITIONS)] == stored
     more = append_rounds(engine, 3)
     with crashed(folder, tmp_path) as copy:
-        assert (entries(copy, JOURNAL_DB), entries(copy, LOG_DB)) == (3, MAX_ROUNDS * PARTITIONS)
+        assert stored_rounds(copy) == (2, (MAX_ROUNDS + 2) * PARTITIONS)
     for number in range(PARTITIONS):
         log = engine.open(key(number))
         whole = stored[number] + more[number]
@@ -77,61 +83,179 @@ def test_small_rounds_are_in_the_journal_until_it_is_moved(engine: LmdbLogEngine
     assert engine.verify(deep=True) == []
 
 
+def test_the_size_of_the_file_never_changes(folder: Path) -> None:
+    engine = LmdbLogEngine(folder)
+    file = folder / "journal"
+    blocks = file.stat().st_blocks
+    for size_bytes in (20, 3_000, MAX_ROUND_BYTES // PARTITIONS - 100):
+        append_rounds(engine, 30, size_bytes)
+        assert (file.stat().st_size, file.stat().st_blocks) == (JOURNAL_BYTES, blocks)
+    engine.close()
+
+
+def test_a_small_round_takes_one_flush_and_others_take_two(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """LMDB flushes in its own code; a commit of the journal must not begin a transaction."""
+    engine = LmdbLogEngine(folder)
+    append_rounds(engine, 1)
+    flushed: list[int] = []
+    transactions: list[object] = []
+    real = journal_file._sync
+    monkeypatch.setattr(journal_file, "_sync", lambda fd, how: (flushed.append(fd), real(fd, how)))
+    begin = type(engine._storage)._write_transaction  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        type(engine._storage),
+        "_write_transaction",
+        lambda storage, write_set: (transactions.append(write_set), begin(storage, write_set)),
+    )
+    append_rounds(engine, 10)
+    assert (len(flushed), len(transactions)) == (10, 0)
+    engine.put_meta("name", b"value")
+    engine.commit()
+    assert (len(flushed), len(transactions)) == (10, 1)
+    engine.close()
+
+
 def test_a_crash_leaves_the_journal_and_the_next_opening_moves_it(
     engine: LmdbLogEngine, folder: Path, tmp_path: Path
 ) -> None:
     stored = append_rounds(engine, 40)
     with crashed(folder, tmp_path) as copy:
-        assert entries(copy, JOURNAL_DB) == 40
+        assert stored_rounds(copy) == (39, PARTITIONS)
         assert verify_folder(copy) == []
-        assert (entries(copy, JOURNAL_DB), entries(copy, LOG_DB)) == (0, 40 * PARTITIONS)
+        assert stored_rounds(copy) == (None, 40 * PARTITIONS)
         again = LmdbLogEngine(copy)
         assert [contents(again.open(key(number))) for number in range(PARTITIONS)] == stored
         again.close()
 
 
-def test_a_clean_close_leaves_no_journal(engine: LmdbLogEngine, folder: Path) -> None:
-    append_rounds(engine, 5)
+def test_after_a_clean_close_the_data_file_alone_has_everything(engine: LmdbLogEngine, folder: Path) -> None:
+    stored = append_rounds(engine, 5)
     engine.close()
-    assert (entries(folder, JOURNAL_DB), entries(folder, LOG_DB)) == (0, 5 * PARTITIONS)
+    assert stored_rounds(folder) == (None, 5 * PARTITIONS)
+    (folder / "journal").unlink()
+    again = LmdbLogEngine(folder)
+    assert [contents(again.open(key(number))) for number in range(PARTITIONS)] == stored
+    again.close()
 
 
-def test_a_large_round_goes_to_the_log_and_what_was_before_it_too(
-    engine: LmdbLogEngine, folder: Path, tmp_path: Path
-) -> None:
+def test_a_large_round_goes_to_the_log_behind_the_journal(engine: LmdbLogEngine, folder: Path, tmp_path: Path) -> None:
     stored = append_rounds(engine, 4)
     log = engine.open(key(0))
     data = batch(1, MAX_ROUND_BYTES)
     stored[0].append(stamped(data, log.append(data, 0), 0))
     engine.commit()
     with crashed(folder, tmp_path) as copy:
-        assert (entries(copy, JOURNAL_DB), entries(copy, LOG_DB)) == (0, 4 * PARTITIONS + 1)
+        assert stored_rounds(copy) == (0, 4 * PARTITIONS + 1)
     assert contents(log) == stored[0]
 
 
 def test_many_bytes_are_moved_before_many_rounds_are(engine: LmdbLogEngine, folder: Path, tmp_path: Path) -> None:
-    rounds = MAX_SIZE_BYTES // (PARTITIONS * 8_000) + 2
+    rounds = MAX_SIZE_BYTES // (PARTITIONS * 8_000) + 5
     assert rounds < MAX_ROUNDS
     append_rounds(engine, rounds, 8_000)
     with crashed(folder, tmp_path) as copy:
-        assert 0 < entries(copy, LOG_DB) < rounds * PARTITIONS
-        assert entries(copy, JOURNAL_DB) < rounds
+        entries, batches = stored_rounds(copy)
+        assert entries is not None
+        assert entries + batches // PARTITIONS == rounds
+        assert 0 < entries < rounds - 1
 
 
-@pytest.mark.parametrize("damage", [b"", b"\x00" * 7, b"\xff" * 16 + b"\x00", (1 << 40).to_bytes(20, "big")])
-def test_a_damaged_journal_is_refused_when_the_folder_is_opened(
-    damage: bytes, engine: LmdbLogEngine, folder: Path, tmp_path: Path
+def test_a_full_disk_without_space_for_the_journal_leaves_a_working_log(
+    small_disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    append_rounds(engine, 3)
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(3 << 20))
+    folder = small_disk / "data"
+    engine = LmdbLogEngine(folder)
+    stored = append_rounds(engine, 5)
+    assert not (folder / "journal").exists()
     with crashed(folder, tmp_path) as copy:
-        with lmdb.open(str(copy), max_dbs=8) as env, env.begin(write=True) as txn:
-            journal = env.open_db(JOURNAL_DB, txn=txn, create=False)
-            if damage:
-                txn.put((1).to_bytes(8, "big"), damage, db=journal)
-            else:
-                txn.delete((1).to_bytes(8, "big"), db=journal)
-        with pytest.raises(DataFolderError, match="the journal is damaged: "):
-            LmdbLogEngine(copy)
+        assert stored_rounds(copy) == (None, 5 * PARTITIONS)
+    assert [record.getMessage()[:60] for record in caplog.records] == [
+        f"log {folder}: no space for the journal of 1179648 bytes"[:60]
+    ]
+    engine.close()
+    ballast.unlink()
+    again = LmdbLogEngine(folder)
+    more = append_rounds(again, 5)
+    with crashed(folder, tmp_path) as copy:
+        assert stored_rounds(copy) == (4, 6 * PARTITIONS)
+    assert [contents(again.open(key(number))) for number in range(PARTITIONS)] == [
+        one + other for one, other in zip(stored, more, strict=True)
+    ]
+    again.close()
+
+
+def damage_file(folder: Path, how: str) -> None:
+    file = folder / "journal"
+    data = bytearray(file.read_bytes())
+    if how == "missing":
+        file.unlink()
+    elif how == "truncated":
+        file.write_bytes(data[:5_000])
+    else:
+        size = int.from_bytes(data[4:8], "big")
+        data[32 + size + 40] ^= 1  # in round 1
+        file.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [
+        ("missing", "the file `journal` has 0 of 1179648 bytes"),
+        ("truncated", "the file `journal` has 5000 of 1179648 bytes"),
+        ("flipped", "round 1 at position 711, although round 2 after it is sound"),
+    ],
+)
+def test_a_journal_that_lacks_acknowledged_rounds_is_refused_and_left_alone(
+    how: str, what: str, folder: Path, tmp_path: Path
+) -> None:
+    engine = LmdbLogEngine(folder)
+    append_rounds(engine, 4)
+    with crashed(folder, tmp_path) as copy:
+        damage_file(copy, how)
+        before = {file.name: file.read_bytes() for file in copy.iterdir() if file.name != "kcore.lock"}
+        for tool in (LmdbLogEngine, verify_folder):
+            with pytest.raises(DataFolderError) as refused:
+                tool(copy)
+            assert (refused.value.what, refused.value.where) == (
+                f"the journal is damaged: {what}; `kcore log repair` keeps what can be read",
+                "journal",
+            )
+        before["lock.mdb"] = (copy / "lock.mdb").read_bytes()
+        assert {file.name: file.read_bytes() for file in copy.iterdir() if file.name != "kcore.lock"} == before
+    engine.close()
+
+
+def old_round(*batches: tuple[int, int, bytes]) -> bytes:
+    """Encodes batches (number, base offset, bytes) as a value of the journal of format version 3."""
+    return b"".join(U32.pack(number) + U64.pack(base) + U32.pack(len(data)) + data for number, base, data in batches)
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_journal_of_an_older_version_is_moved_to_the_log_and_removed(folder: Path, damaged: bool) -> None:
+    engine = LmdbLogEngine(folder)
+    stored = append_rounds(engine, 3)
+    engine.close()
+    number = 3
+    base = len(stored[number]) * (1 + number % 3)
+    more = [stamped(batch(2), base, 0), stamped(batch(1), base + 2, 0)]
+    with lmdb.open(str(folder), max_dbs=8) as env, env.begin(write=True) as txn:
+        txn.put(FORMAT_KEY, U32.pack(3), db=env.open_db(META_DB, txn=txn, create=False))
+        old = env.open_db(OLD_JOURNAL_DB, txn=txn)
+        txn.put(U64.pack(0), old_round((number, base, more[0])), db=old)
+        txn.put(U64.pack(1), old_round((number, base + 2, more[1]))[: -3 if damaged else None], db=old)
+    if damaged:
+        with pytest.raises(DataFolderError, match="the journal is damaged: round 1 ends within a batch"):
+            LmdbLogEngine(folder)
+        return
+    for _ in range(2):
+        again = LmdbLogEngine(folder)
+        assert contents(again.open(key(number))) == stored[number] + more
+        assert again.verify(deep=True) == []
+        again.close()
+    with lmdb.open(str(folder), max_dbs=8, readonly=True, lock=False) as env, env.begin() as txn:
+        assert [bytes(name) for name, _ in txn.cursor()] == [LOG_DB, META_DB, b"snap"]
 
 
 def test_deletions_and_drops_find_what_is_in_the_journal(engine: LmdbLogEngine, folder: Path, tmp_path: Path) -> None:
@@ -146,7 +270,7 @@ def test_deletions_and_drops_find_what_is_in_the_journal(engine: LmdbLogEngine, 
     assert contents(engine.open(key(1))) == stored[1][4:]
     with crashed(folder, tmp_path) as copy:
         assert verify_folder(copy) == []
-        assert (entries(copy, JOURNAL_DB), entries(copy, LOG_DB)) == (0, 10 * PARTITIONS - 4 - 10)
+        assert stored_rounds(copy)[1] == 10 * PARTITIONS - 4 - 10
 
 
 @pytest.mark.seeded
@@ -197,48 +321,52 @@ def test_nobody_writes_between_a_move_and_its_being_remembered(
     locked: list[bool] = []
     real = Journal.moved
 
-    def moved(journal: Journal) -> None:
+    def moved(one: Journal) -> None:
         locked.append(engine._storage._write_lock.locked())  # type: ignore[attr-defined]
-        real(journal)
+        real(one)
 
     monkeypatch.setattr(Journal, "moved", moved)
     stored = append_rounds(engine, 3)
     engine.open(key(1)).delete_before(2)
     engine.commit()
     assert not engine.reclaim(10)
-    assert locked == [True]
+    assert locked == [True, True, True], "of the first round, of the deletion and of the freed space"
     assert contents(engine.open(key(1))) == stored[1][1:]
 
 
-def lose_a_round(journal: Journal) -> None:
-    """One round less than the file has."""
-    journal._fresh.pop()
-    journal._rounds -= 1
+def lose_a_round(one: Journal) -> None:
+    """Removes a round from memory, which then has one round less than the file."""
+    one._fresh.pop()
+    one._rounds -= 1
 
 
-def lose_batches(journal: Journal) -> None:
-    """As many rounds as the file has, but the batches of one are missing."""
-    journal._fresh.pop()
+def lose_batches(one: Journal) -> None:
+    """Removes the batches of a round: memory has as many rounds as the file."""
+    one._fresh.pop()
 
 
-def invent_a_round(journal: Journal) -> None:
-    journal._rounds += 1
+def forget_a_round(one: Journal) -> None:
+    """Makes memory what it was before the last round."""
+    size = sum(16 + len(data) for part in one._fresh.pop().partitions for data in part.batches)
+    one._rounds -= 1
+    one._batch_bytes -= size
+    one._size_bytes -= 32 + size
 
 
-@pytest.mark.parametrize("harm", [lose_a_round, lose_batches, invent_a_round])
+@pytest.mark.parametrize("harm", [lose_a_round, lose_batches, forget_a_round])
 @pytest.mark.parametrize("how", ["write", "reclaim", "close"])
-def test_a_journal_that_memory_does_not_know_wholly_is_never_deleted(
-    harm: Callable[[Journal], None], how: str, engine: LmdbLogEngine, folder: Path, tmp_path: Path
+def test_a_journal_that_memory_does_not_know_wholly_is_never_left(
+    harm: Callable[[Journal], None], how: str, engine: LmdbLogEngine, folder: Path
 ) -> None:
     stored = append_rounds(engine, 6)
     storage = engine._storage
     harm(storage._journal)  # type: ignore[attr-defined]
     if how == "reclaim":
-        with pytest.raises(LogError, match="differ"):
+        with pytest.raises(LogError, match="differs"):
             storage.reclaim([ReclaimTask(0, 1, None, forget=False)], 10)
     elif how == "write":
         engine.open(key(0)).append(batch(1, MAX_ROUND_BYTES), 0)
-        with pytest.raises(LogError, match="differ"):
+        with pytest.raises(LogError, match="differs"):
             engine.commit()
     if how != "close":
         engine.open(key(0)).append(batch(), 0)
@@ -248,6 +376,18 @@ def test_a_journal_that_memory_does_not_know_wholly_is_never_deleted(
     again = LmdbLogEngine(folder)
     assert [contents(again.open(key(number))) for number in range(PARTITIONS)] == stored
     assert again.verify(deep=True) == []
+    again.close()
+
+
+def test_rounds_that_the_file_has_lost_are_moved_from_memory(engine: LmdbLogEngine, folder: Path) -> None:
+    stored = append_rounds(engine, 6)
+    (folder / "journal").write_bytes(bytes(JOURNAL_BYTES))
+    more = append_rounds(engine, 1, MAX_ROUND_BYTES)
+    whole = [one + other for one, other in zip(stored, more, strict=True)]
+    assert [contents(engine.open(key(number))) for number in range(PARTITIONS)] == whole
+    engine.close()
+    again = LmdbLogEngine(folder)
+    assert [contents(again.open(key(number))) for number in range(PARTITIONS)] == whole
     again.close()
 
 
@@ -261,13 +401,13 @@ def test_rounds_whose_sorting_ran_out_of_memory_are_sorted_again(
         assert contents(log) == stored[3]
         more = append_rounds(engine, 2)
         stored = [one + other for one, other in zip(stored, more, strict=True)]
-    real = lmdb_journal.sort_batches
+    real = journal.sort_batches
 
     def sort_some(rounds: list[WriteSet], by_number: Batches) -> None:
         real(rounds[:1], by_number)
         raise MemoryError
 
-    monkeypatch.setattr(lmdb_journal, "sort_batches", sort_some)
+    monkeypatch.setattr(journal, "sort_batches", sort_some)
     with pytest.raises(MemoryError):
         contents(log)
     monkeypatch.undo()

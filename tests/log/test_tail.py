@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
+import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kcore_ext.log.partition import journal_entries, log_pairs, sort_batches
+from kcore_ext.log.partition import journal_entry, log_pairs, sort_batches
 from kcore_ext.log.tail_cache import BATCH_OVERHEAD, PartitionTail, TailCache
 from tests.log.batches import batch, key, stamped
 from tests.log.conftest import Store
@@ -118,15 +120,21 @@ def test_rounds_in_the_journal_are_sorted_by_partition_and_offset(store: Store) 
             base = log.append(data, 0)
             appended[number].append((base, stamped(data, base, 0)))
         sealed = engine.seal()
-        entries = journal_entries(sealed.partitions, 1 << 20)
-        assert entries == b"".join(
+        identity = bytes(range(100, 116))
+        entry = journal_entry(sealed.partitions, 1 << 20, identity, turn, 1)
+        batches = b"".join(
             part.number.to_bytes(4, "big") + base.to_bytes(8, "big") + len(data).to_bytes(4, "big") + data
             for part in sealed.partitions
             for base, data in zip(part.bases, part.batches, strict=True)
         )
+        rest = len(batches).to_bytes(4, "big") + turn.to_bytes(4, "big") + (1).to_bytes(4, "big") + identity + batches
+        # The first round begins the partitions' epochs: their metadata has no place in the journal.
+        assert entry == (crc32c(rest).to_bytes(4, "big") + rest if turn else None)
         size = sum(len(data) for part in sealed.partitions for data in part.batches)
-        assert journal_entries(sealed.partitions, size) == entries
-        assert journal_entries(sealed.partitions, size - 1) is None
+        assert journal_entry(sealed.partitions, size, identity, turn, 1) == entry
+        assert journal_entry(sealed.partitions, size - 1, identity, turn, 1) is None
+        with pytest.raises(ValueError, match="an identity has 16 bytes"):
+            journal_entry(sealed.partitions, size, identity[1:], turn, 1)
         rounds.append(sealed)
         engine.write(sealed)
         engine.finish(sealed)

@@ -1,0 +1,256 @@
+"""The journal file: entries of committed write sets, one write and one flush for each.
+
+The file has a fixed size and is filled with zeros once, so that a commit allocates nothing and changes no file size: a
+flush then has to write only the entry. A journal begins at the start of the file and overwrites an earlier one. Its
+identity, 16 random bytes that are also in LMDB, tells its entries from those of earlier journals.
+
+An entry (big-endian):
+
+    CRC-32C of everything behind it (u32) | size of the batches (u32) | round, from 0 (u32) | flags (u32) | identity
+    for each batch: partition number (u32) | base offset (u64) | size (u32) | the batch as Kafka writes it
+
+An entry is valid if its CRC and its identity are right and its round follows that of the entry before it. The first
+invalid entry ends the journal. In a journal whose entries have the flag `FLUSHED`, an entry is written after the flush
+of the one before it: a valid entry behind an invalid one then means that acknowledged data is damaged.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from kcore.log.errors import FailureReason, LogError
+from kcore_ext.batch.crc32c import crc32c
+
+logger = logging.getLogger(__name__)
+
+JOURNAL_NAME: Final = "journal"
+JOURNAL_BYTES: Final = (1 << 20) + (128 << 10)
+"""The size of the file: 1 MiB, and more than the largest entry."""
+IDENTITY_BYTES: Final = 16
+FLUSHED: Final = 1
+"""Flag of an entry that was flushed before the next one was written."""
+ENTRY_HEAD: Final = struct.Struct(">IIII16s")
+BATCH_HEAD: Final = struct.Struct(">IQI")
+
+_FULL_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+
+
+class JournalDamagedError(LogError):
+    """The journal lacks acknowledged batches, or has damaged ones."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the journal is damaged: {what}", FailureReason.CORRUPT)
+
+
+class Entry(NamedTuple):
+    """The position of a valid entry's batches in the file."""
+
+    round: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """The size of the batches with their heads."""
+        return self.end - self.start
+
+
+def entry_at(data: bytes, at: int, identity: bytes | None = None) -> tuple[Entry, bytes, int] | None:
+    """Returns the entry at a position, its identity and its flags; None if there is no valid one of `identity`.
+
+    With `identity` None, an entry of any journal is valid.
+    """
+    if at < 0 or len(data) - at < ENTRY_HEAD.size:
+        return None
+    crc, size, number, flags, found = ENTRY_HEAD.unpack_from(data, at)
+    start = at + ENTRY_HEAD.size
+    if size > len(data) - start or (found != identity if identity is not None else found == bytes(IDENTITY_BYTES)):
+        return None
+    if crc32c(memoryview(data)[at + 4 : start + size]) != crc:
+        return None
+    return Entry(number, start, start + size), found, flags
+
+
+def read_entries(data: bytes, identity: bytes) -> tuple[list[Entry], int]:
+    """Returns the entries of a journal, and the position at which the first invalid one begins."""
+    entries: list[Entry] = []
+    at = 0
+    while (found := entry_at(data, at, identity)) is not None and found[0].round == len(entries):
+        entries.append(found[0])
+        at = found[0].end
+    return entries, at
+
+
+def find_lost_entry(data: bytes, identity: bytes, end: int, count: int) -> tuple[int, int] | None:
+    """Returns the round and the flags of a valid entry behind the end of a journal with `count` entries, or None.
+
+    Such an entry shows that the file lacks acknowledged entries before it.
+    """
+    at = data.find(identity, end)
+    while at >= 0:
+        found = entry_at(data, at - ENTRY_HEAD.size + IDENTITY_BYTES, identity)
+        if found is not None and found[0].round >= count:
+            return found[0].round, found[2]
+        at = data.find(identity, at + 1)
+    return None
+
+
+def iter_batches(data: bytes, start: int, end: int, name: str) -> Iterator[tuple[int, int, bytes]]:
+    """Yields partition number, base offset and bytes of the batches of an entry.
+
+    Args:
+        data: the bytes that contain the entry.
+        start: the position of the first batch.
+        end: the position after the last batch.
+        name: the entry in an error.
+
+    Raises:
+        JournalDamagedError: the bytes end within a batch.
+    """
+    at = start
+    while at < end:
+        if end - at < BATCH_HEAD.size:
+            raise JournalDamagedError(f"{name} ends within the head of a batch")
+        number, base, size = BATCH_HEAD.unpack_from(data, at)
+        at += BATCH_HEAD.size
+        if size > end - at:
+            raise JournalDamagedError(f"{name} ends within a batch of {size} bytes")
+        yield number, base, data[at : at + size]
+        at += size
+
+
+def read_file(folder: str) -> bytes:
+    """Returns the bytes of a folder's journal file; none if it is missing."""
+    try:
+        with open(os.path.join(folder, JOURNAL_NAME), "rb", buffering=0) as file:
+            return file.read(JOURNAL_BYTES)
+    except FileNotFoundError:
+        return b""
+
+
+def load_entries(data: bytes, identity: bytes) -> list[Entry]:
+    """Returns the entries of the journal to which LMDB refers.
+
+    If entries that were not flushed are missing, those before them are returned: after a power failure the device may
+    have only the later ones.
+
+    Raises:
+        JournalDamagedError: the file is missing or truncated, or an acknowledged entry is damaged.
+    """
+    if len(identity) != IDENTITY_BYTES:
+        raise JournalDamagedError(f"its identity has {len(identity)} bytes")
+    if len(data) < JOURNAL_BYTES:
+        raise JournalDamagedError(f"the file `{JOURNAL_NAME}` has {len(data)} of {JOURNAL_BYTES} bytes")
+    entries, end = read_entries(data, identity)
+    lost = find_lost_entry(data, identity, end, len(entries))
+    if lost is not None:
+        what = f"round {len(entries)} at position {end}, although round {lost[0]} after it is sound"
+        if lost[1] & FLUSHED:
+            raise JournalDamagedError(what)
+        logger.warning(
+            "the journal lacks %s: the folder was not flushed before a power failure, or is damaged; that round and "
+            "all later ones are lost",
+            what,
+        )
+    return entries
+
+
+class JournalFile:
+    """The open journal file of a folder.
+
+    Args:
+        folder: the data folder.
+        sync: True to flush each write.
+    """
+
+    __slots__ = ("_fd", "_folder", "sync")
+
+    def __init__(self, folder: str, sync: bool) -> None:
+        self._folder = folder
+        self._fd = -1
+        self.sync = sync
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def usable(self) -> bool:
+        """True if the file has its full size and can be written."""
+        return self._fd >= 0
+
+    def prepare(self) -> None:
+        """Opens the file for writing. A missing or truncated file is filled with zeros and flushed.
+
+        If the disk is full, the file stays closed: every write set then takes an LMDB transaction. The caller makes the
+        file's name durable.
+
+        Raises:
+            OSError: the file cannot be opened or written for another reason.
+        """
+        path = os.path.join(self._folder, JOURNAL_NAME)
+        fd = self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(fd).st_size < JOURNAL_BYTES:
+                _write_all(fd, bytes(JOURNAL_BYTES), 0)
+                _sync(fd, os.fsync)
+        except OSError as error:
+            self.close()
+            if error.errno not in _FULL_ERRNOS:
+                raise OSError(error.errno, error.strerror, path) from error
+            os.unlink(path)  # it would occupy space without a use
+            logger.warning(
+                "log %s: no space for the journal of %d bytes (%s); each commit takes two flushes until the folder is "
+                "opened with more space",
+                self._folder,
+                JOURNAL_BYTES,
+                error.strerror,
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, data: bytes, at: int) -> None:
+        """Writes an entry at a position and flushes it; raises OSError."""
+        _write_all(self._fd, data, at)
+        if self.sync:
+            _sync(self._fd, _FLUSH)
+
+    def read(self, size: int, at: int) -> bytes:
+        """Reads at most `size` bytes from a position; raises OSError."""
+        return os.pread(self._fd, min(size, JOURNAL_BYTES), at)
+
+    def flush(self) -> None:
+        """Flushes earlier writes, with or without `sync`; raises OSError."""
+        if self._fd >= 0:
+            _sync(self._fd, _FLUSH)
+
+    def close(self) -> None:
+        """Closes the file. Can be repeated."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _write_all(fd: int, data: bytes, at: int) -> None:
+    written = os.pwrite(fd, data, at)
+    while written < len(data):
+        written += os.pwrite(fd, memoryview(data)[written:], at + written)
+
+
+_FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
+"""The command that makes macOS flush the device's own cache, which fsync does not; None on other systems."""
+_FLUSH: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
+"""Flushes the data of a file whose size and blocks have not changed."""
+
+
+def _sync(fd: int, synchronize: Callable[[int], None]) -> None:
+    if _FULL_SYNC is not None:
+        fcntl.fcntl(fd, _FULL_SYNC)
+    else:
+        synchronize(fd)

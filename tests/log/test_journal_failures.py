@@ -1,0 +1,234 @@
+"""Writes and flushes of the journal file that fail: what a commit promises then."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from kcore.log import FailureReason, LmdbLogEngine, LogError, journal_file
+from tests.log.batches import batch, contents, fill, key, stamped
+from tests.log.test_failures import break_transaction
+
+FAILURES = {
+    "write": (errno.ENOSPC, FailureReason.DISK_FULL),
+    "part of a write": (errno.EIO, FailureReason.IO_ERROR),
+    "flush": (errno.EIO, FailureReason.IO_ERROR),
+    "flush of a full disk": (errno.EDQUOT, FailureReason.DISK_FULL),
+}
+
+
+class FailingFile:
+    """Lets the next write or flush of the journal fail; counts the flushes, and the positions of the writes."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.failure: str | None = None
+        self.flushes = 0
+        self.positions: list[int] = []
+        self._write, self._sync = journal_file._write_all, journal_file._sync
+        patch.setattr(journal_file, "_write_all", self.write)
+        patch.setattr(journal_file, "_sync", self.sync)
+
+    def write(self, fd: int, data: bytes, at: int) -> None:
+        self.positions.append(at)
+        if self.failure is not None and "write" in self.failure:
+            if "part" in self.failure:
+                self._write(fd, data[:-5], at)
+            self._fail()
+        self._write(fd, data, at)
+
+    def sync(self, fd: int, how: Callable[[int], None]) -> None:
+        self.flushes += 1
+        if self.failure is not None:
+            self._fail()
+        self._sync(fd, how)
+
+    def _fail(self) -> None:
+        assert self.failure is not None
+        code = FAILURES[self.failure][0]
+        self.failure = None
+        raise OSError(code, "injected")
+
+
+@pytest.fixture
+def file(monkeypatch: pytest.MonkeyPatch) -> FailingFile:
+    return FailingFile(monkeypatch)
+
+
+@pytest.fixture
+def engine(folder: Path, file: FailingFile) -> Iterator[LmdbLogEngine]:
+    """An engine with a journal in use, and no tail in memory: every read goes to the storage."""
+    opened = LmdbLogEngine(folder, tail_size_bytes=0)
+    yield opened
+    opened.close()
+
+
+def after_a_kill(folder: Path, tmp_path: Path) -> list[bytes]:
+    """Returns the content of the partition in a copy of the files, which must be sound."""
+    copy = tmp_path / "killed"
+    shutil.copytree(folder, copy)
+    engine = LmdbLogEngine(copy)
+    found = contents(engine.open(key()))
+    assert engine.verify(deep=True) == []
+    engine.close()
+    shutil.rmtree(copy)
+    return found
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("background", [False, True])
+def test_a_failed_write_fails_its_round_and_no_other(
+    failure: str, background: bool, engine: LmdbLogEngine, file: FailingFile, folder: Path, tmp_path: Path
+) -> None:
+    log = engine.open(key())
+    stored = fill(log, engine, 1)
+    for _ in range(3):
+        for _ in range(3):
+            stored += fill(log, engine, 1)
+        log.append(batch(5), 0)
+        file.failure = failure
+        write_set = engine.seal() if background else None
+        commit = engine.commit if write_set is None else functools.partial(engine.write, write_set)
+        with pytest.raises(LogError, match=r"writing the journal: .* injected") as raised:
+            commit()
+        assert raised.value.reason is FAILURES[failure][1]
+        if write_set is not None:
+            assert not write_set.is_durable
+            engine.fail(write_set, raised.value)
+        assert (engine.uncertain, log.high_watermark, log.end_offset) == (False, len(stored), len(stored))
+        assert contents(log) == stored
+        assert after_a_kill(folder, tmp_path) == stored, "the refused round is not in the files"
+    engine.close()
+    again = LmdbLogEngine(folder)
+    assert contents(again.open(key())) == stored
+    again.close()
+
+
+def test_a_failed_flush_is_not_repeated(engine: LmdbLogEngine, file: FailingFile) -> None:
+    """The rounds before it are moved to the log; the next entry begins another journal at the start of the file."""
+    log = engine.open(key())
+    for _ in range(4):
+        fill(log, engine, 1)
+    identity = engine._storage._journal.identity  # type: ignore[attr-defined]
+    file.flushes = 0
+    log.append(batch(), 0)
+    file.failure = "flush"
+    with pytest.raises(LogError):
+        engine.commit()
+    assert file.flushes == 1
+    assert engine._storage._journal.identity != identity  # type: ignore[attr-defined]
+    fill(log, engine, 1)
+    assert (file.flushes, file.positions[-1]) == (2, 0)
+
+
+@pytest.mark.parametrize("lands", [False, True])
+def test_while_the_journal_cannot_be_moved_the_log_is_uncertain(
+    lands: bool, engine: LmdbLogEngine, file: FailingFile, folder: Path, tmp_path: Path
+) -> None:
+    """Neither file accepts a write. Nothing is accepted until LMDB does, and the refused round never appears."""
+    log = engine.open(key())
+    stored = [one for _ in range(4) for one in fill(log, engine, 1)]
+    environment = engine._storage._environment  # type: ignore[attr-defined]
+    real = type(environment).reopen
+    failing = [True]
+
+    def reopen(self: object) -> int:
+        last_txn_id: int = real(self)
+        if failing[0]:
+            break_transaction(engine, lands, lmdb.DiskError("mdb_txn_commit"))
+        return last_txn_id
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(environment), "reopen", reopen)
+        log.append(batch(5), 0)
+        file.failure = "flush"
+        for attempt in range(3):
+            with pytest.raises(LogError, match=r"cannot be moved yet|its result is not known yet"):
+                engine.commit()
+            assert engine.uncertain, attempt
+            assert contents(log) == stored
+            log.append(batch(7), 0)
+        failing[0] = False
+        with pytest.raises(LogError, match="interrupted"):
+            engine.commit()
+    assert (engine.uncertain, log.end_offset, contents(log)) == (False, 4, stored)
+    assert after_a_kill(folder, tmp_path) == stored
+    stored += fill(log, engine, 2)
+    assert after_a_kill(folder, tmp_path) == stored
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_an_exception_around_the_flush_gives_the_round_one_result(
+    error: type[BaseException],
+    flushed: bool,
+    engine: LmdbLogEngine,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The entry is completely in the file. Without the end of its flush it has failed, and never becomes valid."""
+    log = engine.open(key())
+    stored = [one for _ in range(4) for one in fill(log, engine, 1)]
+    one = engine._storage._journal  # type: ignore[attr-defined]
+    real = type(one).append
+
+    def interrupted(self: object, write_set: object, entry: bytes) -> None:
+        if flushed:
+            real(self, write_set, entry)
+        else:
+            journal_file._write_all(one._file._fd, entry, one._size_bytes)
+        raise error
+
+    data = batch(3)
+    expected = stamped(data, log.append(data, 0), 0)
+    monkeypatch.setattr(type(one), "append", interrupted)
+    with pytest.raises(error):
+        engine.commit()
+    monkeypatch.undo()
+    if flushed:
+        stored.append(expected)
+    assert contents(log) == stored
+    assert after_a_kill(folder, tmp_path) == stored
+    stored += fill(log, engine, 2)
+    assert contents(log) == stored
+    assert after_a_kill(folder, tmp_path) == stored
+
+
+def test_a_failed_sync_leaves_the_journal(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With durability `os` the entries before it were never flushed: they are moved to the log from memory."""
+    engine = LmdbLogEngine(folder, "os", tail_size_bytes=0)
+    log = engine.open(key())
+    stored = [one for _ in range(4) for one in fill(log, engine, 1)]
+    identity = engine._storage._journal.identity  # type: ignore[attr-defined]
+    file = FailingFile(monkeypatch)
+    file.failure = "flush"
+    with pytest.raises(LogError, match=r"flushing the log: .* injected"):
+        engine.sync()
+    assert engine._storage._journal.identity != identity  # type: ignore[attr-defined]
+    stored += fill(log, engine, 2)
+    assert contents(log) == stored
+    assert after_a_kill(folder, tmp_path) == stored
+    engine.sync()
+    engine.close()
+
+
+def test_an_identity_that_neither_journal_has_stops_all_writes(
+    engine: LmdbLogEngine, file: FailingFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    """LMDB's file was replaced by another one: to write to it could overwrite its journal."""
+    log = engine.open(key())
+    stored = [one for _ in range(3) for one in fill(log, engine, 1)]
+    engine._storage._journal.identity = bytes(16)  # type: ignore[attr-defined]
+    file.failure = "flush"
+    for _ in range(2):
+        log.append(batch(), 0)
+        with pytest.raises(LogError, match="the file does not name the journal in use"):
+            engine.commit()
+        assert contents(log) == stored
+    assert [record.levelname for record in caplog.records] == ["CRITICAL"]

@@ -1,0 +1,269 @@
+"""Entries of the journal file, and recovery from files as a crash or a power failure leaves them."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.log import DataFolderError, LmdbLogEngine, journal, journal_file
+from kcore.log.journal_file import (
+    JournalDamagedError,
+    JournalFile,
+    entry_at,
+    find_lost_entry,
+    iter_batches,
+    load_entries,
+    read_entries,
+)
+from tests.log.batches import batch, contents, key, stamped
+from tests.log.journals import FLUSHED, IDENTITY, JOURNAL_BYTES, encoded, entry
+
+SECTOR_BYTES = 512
+OTHER = bytes(range(16))
+
+sizes = st.lists(st.integers(0, 700), max_size=8)
+
+
+def journal_of(sizes: list[int], identity: bytes = IDENTITY, flags: int = FLUSHED) -> list[bytes]:
+    """Returns the entries of a journal with one batch of each size."""
+    return [
+        entry(number, encoded([(number, number, os.urandom(size))]), identity, flags)
+        for number, size in enumerate(sizes)
+    ]
+
+
+def stored(entries: list[bytes], before: bytes = b"") -> bytes:
+    """Returns a file that begins with the entries, over an earlier content."""
+    data = b"".join(entries)
+    return (data + before[len(data) :]).ljust(JOURNAL_BYTES, b"\0")
+
+
+@given(sizes=sizes, earlier=sizes)
+def test_a_journal_is_read_up_to_the_first_entry_that_is_not_its_own(sizes: list[int], earlier: list[int]) -> None:
+    entries = journal_of(sizes)
+    data = stored(entries, stored(journal_of(earlier, OTHER)))
+    found = load_entries(data, IDENTITY)
+    assert [data[one.start - 32 : one.end] for one in found] == entries
+    assert [one.round for one in found] == list(range(len(sizes)))
+
+
+@given(sizes=st.lists(st.integers(0, 700), min_size=1, max_size=6), data=st.data())
+def test_a_torn_last_entry_ends_the_journal(sizes: list[int], data: st.DataObject) -> None:
+    """Any part of the last entry may be missing, in any order of its sectors."""
+    entries = journal_of(sizes)
+    last = len(b"".join(entries[:-1]))
+    file = bytearray(stored(entries))
+    lost = data.draw(st.integers(0, len(entries[-1]) - 1), "first lost byte")
+    kept = data.draw(st.integers(lost + 1, len(entries[-1])), "first kept byte")
+    garbage = data.draw(st.sampled_from([b"\0", b"\xff"]), "garbage")
+    before = bytes(file)
+    file[last + lost : last + kept] = garbage * (kept - lost)
+    found, end = read_entries(bytes(file), IDENTITY)
+    if bytes(file) == before:
+        assert (len(found), end) == (len(sizes), last + len(entries[-1]))
+    else:
+        assert (len(found), end) == (len(sizes) - 1, last)
+    assert load_entries(bytes(file), IDENTITY) == found
+
+
+@given(sizes=st.lists(st.integers(0, 700), min_size=2, max_size=6), flags=st.sampled_from([0, FLUSHED]), data=st.data())
+def test_damage_before_a_sound_entry_is_damage_only_if_entries_were_flushed(
+    sizes: list[int], flags: int, data: st.DataObject
+) -> None:
+    entries = journal_of(sizes, flags=flags)
+    damaged = data.draw(st.integers(0, len(entries) - 2), "damaged entry")
+    start = len(b"".join(entries[:damaged]))
+    at = start + data.draw(st.integers(0, len(entries[damaged]) - 1), "damaged byte")
+    file = bytearray(stored(entries))
+    file[at] ^= 1 << data.draw(st.integers(0, 7), "bit")
+    found, end = read_entries(bytes(file), IDENTITY)
+    assert (len(found), end) == (damaged, start)
+    assert find_lost_entry(bytes(file), IDENTITY, end, damaged) == (damaged + 1, flags)
+    if flags:
+        with pytest.raises(JournalDamagedError, match=f"round {damaged} at position {start}, although round"):
+            load_entries(bytes(file), IDENTITY)
+    else:
+        assert load_entries(bytes(file), IDENTITY) == found
+
+
+def test_a_round_that_does_not_follow_ends_the_journal() -> None:
+    first = entry(0, b"")
+    for second in (entry(0, b""), entry(2, b"", flags=0), entry(1, b"", OTHER)):
+        assert [one.round for one in load_entries(stored([first, second]), IDENTITY)] == [0]
+    assert entry_at(stored([]), 0) is None, "zeros are no entry of any journal"
+    assert entry_at(first[:-1], 0) is None
+    assert entry_at(first, -1, IDENTITY) is None
+
+
+@pytest.mark.parametrize("cut", [1, 15, 16, 17, 25])
+def test_an_entry_that_ends_within_a_batch_is_damaged(cut: int) -> None:
+    batches = encoded([(1, 2, b"x" * 10)])
+    with pytest.raises(JournalDamagedError, match="round 4 ends within"):
+        list(iter_batches(batches, 0, cut, "round 4"))
+    assert list(iter_batches(batches, 0, len(batches), "round 4")) == [(1, 2, b"x" * 10)]
+
+
+def test_a_write_that_the_system_divides_is_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = JournalFile(str(tmp_path), True)
+    file.prepare()
+    real = os.pwrite
+    monkeypatch.setattr(journal_file.os, "pwrite", lambda fd, data, at: real(fd, bytes(data)[:7], at))
+    data = bytes(range(100))
+    file.write(data, 50)
+    assert file.read(200, 0) == bytes(50) + data + bytes(50)
+    file.close()
+
+
+# ---- power failures
+
+
+class Device:
+    """A device behind the page cache: has the flushed bytes, and any sectors of the bytes that were not flushed."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.flushed = bytearray(JOURNAL_BYTES)
+        self.pending: list[tuple[int, bytes]] = []
+
+    def write(self, data: bytes, at: int) -> None:
+        self.pending.append((at, bytes(data)))
+
+    def flush(self) -> None:
+        for at, data in self.pending:
+            self.flushed[at : at + len(data)] = data
+        self.pending = []
+
+    def after_power_failure(self) -> bytes:
+        content = bytearray(self.flushed)
+        for at, data in self.pending:
+            for start in range(at - at % SECTOR_BYTES, at + len(data), SECTOR_BYTES):
+                low, high = max(start, at), min(start + SECTOR_BYTES, at + len(data))
+                if self._chance.random() < 0.5:
+                    content[low:high] = data[low - at : high - at]
+        return bytes(content)
+
+
+@contextmanager
+def recorded(device: Device) -> Iterator[None]:
+    """Sends the writes and flushes of every journal file to a device, too."""
+    real_write, real_sync = journal_file._write_all, journal_file._sync
+
+    def write(fd: int, data: bytes, at: int) -> None:
+        real_write(fd, data, at)
+        device.write(data, at)
+
+    def sync(fd: int, how: object) -> None:
+        real_sync(fd, how)  # type: ignore[arg-type]
+        device.flush()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal_file, "_write_all", write)
+        patch.setattr(journal_file, "_sync", sync)
+        yield
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 1 << 32), rounds=st.integers(1, 30), max_rounds=st.integers(2, 6))
+def test_a_power_failure_loses_no_flushed_round_and_shows_none_in_part(
+    durability: str, seed: int, rounds: int, max_rounds: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Power fails while a round is written: before, within or after its flush.
+
+    With `fsync` every acknowledged round survives. With `os` a prefix of them survives, as long as LMDB's file does:
+    the test keeps that file, and so never loses a round that was moved to it.
+    """
+    chance = random.Random(seed)
+    device = Device(chance)
+    root = tmp_path_factory.mktemp("power")
+    with recorded(device), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "MAX_ROUNDS", max_rounds)
+        engine = LmdbLogEngine(root / "data", durability, tail_size_bytes=0)
+        logs = [engine.open(key(number)) for number in range(3)]
+        written: list[list[bytes]] = [[], [], []]
+        for turn in range(rounds):
+            for log, stored in zip(logs, written, strict=True):
+                data = batch(1, chance.choice([10, 300, 2_000]), fill=turn % 256)
+                stored.append(stamped(data, log.append(data, 0), 0))
+            at_failure = []
+            real = journal_file._sync
+
+            def failing(fd: int, how: object, real: object = real, found: list[bytes] = at_failure) -> None:
+                found.append(device.after_power_failure())
+                real(fd, how)  # type: ignore[operator]
+
+            with pytest.MonkeyPatch.context() as last:
+                if turn == rounds - 1:
+                    last.setattr(journal_file, "_sync", failing)
+                engine.commit()
+        crashed = root / "crashed"
+        shutil.copytree(root / "data", crashed)
+        acknowledged = rounds
+        (crashed / "journal").write_bytes(device.after_power_failure())
+        check_recovered(crashed, written, acknowledged if durability == "fsync" else 0, rounds)
+        for content in at_failure[:1]:  # in the last commit's flush
+            shutil.rmtree(crashed)
+            shutil.copytree(root / "data", crashed)
+            (crashed / "journal").write_bytes(content)
+            check_recovered(crashed, written, rounds - 1, rounds)
+        engine.close()
+    shutil.rmtree(root)
+
+
+def check_recovered(folder: Path, written: list[list[bytes]], least: int, most: int) -> None:
+    """Opens a folder, which must have a prefix of the rounds, each with all its partitions."""
+    engine = LmdbLogEngine(folder)
+    found = [contents(engine.open(key(number))) for number in range(len(written))]
+    count = len(found[0])
+    assert found == [stored[:count] for stored in written]
+    assert least <= count <= most
+    assert engine.verify(deep=True) == []
+    engine.close()
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_any_damage_of_the_file_is_refused_or_leaves_a_prefix(
+    seed: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Only the newest rounds may be missing without an error: they look like a round that was being written."""
+    chance = random.Random(seed)
+    root = tmp_path_factory.mktemp("damage")
+    engine = LmdbLogEngine(root / "data", tail_size_bytes=0)
+    log = engine.open(key())
+    written = []
+    ends = []
+    for turn in range(6):
+        data = batch(1, chance.choice([10, 3_000]), fill=turn + 1)
+        written.append(stamped(data, log.append(data, 0), 0))
+        engine.commit()
+        ends.append(engine._storage._journal._size_bytes)  # type: ignore[attr-defined]
+    shutil.copytree(root / "data", root / "crashed")
+    engine.close()
+    file = root / "crashed" / "journal"
+    before = file.read_bytes()
+    content = bytearray(before)
+    start = chance.randrange(ends[-1])
+    length = chance.choice([1, 50, SECTOR_BYTES])
+    content[start : start + length] = bytes(length) if chance.random() < 0.5 else chance.randbytes(length)
+    file.write_bytes(content)
+    first = next((at for at in range(ends[-1]) if content[at] != before[at]), ends[-1])
+    last = next((at for at in reversed(range(ends[-1])) if content[at] != before[at]), ends[-1])
+    sound = sum(end <= first for end in ends)
+    if last < ends[-2]:  # the last entry is sound
+        with pytest.raises(DataFolderError) as refused:
+            LmdbLogEngine(root / "crashed")
+        assert refused.value.where == "journal"
+    else:
+        again = LmdbLogEngine(root / "crashed")
+        assert contents(again.open(key())) == written[:sound]
+        again.close()
+    shutil.rmtree(root)
