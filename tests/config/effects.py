@@ -18,7 +18,7 @@ NAMED = {
     "group.consumer.max.size": "group/consumer/test_heartbeats.py::test_a_full_group_refuses_new_members",
     "group.consumer.assignors": "group/consumer/test_heartbeats.py::test_a_custom_assignor",
     "group.share.max.size": "group/share/test_heartbeats.py::test_a_full_group_refuses_new_members",
-    "group.share.max.share.sessions": "broker/share/test_share_fetch.py::test_too_many_sessions_wait_and_are_refused",
+    "group.share.max.share.sessions": "broker/share/test_sessions.py::test_too_many_sessions_wait_and_are_refused",
     "group.streams.max.size": "group/streams/test_heartbeats.py::test_a_full_group_refuses_every_join",
     "kcore.streams.assignor": "group/streams/test_heartbeats.py::"
     "test_an_invalid_result_of_a_custom_assignor_is_refused",

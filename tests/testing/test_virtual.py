@@ -289,7 +289,7 @@ def test_wrong_arguments_are_refused_at_once(kcore_node: VirtualNode) -> None:
     with pytest.raises(TypeError, match=r"for one topic: topics=\['jobs'\]"):
         VirtualNode(topics="jobs")
     with pytest.raises(TypeError, match="must be a function"):
-        kcore_node.run(scenario(kcore_node.node))  # type: ignore[arg-type]
+        kcore_node.run(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="max_seconds=nan"):
         kcore_node.run(scenario, max_seconds=float("nan"))
     for every in (0, -1, float("nan")):

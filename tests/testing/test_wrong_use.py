@@ -87,7 +87,7 @@ def ask(broker: Broker) -> int:
         (lambda: Filter(where="group"), TypeError, "where='group': must be a function"),
         (lambda: Fault("explode", ("Fetch",)), ValueError, "action='explode': valid are fail, delay"),
         (lambda: replay(3), TypeError, "log_folder=3"),
-        (lambda: replay("/nowhere", at="yesterday"), TypeError, "at='yesterday'"),
+        (lambda: replay("/nowhere", at="yesterday"), ValueError, "at='yesterday'"),
         (lambda: replay("/nowhere", at=datetime(2026, 1, 1)), ValueError, "has no time zone"),
     ],
 )
@@ -115,7 +115,7 @@ def test_a_wrong_value_is_refused_before_anything_starts(
         (lambda b: b.fail("Fetch", 3, times=1.5), TypeError, "times=1.5"),
         (lambda b: b.fail("Fetch", 3, skip=-1), ValueError, "skip=-1"),
         (lambda b: b.fail("Fetch", 3, message=b"no"), TypeError, "message=b'no'"),
-        (lambda b: b.fail("Fetch", 3, after=True), ValueError, r"fail\(\) has no argument after"),
+        (lambda b: b.fail("Fetch", 3, after=True), TypeError, r"fail\(\) has no argument 'after'"),
         (lambda b: b.fail("Fetch", 3, tims=2), TypeError, "tims"),
         (lambda b: b.fail("Fetch", 3, group=5), TypeError, "group=5: must be str or None"),
         (lambda b: b.fail("Fetch", 3, topic="\ud800"), ValueError, "half a surrogate pair"),
@@ -124,11 +124,11 @@ def test_a_wrong_value_is_refused_before_anything_starts(
         (lambda b: b.delay("Fetch", -1), ValueError, "seconds=-1"),
         (lambda b: b.delay("Fetch", float("nan")), ValueError, "seconds=nan"),
         (lambda b: b.delay("Fetch", float("inf")), ValueError, "seconds=inf"),
-        (lambda b: b.delay("Fetch", 1, error="NOT_COORDINATOR"), ValueError, r"delay\(\) has no argument error"),
-        (lambda b: b.hold("Fetch", seconds=3), ValueError, r"hold\(\) has no argument seconds"),
+        (lambda b: b.delay("Fetch", 1, error="NOT_COORDINATOR"), TypeError, r"delay\(\) has no argument 'error'"),
+        (lambda b: b.hold("Fetch", seconds=3), TypeError, r"hold\(\) has no argument 'seconds'"),
         (lambda b: b.throttle("Fetch", 1e9), ValueError, "seconds=1000000000.0 seconds: valid are 0 to 2.14748e"),
         (lambda b: b.disconnect(client_id=3), TypeError, "client_id=3"),
-        (lambda b: b.disconnect(times=3), TypeError, "it has no argument 'times'"),
+        (lambda b: b.disconnect(times=3), TypeError, "takes only client_id, not times"),
         (lambda b: b.inject("Fetch"), TypeError, "a fault='Fetch'"),
         (lambda b: b.script(faults.disconnect("Fetch"), None), TypeError, "a fault=None"),
         (lambda b: b.script(faults.hold("Fetch"), faults.hold("Fetch")), ValueError, "only the last fault"),
@@ -378,7 +378,7 @@ def test_a_wait_that_blocks_its_event_loop_says_so(kcore_broker: Broker) -> None
     async def run() -> None:
         async with aiokafka.AIOKafkaProducer(bootstrap_servers=kcore_broker.bootstrap) as producer:
             await producer.send("jobs", b"work", partition=0)
-            with pytest.raises(AssertionError, match="blocked the event loop of its thread"):
+            with pytest.raises(AssertionError, match="blocked the event loop: use"):
                 kcore_broker.wait_for(lambda b: b.node.topics["jobs"].end_offsets()[0], timeout=0.1)
             await kcore_broker.wait_for_async(lambda b: b.node.topics["jobs"].end_offsets()[0])
 
@@ -435,7 +435,7 @@ def test_markers_and_aborted_records_are_not_skipped(kcore_broker: Broker) -> No
     fill(kcore_broker, "jobs", 1)
     kcore_broker.node.group("g").commit({("jobs", 0): 5})
     kcore_broker.assert_nothing_skipped([("jobs", 0, 2), ("jobs", 0, 4)], "g")
-    with pytest.raises(AssertionError, match=r"1 records are committed .*: jobs-0@2"):
+    with pytest.raises(AssertionError, match=r"1 record was committed .*: jobs-0@2"):
         kcore_broker.assert_nothing_skipped([("jobs", 0, 4)], "g")
 
 
@@ -528,8 +528,8 @@ def test_fixtures_work_together_nested_in_parallel_and_after_failures(pytester: 
         [
             "*groups of kcore_broker*",
             "*the broker does not run*",
-            "the marker kcore has the arguments topics=... and settings=..., but got {'jobs': 2}",
-            "the marker kcore has the arguments topics=... and settings=..., but got topic",
+            "*the marker kcore takes named arguments*",
+            "*the marker kcore has no argument 'topic'; valid: topics, settings",
         ]
     )
     result.stdout.no_fnmatch_line("*INTERNALERROR*")

@@ -94,7 +94,7 @@ class ApplicationTopics:
             return
         partitions = sum(topic.partitions for topic in waiting)
         if partitions > MAX_PARTITIONS_PER_REQUEST:
-            reason = f"{len(waiting)} topics with {partitions} partitions are too many at a time"
+            reason = f"{partitions} new partitions are too many at a time"
             for topic in waiting[:MAX_FAILURES]:
                 self._note_failure(topic.name, reason, remember_ms)
             _log_failures({topic.name: reason for topic in waiting})

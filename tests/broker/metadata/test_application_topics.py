@@ -57,7 +57,7 @@ def test_a_topology_creates_at_most_ten_thousand_partitions(caplog: pytest.LogCa
     first = join(engine, [f"log{number}" for number in range(6)])
     detail = "the internal topics log0, log1, log2 and 3 more are missing"
     assert missing_detail(first) == detail
-    reason = "6 topics with 12000 partitions are too many at a time"
+    reason = "12000 new partitions are too many at a time"
     assert [record.getMessage() for record in caplog.records] == [
         f"6 internal topics of a streams application cannot be created; the first one: {reason}"
     ]

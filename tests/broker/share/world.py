@@ -73,6 +73,7 @@ class World:
         self.clock = ManualClock(wall_ms=WALL_MS)
         self.log = FailingLog()
         self.connection_id = 1
+        self._uuids = 0
         self.boot()
         self.create_topic("t", partitions)
         self.call(FindCoordinatorRequest(key_type=2, coordinator_keys=[f"g:{'A' * 22}:0"]), 6)
@@ -82,8 +83,12 @@ class World:
         self.initialize(range(partitions), start_offset)
 
     def boot(self) -> None:
-        self.engine = Engine(self.log, Config.of(self.settings), self.clock)
+        self.engine = Engine(self.log, Config.of(self.settings), self.clock, new_uuid=self._next_uuid)
         self.engine.cluster.advertise("PLAINTEXT", "localhost", 9092)
+
+    def _next_uuid(self) -> bytes:
+        self._uuids += 1
+        return self._uuids.to_bytes(16, "big")
 
     def restart(self) -> None:
         """The process dies, and starts again: what was not committed is gone."""
