@@ -60,7 +60,7 @@ def replay(
         raise DataFolderError(
             os.fspath(log_folder),
             "no kcore data folder; replay() reads the folder of `kcore serve --data`, or its copy by `kcore log copy`, "
-            "not the files of `kcore export`",
+            "not the files of `kcore export`: make a folder of them with `kcore spark rebuild --data-folder`",
             DATA_NAME,
         )
     broker = Broker(settings)

@@ -31,7 +31,7 @@ from kcore.spark.state import live_records
 from kcore.spark.state.data_folder import write_data_folder
 from kcore.spark.state.rebuild import AsOf, Rebuilt, rebuild
 from kcore.spark.state.tables import table_rows
-from kcore.testing import ServerProcess
+from kcore.testing import ServerProcess, replay
 from tests import kit
 from tests.nodes import node_of
 from tests.seeds import SEED
@@ -231,6 +231,10 @@ def test_a_server_starts_from_it_and_answers_as_the_other_did(spark: Any, tmp_pa
         for _, reader in producers:
             reader.close()
     rebuild_job.rebuild_folder(spark, tmp_path / "events", tmp_path / "rebuilt")
+    with replay(tmp_path / "rebuilt") as broker:
+        found = {number: broker.committed(f"g{number}") for number in range(4, 20)}
+        assert found == {number: {("t", number % 4): number} for number in range(4, 20)}
+        assert broker.groups["crew"].state == "Stable"
     with (
         ServerProcess(tmp_path / "rebuilt") as server,
         Connection.to(server.bootstrap) as connection,
