@@ -171,6 +171,11 @@ def test_a_group_that_cannot_be_moved_gets_409(control: ControlServer, broker: B
 
 
 def test_ipv6_loopback_addresses_are_served(broker: Broker) -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback address")
     with ControlServer(Control(broker), "[::1]:0") as control:
         assert re.fullmatch(r"http://\[::1\]:\d+", control.url)
         assert send(control, "GET", "/broker")[0] == 200
@@ -227,7 +232,8 @@ def test_the_end_of_the_server_ends_its_connections(broker: Broker) -> None:
         used.sendall(b"GET /clock HTTP/1.1\r\n\r\n")
         assert used.recv(10_000).startswith(b"HTTP/1.1 200 ")
     for connection in (idle, used):
-        assert connection.recv(1) == b""
+        while connection.recv(10_000):  # the rest of the response; a connection that is not ended raises TimeoutError
+            pass
         connection.close()
     for _ in range(1_000):
         if threading.active_count() <= before:
