@@ -17,7 +17,7 @@ from tests.server.live import LiveServer
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What a client deprecates in the standard library is its own."""
+    """Ignores warnings of clients that use deprecated parts of the standard library."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:

@@ -97,7 +97,7 @@ def everything() -> AclBindingFilter:
 
 
 def deliver(live: LiveServer) -> Any:
-    """What alice's producer is told of a record: None, or the error."""
+    """Produces a record as alice; returns None, or the error of its delivery."""
     told: list[Any] = []
     settings = settings_of(live, "alice", "SCRAM-SHA-512") | {"message.timeout.ms": 10_000}
     producer = Producer(settings)

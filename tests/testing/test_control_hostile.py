@@ -8,7 +8,6 @@ import json
 import re
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -25,6 +24,7 @@ from kcore.testing.control.fields import Field, check_object
 from kcore.testing.control.openapi import PARAMETER
 from kcore.testing.control.operations import OPERATIONS, Operation
 from kcore.testing.control.server import MAX_CONNECTIONS, ControlServer
+from tests.kit import wait_until
 
 LIMITED = ("timeout", "seconds")  # fields of requests that take as long as they say
 
@@ -195,12 +195,13 @@ def test_connections_beyond_the_limit_get_503_and_closed_ones_make_room(control:
     assert json.loads(body)["error"] == "service_unavailable"
     for connection in connections:
         connection.close()
-    for _ in range(1_000):
+
+    def accepted() -> bool:
         with contextlib.suppress(OSError, http.client.HTTPException):
-            if send(control, "GET", "/clock")[0] == 200:
-                return
-        time.sleep(0.01)
-    raise AssertionError("no connection is accepted again")
+            return send(control, "GET", "/clock")[0] == 200
+        return False
+
+    wait_until(accepted, "the server accepts a connection again")
 
 
 @pytest.mark.parametrize("begin", [b"GET /bro", b"POST /topics HTTP/1.1\r\nContent-Length: 1000\r\n\r\n{"])
@@ -231,15 +232,12 @@ def test_the_end_of_the_server_ends_its_connections(broker: Broker) -> None:
         used = connect(control)
         used.sendall(b"GET /clock HTTP/1.1\r\n\r\n")
         assert used.recv(10_000).startswith(b"HTTP/1.1 200 ")
-    for connection in (idle, used):
-        while connection.recv(10_000):  # the rest of the response; a connection that is not ended raises TimeoutError
-            pass
-        connection.close()
-    for _ in range(1_000):
-        if threading.active_count() <= before:
-            return
-        time.sleep(0.01)
-    raise AssertionError([each.name for each in threading.enumerate()])
+    assert idle.recv(1) == b""
+    while used.recv(10_000):  # the rest of the response; a connection that is not ended raises TimeoutError
+        pass
+    idle.close()
+    used.close()
+    wait_until(lambda: threading.active_count() <= before, "the threads of the connections end")
 
 
 def test_ten_thousand_faults_are_injected_soon_and_removed(control: ControlServer, broker: Broker) -> None:

@@ -23,6 +23,7 @@ from kcore.errors import ConfigError, EngineClosedError, KafkaError, KcoreError,
 from kcore.protocol.messages.metadata import MetadataRequest
 from kcore.testing import Broker, Fault, Filter, History, RandomFaults, ServerProcess, faults, recorder, replay
 from kcore.testing.arguments import MAX_SECONDS
+from tests.kit import wait_until
 from tests.testing.clients import confluent_producer, fill
 
 Act = Callable[[Broker], object]
@@ -216,8 +217,8 @@ def test_a_function_of_a_fault_that_fails_fails_the_test(inject: Act, message: s
 def test_an_error_of_the_test_goes_before_that_of_a_function() -> None:
     broker = Broker().start()
     broker.fail("Metadata", 3, where=lambda request: request.nothing)
-    ask(broker)
-    broker.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+    assert ask(broker) == 1
+    assert not broker.__exit__(ZeroDivisionError, ZeroDivisionError(), None), "the error of the test is kept"
 
 
 def test_a_function_that_returns_no_error_lets_the_request_pass(kcore_broker: Broker) -> None:
@@ -245,13 +246,15 @@ def test_a_broker_that_is_forgotten_warns_and_ends() -> None:
     del broker
     with pytest.warns(ResourceWarning, match="was not stopped"):
         gc.collect()
-    for _ in range(1_000):
+
+    def refused() -> bool:
         try:
             socket.create_connection(address).close()
         except ConnectionRefusedError:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the broker still listens")
+            return True
+        return False
+
+    wait_until(refused, "the broker stops listening")
 
 
 def test_a_stop_with_held_requests_and_faults_does_not_wait() -> None:
