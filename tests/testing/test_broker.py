@@ -167,7 +167,9 @@ def test_the_report_has_each_history_once(pytester: pytest.Pytester) -> None:
         """
     )
     result = pytester.runpytest_inprocess("-p", "kcore.testing.plugin", "-p", "no:randomly", "--tb=native")
-    assert [line for line in result.outlines if "history of group" in line] == [
+    # The short summary repeats the message of the assertion where pytest finds the variable CI.
+    report = result.outlines[: result.outlines.index(next(x for x in result.outlines if "short test summary" in x))]
+    assert [line for line in report if "history of group" in line] == [
         "history of group two",
         "history of group one",
     ]
