@@ -5,13 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 FILE ?= docs/architecture.md
 SECONDS ?= 30
+SEEDS ?= 0-99
 SOURCES := $(shell find kcore_ext -name '*.pyx' -o -name '*.pxd' 2>/dev/null)
 STAMP := $(VENV)/.built
 
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-spark test test-long test-kafka test-public-suites fuzz explore soak sanitize bench bench-peers lint docs clean
+.PHONY: build demo demo-spark test test-long test-kafka test-public-suites differential fuzz explore soak sanitize bench bench-peers lint docs clean
 
 build: $(STAMP)
 
@@ -47,6 +48,10 @@ test-kafka: build
 test-public-suites: build
 	@test -n "$(PROJECTS)" || { echo 'usage: make test-public-suites PROJECTS=folder' >&2; exit 1; }
 	$(BIN)/python -m tools.public_suites $(PROJECTS)
+
+differential: build
+	@command -v mvn >/dev/null || { echo 'make differential needs Java 17 and Maven' >&2; exit 1; }
+	$(BIN)/python -m tools.differential --seeds $(SEEDS)
 
 fuzz: build
 	$(BIN)/python -m tools.fuzz --seconds $(SECONDS)

@@ -12,6 +12,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
@@ -73,10 +74,12 @@ class ApacheKafka:
 
     Args:
         folder: an empty folder for its data.
+        settings: settings beside `PROPERTIES`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self._folder = folder
+        self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -84,9 +87,8 @@ class ApacheKafka:
     def __enter__(self) -> ApacheKafka:
         classpath = f"{libraries()}/*"
         settings = self._folder / "server.properties"
-        settings.write_text(
-            PROPERTIES.format(port=self.port, controller=_free_port(), logs=self._folder / "logs").strip()
-        )
+        text = PROPERTIES.format(port=self.port, controller=_free_port(), logs=self._folder / "logs").strip()
+        settings.write_text("\n".join([text, *(f"{name}={value}" for name, value in self._settings.items())]))
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         format_command = [*JAVA, "-cp", classpath, "kafka.tools.StorageTool", "format", "-t", cluster_id]
         subprocess.run([*format_command, "-c", str(settings)], check=True, capture_output=True, timeout=START_S)

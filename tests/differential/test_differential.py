@@ -1,0 +1,82 @@
+"""The comparison of two servers: equal servers give no difference, and a planted one is found and its program cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from kcore.testing import ServerProcess
+from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS
+from tools.differential.program import Step
+from tools.differential.runner import Difference, Pair, await_coordinators, renamed, run_renamed, shortened
+from tools.differential.side import Side
+
+
+@pytest.fixture(scope="module")
+def sides() -> Iterator[list[Side]]:
+    """Three servers; the last one has other limits."""
+    limits = {"offset.metadata.max.bytes": "3", "transaction.max.timeout.ms": "5000"}
+    with (
+        ServerProcess(settings=KCORE_SETTINGS | SETTINGS) as one,
+        ServerProcess(settings=KCORE_SETTINGS | SETTINGS) as two,
+        ServerProcess(settings=KCORE_SETTINGS | SETTINGS | limits) as other,
+    ):
+        found = [Side(name, each.bootstrap) for name, each in (("one", one), ("two", two), ("other", other))]
+        for side in found:
+            await_coordinators(side)
+        yield found
+
+
+@pytest.mark.parametrize("area", sorted(AREAS))
+def test_equal_servers_respond_alike(sides: list[Side], area: str) -> None:
+    pair = Pair(sides[:2], AREAS[area])
+    for seed in range(2):
+        steps = AREAS[area].draw(random.Random(seed), f"e{area}{seed}")
+        assert run_renamed(pair, steps, f"e{area}{seed}", 0) is None
+    assert pair.requests > 20
+
+
+def test_a_difference_is_found_and_its_program_is_shortened(sides: list[Side]) -> None:
+    pair = Pair(sides[1:], AREAS["groups"])
+    found: Difference | None = None
+    for seed in range(20):
+        name = f"p{seed}"
+        steps = AREAS["groups"].draw(random.Random(seed), name)
+        found = run_renamed(pair, steps, name, 0)
+        if found is not None:
+            break
+    assert found is not None
+    kept, again = shortened(pair, steps[: found.step + 1], name, 40)
+    assert kept[-1].call == "commit"
+    assert len(kept) <= 3
+    assert "two 0, other 12" in again.what
+
+
+def test_a_difference_names_the_field_and_both_values(sides: list[Side]) -> None:
+    steps = [
+        Step(
+            0,
+            "init",
+            {"tid": "n-t", "timeout_ms": 60_000, "known": "none", "delta": 0, "version": 4, "known_as": "n-t"},
+        )
+    ]
+    found = Pair(sides[1:], AREAS["transactions"]).run(steps, "n")
+    assert found is not None
+    assert found.step == 0
+    assert "  .error_code: two 0, other 50" in found.what.splitlines()
+
+
+def test_programs_of_a_seed_are_always_the_same() -> None:
+    for area in AREAS.values():
+        first, second = (area.draw(random.Random("x"), "x") for _ in range(2))
+        assert first == second
+        assert first != area.draw(random.Random("y"), "x")
+
+
+def test_other_names_begin_every_name_of_a_program() -> None:
+    arguments = {"group": "g1-g", "rows": [("g1-a", 1), ("other", 2)], "topics": {"g1-b": [0]}, "size": 3}
+    assert renamed(arguments, "g1", "z") == {
+        "group": "z-g", "rows": [("z-a", 1), ("other", 2)], "topics": {"z-b": [0]}, "size": 3,
+    }  # fmt: skip

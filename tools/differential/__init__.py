@@ -1,0 +1,9 @@
+"""Compares kcore with Apache Kafka 4.3.1: sends both the same random requests, and compares every response.
+
+    python -m tools.differential --area groups --seeds 0-999
+
+Each seed gives one program: a list of steps, which are requests of a few clients with valid and wrong arguments. A
+program that finds a difference is shortened as long as the difference remains, and printed. `make differential` runs
+all areas. Apache Kafka is started from Maven's libraries, or `--kafka HOST:PORT` names a broker with the settings of
+`tests/apache/broker.py`.
+"""

@@ -1,0 +1,80 @@
+"""Programs: lists of steps drawn from a seed, and the areas that draw them."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from kcore.protocol.schema import Message
+from tools.differential.side import Side
+
+LONG: Final = re.compile(r"(.)\1{30,}")
+"""Long runs of one character, which reports shorten."""
+
+
+class Step(NamedTuple):
+    """One request of one client.
+
+    Attributes:
+        client: the number of the client.
+        call: the name of a call of the area.
+        arguments: its arguments: values that mean the same for both servers.
+    """
+
+    client: int
+    call: str
+    arguments: dict[str, Any]
+
+    def __str__(self) -> str:
+        arguments = ", ".join(f"{name}={_short(value)}" for name, value in self.arguments.items())
+        return f"client {self.client}: {self.call}({arguments})"
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return LONG.sub(r"\1…", text)
+
+
+class Call(NamedTuple):
+    """A kind of step.
+
+    Attributes:
+        build: makes the request and its version; takes the side and the step's arguments.
+        learn: keeps what the server chose, for later steps; takes the side, the response and the step's arguments.
+        waits: True if the response may wait for requests of other clients.
+        changes_metadata: True if the servers' metadata may change a moment after the response.
+        ends_transaction: True if the markers of the transaction with the argument `tid` may follow the response.
+    """
+
+    build: Callable[..., tuple[Any, int]]
+    learn: Callable[..., None] | None = None
+    waits: bool = False
+    changes_metadata: bool = False
+    ends_transaction: bool = False
+
+
+class Area(Protocol):
+    """A part of the protocol."""
+
+    NAME: str
+    CALLS: Mapping[str, Call]
+
+    def draw(self, chance: random.Random, name: str) -> list[Step]:
+        """Returns the steps of a seed; `name` begins every name that the steps create."""
+        ...
+
+
+def learned_epoch(side: Side, name: str, delta: int) -> tuple[str, int]:
+    """Returns a member's id and its generation or epoch plus `delta`; or an unknown member id and `delta`."""
+    member_id, epoch = side.members.get(name, ("nobody", 0))
+    return member_id, epoch + delta
+
+
+def response_of(message: Message, names: str) -> Any:
+    """Returns the value at a path of attribute names and indexes, as `topics.0.error_code`."""
+    value: Any = message
+    for name in names.split("."):
+        value = value[int(name)] if name.isdigit() else getattr(value, name)
+    return value

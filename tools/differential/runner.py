@@ -1,0 +1,279 @@
+"""Runs a program against both servers, step by step, and compares their responses."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.protocol.messages.offset_fetch import OffsetFetchRequest
+from tools.differential.program import Area, Call, Step
+from tools.differential.side import ClosedError, Side
+
+QUIET_S: Final = 0.08
+"""The wait for a response that another client's request may have caused."""
+AGREE_S: Final = 3.0
+"""The longest time until both servers have responded to the same requests, and have the same topics."""
+SETTLE_S: Final = 0.15
+"""The time that Kafka's coordinators may need to learn what its metadata responses already have."""
+START_S: Final = 30.0
+"""The longest time until a new server has its coordinators."""
+GROUP: Final = 0
+TRANSACTION: Final = 1
+"""Key types of FindCoordinator."""
+LISTS: Final = (("groups", "group_id"), ("transaction_states", "transactional_id"))
+"""Fields of responses that may list everything on the server, and the field of a row with its name."""
+
+
+class Difference(NamedTuple):
+    """A step whose responses differ.
+
+    Attributes:
+        step: its number.
+        what: the differing values, a line each.
+    """
+
+    step: int
+    what: str
+
+
+class Pair:
+    """Two servers that get the same requests.
+
+    Args:
+        sides: the servers; the first one is the reference.
+        area: the calls of the programs.
+        texts: True to compare the texts of errors, too.
+    """
+
+    def __init__(self, sides: Sequence[Side], area: Area, texts: bool = False) -> None:
+        self._sides = sides
+        self._area = area
+        self._texts = texts
+        self._name = ""
+        self._waiting: dict[int, int] = {}
+        self.requests = 0
+
+    def run(self, steps: Sequence[Step], name: str) -> Difference | None:
+        """Runs a program; returns the first difference, or None. Every name in it begins with `name`."""
+        self._waiting = {}
+        self._name = name
+        for side in self._sides:
+            side.reset()
+        try:
+            for number, step in enumerate(steps):
+                found = self._run_step(number, step, steps)
+                if found is not None:
+                    return found
+            return None
+        finally:
+            for side in self._sides:
+                side.reset()
+                delete_topics(side, name)
+
+    def _run_step(self, number: int, step: Step, steps: Sequence[Step]) -> Difference | None:
+        if step.client in self._waiting:
+            return None  # its client waits for another response, on both servers
+        call = self._area.CALLS[step.call]
+        self.requests += 1
+        for side in self._sides:
+            request, version = call.build(side, **step.arguments)
+            side.send(step.client, request, version)
+        self._waiting[step.client] = number
+        if not call.waits:
+            found = self._compare(step.client, call, step)
+            if found is None and call.changes_metadata:
+                found = self._await_topics(number)
+            if found is not None:
+                return found
+            if call.ends_transaction and step.arguments["tid"]:
+                for side in self._sides:
+                    await_end(side, step.arguments["tid"])
+        return self._collect(steps)
+
+    def _collect(self, steps: Sequence[Step]) -> Difference | None:
+        """Takes the responses that have arrived for requests that may wait."""
+        quiet_since = time.monotonic()
+        while self._waiting:
+            clients = sorted(self._waiting)
+            answered = [{each for each in clients if side.answered(each, 0.002)} for side in self._sides]
+            common = set.intersection(*answered)
+            if common:
+                for client in sorted(common):
+                    step = steps[self._waiting[client]]
+                    found = self._compare(client, self._area.CALLS[step.call], step)
+                    if found is not None:
+                        return found
+                quiet_since = time.monotonic()
+                continue
+            elapsed_s = time.monotonic() - quiet_since
+            if not any(answered):
+                if elapsed_s > QUIET_S:
+                    return None
+            elif elapsed_s > AGREE_S:
+                lines = [
+                    f"{side.name} answers clients {sorted(a)}" for side, a in zip(self._sides, answered, strict=True)
+                ]
+                return Difference(max(self._waiting.values()), "\n".join(lines))
+        return None
+
+    def _compare(self, client: int, call: Call, step: Step) -> Difference | None:
+        number = self._waiting.pop(client)
+        seen: list[Any] = []
+        for side in self._sides:
+            try:
+                response = side.receive(client)
+            except ClosedError:
+                seen.append("the connection is closed")
+            except TimeoutError:
+                seen.append("no response")
+            else:
+                seen.append(own_rows(side.plain(response, texts=self._texts), self._name))
+                if call.learn is not None:
+                    call.learn(side, response, **step.arguments)
+        if seen[0] == seen[1]:
+            return None
+        return Difference(number, "\n".join(differences(self._sides, *seen)))
+
+    def _await_topics(self, number: int) -> Difference | None:
+        until_s = time.monotonic() + AGREE_S
+        while True:
+            first, second = (topics_of(side, self._name) for side in self._sides)
+            if first == second:
+                time.sleep(SETTLE_S)
+                return None
+            if time.monotonic() > until_s:
+                return Difference(number, "\n".join(differences(self._sides, first, second)))
+            time.sleep(0.01)
+
+
+def own_rows(plain: dict[str, Any], name: str) -> dict[str, Any]:
+    """Removes the groups and transactions of other programs from a response that lists all."""
+    for field, key in LISTS:
+        if field in plain:
+            plain[field] = [row for row in plain[field] if row[key].startswith(name)]
+    return plain
+
+
+def await_coordinators(side: Side) -> None:
+    """Waits until the server has its internal topics and coordinators; it makes them when a client looks for one."""
+    until_s = time.monotonic() + START_S
+    for kind in (GROUP, TRANSACTION):
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["any"])
+        _repeat(side, request, 4, lambda response: response.coordinators[0].error_code, until_s)
+    probes: tuple[Any, ...] = (
+        OffsetFetchRequest(group_id="any", topics=None),
+        InitProducerIdRequest(transactional_id="any", transaction_timeout_ms=1_000),
+    )
+    for probe in probes:
+        _repeat(side, probe, 2, lambda response: response.error_code, until_s)
+
+
+def _repeat(side: Side, request: Any, version: int, error: Callable[[Any], int], until_s: float) -> None:
+    while True:
+        side.send(0, request, version)
+        code = error(side.receive(0))
+        if not code:
+            return
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"{side.name} has no coordinator: {type(request).__name__} still gets error {code}")
+        time.sleep(0.1)
+
+
+def await_end(side: Side, transactional_id: str) -> None:
+    """Waits until a decided transaction is complete: its markers are written after the response."""
+    until_s = time.monotonic() + AGREE_S
+    while time.monotonic() < until_s:
+        side.send(-1, DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
+        response: Any = side.receive(-1)
+        if not response.transaction_states[0].transaction_state.startswith("Prepare"):
+            return
+        time.sleep(0.005)
+
+
+def topics_of(side: Side, name: str) -> dict[str, Any]:
+    """Returns the topics whose names begin with `name`: numbers of partitions, and error codes."""
+    side.send(-1, MetadataRequest(topics=None, allow_auto_topic_creation=False), 12)
+    response: Any = side.receive(-1)
+    return {
+        topic.name: (topic.error_code, sorted((p.partition_index, p.error_code) for p in topic.partitions))
+        for topic in response.topics
+        if topic.name.startswith(name)
+    }
+
+
+def delete_topics(side: Side, name: str) -> None:
+    """Deletes the topics that a program has left."""
+    names = list(topics_of(side, name))
+    if names:
+        topics = [DeleteTopicState(name=each) for each in names]
+        side.send(-1, DeleteTopicsRequest(topics=topics, timeout_ms=10_000), 6)
+        side.receive(-1)
+
+
+def differences(sides: Sequence[Side], first: Any, second: Any, path: str = "") -> list[str]:
+    """Returns a line for each value in which two responses differ."""
+    if isinstance(first, dict) and isinstance(second, dict) and first.keys() == second.keys():
+        return [line for key in first for line in differences(sides, first[key], second[key], f"{path}.{key}")]
+    if isinstance(first, list) and isinstance(second, list) and len(first) == len(second):
+        pairs = enumerate(zip(first, second, strict=True))
+        return [line for n, (a, b) in pairs for line in differences(sides, a, b, f"{path}[{n}]")]
+    if first == second:
+        return []
+    texts = [json.dumps(value, default=repr)[:400] for value in (first, second)]
+    return [f"  {path or 'response'}: {sides[0].name} {texts[0]}, {sides[1].name} {texts[1]}"]
+
+
+def shortened(pair: Pair, steps: list[Step], name: str, attempts: int) -> tuple[list[Step], Difference]:
+    """Removes steps as long as a difference remains; every attempt uses new names.
+
+    Args:
+        pair: the servers.
+        steps: a program with a difference.
+        name: what its names begin with.
+        attempts: the largest number of runs.
+    """
+    found = None
+    size = max(len(steps) // 2, 1)
+    runs = 0
+    while runs < attempts:
+        start = 0
+        removed = False
+        while start < len(steps) and runs < attempts:
+            fewer = steps[:start] + steps[start + size :]
+            runs += 1
+            result = run_renamed(pair, fewer, name, runs)
+            if result is not None:
+                steps, found, removed = fewer[: result.step + 1], result, True
+            else:
+                start += size
+        if size == 1 and not removed:
+            break
+        size = max(size // 2, 1)
+    if found is None:
+        found = run_renamed(pair, steps, name, 0) or Difference(len(steps) - 1, "the difference did not appear again")
+    return steps, found
+
+
+def run_renamed(pair: Pair, steps: Sequence[Step], name: str, number: int) -> Difference | None:
+    """Runs a program with other names."""
+    other = f"{name}r{number}x{random.randrange(1 << 30):x}"
+    return pair.run([step._replace(arguments=renamed(step.arguments, name, other)) for step in steps], other)
+
+
+def renamed(value: Any, old: str, new: str) -> Any:
+    """Replaces the beginning of every name in a step's arguments."""
+    if isinstance(value, str):
+        return new + value[len(old) :] if value.startswith(old) else value
+    if isinstance(value, dict):
+        return {renamed(key, old, new): renamed(each, old, new) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(renamed(each, old, new) for each in value)
+    return value

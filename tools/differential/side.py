@@ -1,0 +1,186 @@
+"""One of the two servers: the clients' connections, what they have learned, and responses in a comparable form."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from hashlib import md5
+from typing import Any, Final
+
+from kcore.client.connection import body_position
+from kcore.protocol.api_keys import response_class
+from kcore.protocol.schema import Message, Struct
+from kcore_ext.batch.header import parse_header, split_batches
+from kcore_ext.codec.frames import encode_request
+
+RESPONSE_S: Final = 20.0
+"""The longest wait for a response that needs no other client."""
+NOW_MS: Final = int(time.time() * 1000)
+"""The timestamp of every record that a program appends."""
+CLIENT_IDS: Final = ("one", "two", "three", "four")
+CHOSEN_MEMBERS: Final = frozenset({"nobody", "consumer-one", "consumer-two", "consumer-three", "consumer-four"})
+"""The member ids that programs choose themselves."""
+
+MEMBERS: Final = frozenset({"member_id", "leader"})
+TOPIC_IDS: Final = frozenset({"topic_id"})
+PRODUCERS: Final = frozenset({"producer_id", "ongoing_txn_producer_id"})
+DROPPED: Final = frozenset(
+    {"throttle_time_ms", "client_host", "coordinator_epoch", "documentation", "brokers", "cluster_id"}
+)
+MOMENTS: Final = frozenset({"log_append_time_ms", "transaction_start_time_ms", "last_timestamp"})
+MESSAGES: Final = frozenset({"error_message", "batch_index_error_message"})
+ORDERED: Final = frozenset({"records", "aborted_transactions", "configs", "synonyms"})
+"""Lists whose order means something. Kafka takes others from hash maps, or puts failed entries first."""
+SORT_KEYS: Final = (
+    "name", "partition_index", "index", "group_id", "transactional_id", "client_id", "group_instance_id", "offset",
+    "resource_type", "resource_name", "entity_type", "key", "partition_id", "protocol_type", "group_state", "topic",
+)  # fmt: skip
+"""Fields by which lists are sorted."""
+NO_UUID: Final = bytes(16)
+
+
+class ClosedError(Exception):
+    """The server closed a client's connection."""
+
+
+class Side:
+    """A server with the connections of a program's clients.
+
+    Args:
+        name: the server's name in reports.
+        bootstrap: its HOST:PORT.
+
+    Attributes:
+        members: a member's name in the program -> its member id and its generation or epoch.
+        producers: a producer's name -> producer id and epoch.
+        topic_ids: a topic's name -> its id.
+        assignments: a consumer's name -> its last assignment.
+    """
+
+    def __init__(self, name: str, bootstrap: str) -> None:
+        self.name = name
+        host, _, port = bootstrap.rpartition(":")
+        self._address = (host, int(port))
+        self._sockets: dict[int, socket.socket] = {}
+        self._waiting: dict[int, tuple[int, int]] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Ends all connections and forgets what a program has learned."""
+        for connection in self._sockets.values():
+            connection.close()
+        self._sockets.clear()
+        self._waiting.clear()
+        self.members: dict[str, tuple[str, int]] = {}
+        self.producers: dict[str, tuple[int, int]] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        self.assignments: dict[str, tuple[Any, ...]] = {}
+        self._labels: dict[tuple[str, Any], str] = {}
+
+    # ---- the wire
+
+    def send(self, client: int, request: Any, version: int) -> None:
+        """Sends a request; its response is for `receive`."""
+        connection = self._sockets.get(client)
+        if connection is None:
+            connection = self._sockets[client] = socket.create_connection(self._address, timeout=RESPONSE_S)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._waiting[client] = (type(request).API_KEY, version)
+        connection.sendall(encode_request(request, version, 1, CLIENT_IDS[client]))
+
+    def answered(self, client: int, wait_s: float) -> bool:
+        """Waits for a client's response; returns True if it began to arrive, or if the connection ended."""
+        readable, _, _ = select.select([self._sockets[client]], [], [], wait_s)
+        return bool(readable)
+
+    def receive(self, client: int) -> Message:
+        """Returns the client's response; raises ClosedError, and TimeoutError after `RESPONSE_S`."""
+        key, version = self._waiting.pop(client)
+        connection = self._sockets[client]
+        deadline_s = time.monotonic() + RESPONSE_S
+        try:
+            size = int.from_bytes(self._exactly(connection, 4, deadline_s), "big")
+            frame = self._exactly(connection, size, deadline_s)
+        except OSError as error:
+            self._sockets.pop(client).close()
+            if isinstance(error, TimeoutError):
+                raise
+            raise ClosedError(self.name) from error
+        return response_class(key).decode(frame, version, body_position(key, version, frame))
+
+    @staticmethod
+    def _exactly(connection: socket.socket, size: int, deadline_s: float) -> bytes:
+        parts = b""
+        while len(parts) < size:
+            connection.settimeout(max(deadline_s - time.monotonic(), 0.001))
+            part = connection.recv(size - len(parts))
+            if not part:
+                raise ConnectionResetError
+            parts += part
+        return parts
+
+    # ---- what the server chose
+
+    def label(self, kind: str, value: Any) -> str:
+        """Returns the name of a value that the server chose: the same on both sides if it came at the same moment."""
+        return self._labels.setdefault((kind, value), f"<{kind} {len(self._labels)}>")
+
+    def plain(self, value: Any, field: str = "", texts: bool = False) -> Any:
+        """Returns a response, or a part of it, as plain values in which the server's own choices are labels.
+
+        Args:
+            value: a message, or a field's value.
+            field: the field's name.
+            texts: True to keep the texts of errors; False to compare only whether there is one.
+        """
+        if isinstance(value, Struct):
+            names = [spec.name for spec in value.FIELDS if spec.name not in DROPPED]
+            return {name: self.plain(getattr(value, name), name, texts) for name in names}
+        if isinstance(value, (list, tuple)):
+            rows = value if field in ORDERED else sorted(value, key=self._sort_key)
+            return [self.plain(each, field, texts) for each in rows]
+        if field in MESSAGES and not texts:
+            return "<text>" if value else None
+        if field in MEMBERS and value and value not in CHOSEN_MEMBERS:
+            return self.label("member", value)
+        if field in TOPIC_IDS and value != NO_UUID:
+            names = [name for name, topic_id in self.topic_ids.items() if topic_id == value]
+            return names[0] if names else self.label("topic", value)
+        if field in PRODUCERS and value >= 0:
+            return self.label("producer", value)
+        if (field in MOMENTS and value > 0) or (field == "timestamp" and value > 0 and value != NOW_MS):
+            return "<moment>"
+        if field == "records":
+            return self._batches(value) if value else []
+        return value
+
+    def _sort_key(self, row: Any) -> str:
+        """Returns what a list is sorted by: values that both servers fill in alike."""
+        if not isinstance(row, Struct):
+            return repr(row)
+        names = {spec.name for spec in row.FIELDS}
+        chosen = [self.plain(getattr(row, name), name) for name in ("topic_id", "producer_id") if name in names]
+        return repr([*chosen, *(getattr(row, name) for name in SORT_KEYS if name in names)])
+
+    def topic_id(self, name: str) -> bytes:
+        """Returns the id of a topic of the program, or an unknown id."""
+        return self.topic_ids.get(name) or md5(name.encode(), usedforsecurity=False).digest()
+
+    def _batches(self, data: Any) -> list[Any]:
+        found = []
+        for start, end in split_batches(data).batches:
+            head = parse_header(data, start)
+            found.append(
+                {
+                    "offsets": (head.base_offset, head.last_offset_delta),
+                    "leader_epoch": head.partition_leader_epoch,
+                    "attributes": head.attributes,
+                    "producer": self.plain(head.producer_id, "producer_id"),
+                    "epoch": head.producer_epoch,
+                    "sequence": head.base_sequence,
+                    "count": head.record_count,
+                    "records": None if head.is_control else bytes(data[start + 61 : end]),
+                }
+            )
+        return found

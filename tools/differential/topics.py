@@ -1,0 +1,35 @@
+"""Calls about topics that several areas use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tools.differential.program import Call
+from tools.differential.side import Side
+
+
+def create(
+    side: Side, name: str, partitions: int, settings: dict[str, str] | None = None, version: int = 7, **more: Any
+) -> tuple[CreateTopicsRequest, int]:
+    """Makes CreateTopics of one topic."""
+    configs = [CreatableTopicConfig(name=key, value=value) for key, value in (settings or {}).items()]
+    factor = more.get("factor", 1)
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, configs=configs)
+    check = bool(more.get("validate_only"))
+    return CreateTopicsRequest(topics=[topic], timeout_ms=10_000, validate_only=check), version
+
+
+def learn_created(side: Side, response: CreateTopicsResponse, **_: Any) -> None:
+    """Keeps the ids of created topics."""
+    for topic in response.topics:
+        if not topic.error_code:
+            side.topic_ids[topic.name] = topic.topic_id
+
+
+CREATE = Call(create, learn_created, changes_metadata=True)
