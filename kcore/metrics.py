@@ -72,6 +72,15 @@ class Histogram:
         self.count = 0
         self.total = 0.0
 
+    @classmethod
+    def of(cls, bounds: tuple[float, ...], counts: list[int], total: float) -> Histogram:
+        """Makes a histogram of values that were counted elsewhere: one count for each bound, and one above the last."""
+        histogram = cls(bounds)
+        histogram._counts = counts
+        histogram.count = sum(counts)
+        histogram.total = total
+        return histogram
+
     def observe(self, value: float, times: int = 1) -> None:
         """Counts a value, `times` times."""
         self._counts[bisect_left(self._bounds, value)] += times

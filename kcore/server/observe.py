@@ -20,6 +20,7 @@ from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState
 from kcore.server.errors import error_name
+from kcore_ext.server.api_times import BOUNDS_S
 
 if TYPE_CHECKING:
     from kcore.broker.share.counters import ShareCounters
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 PROBE_S: Final = 1.0  # interval at which the delay of the event loop is measured
 COUNTER, GAUGE, HISTOGRAM = MetricKind
+
+RECORDING_S: Final = 300.0
+"""Time after a scrape for which the times of requests are measured. Without scrapes their measurement costs nothing."""
 
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
@@ -103,6 +107,7 @@ class Observer:
             if shard.state is ShardState.ACTIVE:
                 self.load_time.observe(shard.report.elapsed_ms / 1000)
             shard.when_state_changes(self._shard_changed)
+        self._record_until_s = -1.0  # the times of requests are measured until then; negative: they are not
         self._probe_due_s = driver.loop.time() + PROBE_S
         self._probe = driver.loop.call_at(self._probe_due_s, self._measure_delay)
 
@@ -117,6 +122,9 @@ class Observer:
         loop = self.driver.loop
         now_s = loop.time()
         self.queue_time.observe(max(0.0, now_s - self._probe_due_s))
+        if 0 <= self._record_until_s < now_s:
+            self._record_until_s = -1.0
+            self.server.dispatch.time_requests(False)
         self._probe_due_s = now_s + PROBE_S
         self._probe = loop.call_at(self._probe_due_s, self._measure_delay)
 
@@ -138,7 +146,10 @@ class Observer:
             self.engine.commit()
 
     def text(self) -> str:
-        """Renders all metrics in Prometheus' text format."""
+        """Renders all metrics in Prometheus' text format; measures the times of requests for a while from now on."""
+        if self._record_until_s < 0:
+            self.server.dispatch.time_requests(True)
+        self._record_until_s = self.driver.loop.time() + RECORDING_S
         return exposition(METRICS, self)
 
     def not_ready(self) -> dict[tuple[str, str], int]:
@@ -232,6 +243,19 @@ class Observer:
                 names[error_name(code)] = names.get(error_name(code), 0) + count
             for name, count in names.items():
                 yield (_api_name(served.key), name), count
+
+    def request_times(self) -> Iterator[tuple[tuple[str, ...], Histogram]]:
+        """Yields the times of the measured requests by API."""
+        for served in self.server.dispatch:
+            times = served.all_times
+            if times.count:
+                yield (_api_name(served.key),), Histogram.of(BOUNDS_S, times.buckets(), times.total_ns / 1e9)
+
+    def processing_times(self) -> Iterator[Sample]:
+        """Yields the time for which the event loop worked on the measured requests, by API."""
+        for served in self.server.dispatch:
+            if served.all_times.count:
+                yield (_api_name(served.key),), served.all_times.processing_ns / 1e9
 
     def resident_bytes(self) -> Iterator[Sample]:
         """Yields the memory of the process; nothing if the system does not report it."""
@@ -430,6 +454,17 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "kcore_requests_total", COUNTER, "Requests.",
         Observer.requests, ("api",), "RequestMetrics: RequestsPerSec",
+    ),
+    Metric(
+        "kcore_request_time_seconds", HISTOGRAM,
+        "Time of requests until their response is encoded, with waits for commits, members and records. "
+        "Requests are measured for 5 minutes after a scrape.",
+        Observer.request_times, ("api",), "RequestMetrics: TotalTimeMs",
+    ),
+    Metric(
+        "kcore_request_processing_seconds_total", COUNTER,
+        "Time for which the event loop decoded, decided and encoded the requests of kcore_request_time_seconds.",
+        Observer.processing_times, ("api",), "RequestMetrics: LocalTimeMs",
     ),
     Metric(
         "kcore_request_errors_total", COUNTER,

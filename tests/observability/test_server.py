@@ -32,7 +32,9 @@ def node(request: pytest.FixtureRequest) -> Iterator[Watched]:
 
 def test_a_scrape_has_exactly_the_metrics_of_the_table(node: Watched) -> None:
     """Prometheus' own parser reads the scrape; each metric has the labels of the table."""
+    node.get("/metrics")  # from now on requests are measured
     with node.live.connect() as client:
+        make_topic(client, "t")
         client.send(heartbeat("g", "nobody", 1))  # so that the error counter has a sample
     _, text = node.get("/metrics")
     helps = [line.split(" ", 3)[2:] for line in text.splitlines() if line.startswith("# HELP ")]
