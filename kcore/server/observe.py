@@ -1,7 +1,8 @@
 """The metrics of a node: one table lists them and the source of each.
 
 The components count events as plain integers; a scrape reads these. No scrape iterates over groups, members, offsets
-or connections: their counts are maintained as they change (`kcore.group.table`, `OffsetStore`).
+or connections: their counts are maintained as they change (`kcore.group.table`, `OffsetStore`). A scrape iterates over
+topics and partitions; `kcore.server.data_metrics` has their metrics.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from kcore.group.streams.states import GroupState as StreamsState
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState
+from kcore.server.data_metrics import DATA_METRICS
 from kcore.server.errors import error_name
 from kcore_ext.server.api_times import BOUNDS_S
 
@@ -319,6 +321,24 @@ METRICS: Final[tuple[Metric, ...]] = (
         "kcore_streams_group_rebalances_total", COUNTER, "New epochs of streams groups.",
         lambda o: _one(o.totals().streams_rebalances), (), GROUP + "streams-group-rebalance-count",
     ),
+    Metric(
+        "kcore_group_member_joins_total", COUNTER, "New members of groups.",
+        lambda o: (((kind,), count) for kind, count in o.engine.group_meters.joins.items()), ("protocol",),
+    ),
+    Metric(
+        "kcore_group_member_leaves_total", COUNTER, "Members that left groups or were removed.",
+        lambda o: (((kind,), count) for kind, count in o.engine.group_meters.leaves.items()), ("protocol",),
+    ),
+    Metric(
+        "kcore_group_member_expirations_total", COUNTER,
+        "Those of them whose session or rebalance timeout ended.",
+        lambda o: (((kind,), count) for kind, count in o.engine.group_meters.expirations.items()), ("protocol",),
+    ),
+    Metric(
+        "kcore_group_rebalance_time_seconds", HISTOGRAM,
+        "Time from the change that begins a rebalance until every member has its assignment.",
+        lambda o: (((kind,), times) for kind, times in o.engine.group_meters.rebalance_times.items()), ("protocol",),
+    ),
     # ---- share groups
     Metric(
         "kcore_share_partitions", GAUGE, "Share partitions with a durable state.",
@@ -507,6 +527,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "kcore_log_partitions", GAUGE, "Partitions in the log, including internal ones.",
         lambda o: _one(o.engine.log.stats().partition_count), (), "ReplicaManager: PartitionCount",
     ),
+    # ---- topics, partitions, transactions, compaction, quotas, authentication
+    *DATA_METRICS,
     # ---- the process
     Metric(
         "process_resident_memory_bytes", GAUGE, "Resident memory of the process.", Observer.resident_bytes,
