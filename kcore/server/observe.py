@@ -286,18 +286,18 @@ GROUP = "group-coordinator-metrics: "
 METRICS: Final[tuple[Metric, ...]] = (
     # ---- groups
     Metric(
-        "kcore_group_count", GAUGE, "Groups.", Observer.groups_by_kind, ("protocol",), GROUP + "group-count"
+        "kcore_groups", GAUGE, "Groups.", Observer.groups_by_kind, ("protocol",), GROUP + "group-count"
     ),
     Metric(
-        "kcore_classic_group_count", GAUGE, "Groups of the classic protocol, including simple groups.",
+        "kcore_classic_groups", GAUGE, "Groups of the classic protocol, including simple groups.",
         lambda o: o.groups_by_state(GroupType.CLASSIC), ("state",), GROUP + "classic-group-count",
     ),
     Metric(
-        "kcore_consumer_group_count", GAUGE, "Groups of the consumer protocol (KIP-848).",
+        "kcore_consumer_groups", GAUGE, "Groups of the consumer protocol (KIP-848).",
         lambda o: o.groups_by_state(GroupType.CONSUMER), ("state",), GROUP + "consumer-group-count",
     ),
     Metric(
-        "kcore_streams_group_count", GAUGE, "Groups of Kafka Streams applications (KIP-1071).",
+        "kcore_streams_groups", GAUGE, "Groups of Kafka Streams applications (KIP-1071).",
         lambda o: o.groups_by_state(GroupType.STREAMS), ("state",), GROUP + "streams-group-count",
     ),
     Metric(
@@ -310,7 +310,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(o.totals().consumer_rebalances), (), GROUP + "consumer-group-rebalance-count",
     ),
     Metric(
-        "kcore_share_group_count", GAUGE, "Share groups (KIP-932).",
+        "kcore_share_groups", GAUGE, "Share groups (KIP-932).",
         lambda o: o.groups_by_state(GroupType.SHARE), ("state",), GROUP + "share-group-count",
     ),
     Metric(
@@ -384,7 +384,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     # ---- offsets
     Metric(
-        "kcore_offset_count", GAUGE, "Committed offsets in memory.",
+        "kcore_offsets", GAUGE, "Committed offsets in memory.",
         lambda o: _one(sum(machine.offsets.offset_count for machine in o.machines())), (), GROUP + "offset-count",
     ),
     Metric(

@@ -58,14 +58,14 @@ def test_groups_and_offsets_are_counted(node: Watched) -> None:
         gone = [OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=1)])]
         assert client.send(OffsetDeleteRequest(group_id="simple", topics=gone)).error_code == 0
         found = node.samples()
-    assert {place: value for place, value in found.items() if "group_count" in place[0] and value} == {
-        ("kcore_group_count", ("classic",)): 2,
-        ("kcore_classic_group_count", ("Stable",)): 1,
-        ("kcore_classic_group_count", ("Empty",)): 1,
+    assert {place: value for place, value in found.items() if place[0].endswith("groups") and value} == {
+        ("kcore_groups", ("classic",)): 2,
+        ("kcore_classic_groups", ("Stable",)): 1,
+        ("kcore_classic_groups", ("Empty",)): 1,
     }
     numbers = {name: value for (name, labels), value in found.items() if not labels}
     assert numbers["kcore_group_completed_rebalances_total"] == 1
-    assert numbers["kcore_offset_count"] == 2
+    assert numbers["kcore_offsets"] == 2
     assert numbers["kcore_offset_commits_total"] == 4
     assert numbers["kcore_offset_deletions_total"] == 1
     assert numbers["kcore_offset_expirations_total"] == 0
@@ -145,9 +145,9 @@ def test_a_failed_commit_does_not_decrease_the_counters() -> None:
         wait_until(lambda: node.get("/readyz")[0] == 200, "the shard's load")
         found = node.samples()
         assert found["kcore_offset_commits_total", ()] == 5, "four, and the one that was decided and failed"
-        assert found["kcore_offset_count", ()] == 1
+        assert found["kcore_offsets", ()] == 1
         assert found["kcore_batch_flush_failures_total", ()] == 1
-        assert found["kcore_classic_group_count", ("Empty",)] == 1
+        assert found["kcore_classic_groups", ("Empty",)] == 1
         assert found["kcore_partition_load_time_seconds_count", ()] == 2
 
 
@@ -178,7 +178,7 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
             """Stands for a scrape whose bytes arrive in the turn in which a commit is decided."""
 
             def write(self, data: bytes) -> None:
-                (line,) = [x for x in data.decode().splitlines() if x.startswith("kcore_offset_count ")]
+                (line,) = [x for x in data.decode().splitlines() if x.startswith("kcore_offsets ")]
                 seen.append((node.http.observer.round_is_open, int(line.split(" ")[1])))
 
             def close(self) -> None: ...
