@@ -35,7 +35,7 @@ STATES: Final = tuple(
 
 def topics(engine: Engine) -> Iterator[TopicPartitions]:
     """Iterates over the topics that have series of their own; internal topics have no client traffic."""
-    own = (topic for topic in engine.partitions.names.values() if not topic.internal)
+    own = (topic for topic in list(engine.partitions.names.values()) if not topic.internal)
     return islice(own, engine.config.kcore_metrics_max_partitions)
 
 

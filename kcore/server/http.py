@@ -1,8 +1,8 @@
 """A minimal HTTP server for operators: the console, metrics, liveness and readiness of the node.
 
 It serves GET and HEAD, one request per connection, on the engine's event loop. Any response therefore proves that the
-loop runs. It has no access control; bind it to an address that only operators can reach. The documents of the console
-are made in slices, one slice in a turn of the loop, however many are requested at once.
+loop runs. It has no access control; bind it to an address that only operators can reach. Metrics and the documents of
+the console are made in slices, one slice in a turn of the loop, however many are requested at once.
 """
 
 from __future__ import annotations
@@ -78,7 +78,6 @@ class HttpServer:
         self.observer = observer
         self._server: asyncio.Server | None = None
         self.pages: dict[str, Callable[[], Page]] = {
-            "/metrics": self._metrics,
             "/healthz": lambda: (200, PLAIN, "ok\n"),
             "/readyz": self._ready,
             **{path: partial(_static, *file) for path, file in STATIC.items()},
@@ -105,8 +104,8 @@ class HttpServer:
                 connection.abort()
             await self._server.wait_closed()
 
-    def add_document(self, connection: HttpConnection, method: str, work: Steps) -> None:
-        """Makes a document of the console in slices, and responds when it is complete."""
+    def add_work(self, connection: HttpConnection, method: str, work: Steps) -> None:
+        """Makes a page in slices, and responds when `work` returns it."""
         self._work.append((connection, method, work))
         if len(self._work) == 1:
             asyncio.get_running_loop().call_soon(self._slice)
@@ -120,11 +119,11 @@ class HttpServer:
                 self.observer.settle()
                 next(work)
         except StopIteration as done:
-            page = UNKNOWN if done.value is None else (200, JSON, json.dumps(done.value) + "\n")
+            page = done.value
         except BadQueryError:
             page = BAD_QUERY
         except Exception:
-            logger.exception("HTTP server: cannot make a document")
+            logger.exception("HTTP server: cannot make a page")
             page = (500, PLAIN, "internal server error\n")
         self._work.popleft()
         if page is not None:
@@ -134,8 +133,15 @@ class HttpServer:
         if self._work:
             asyncio.get_running_loop().call_soon(self._slice)
 
-    def _metrics(self) -> Page:
-        return 200, CONTENT_TYPE, self.observer.text()
+    def metrics(self) -> Steps:
+        """Makes the page of /metrics."""
+        text = yield from self.observer.scrape()
+        return 200, CONTENT_TYPE, text
+
+    def document(self, make: Callable[[Observer, Query], Steps], query: Query) -> Steps:
+        """Makes the page of a document of the console."""
+        value = yield from make(self.observer, query)
+        return UNKNOWN if value is None else (200, JSON, json.dumps(value) + "\n")
 
     def _ready(self) -> Page:
         missing = self.observer.not_ready()
@@ -179,6 +185,10 @@ class HttpConnection(asyncio.Protocol):
         if self._time_limit is not None:
             self._time_limit.cancel()
 
+    def eof_received(self) -> bool:
+        """Keeps the connection open for the response to a client that sends no more."""
+        return self._responded
+
     def data_received(self, data: bytes) -> None:
         """Collects received bytes until the request is complete."""
         if self._responded:
@@ -200,9 +210,8 @@ class HttpConnection(asyncio.Protocol):
             self.respond("GET", (405, PLAIN, "only GET and HEAD\n"))
             return
         path, _, query = target.partition("?")
-        document = DOCUMENTS.get(path)
-        if document is not None:
-            self._make(method, document, query)
+        if path in DOCUMENTS or path == "/metrics":
+            self._begin(method, path, query)
             return
         page = self._server.pages.get(path)
         if page is None:
@@ -216,14 +225,16 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._serve(method, page)
 
-    def _make(self, method: str, document: Callable[[Observer, Query], Steps], text: str) -> None:
+    def _begin(self, method: str, path: str, query: str) -> None:
+        """Begins to make a page in slices."""
+        server = self._server
         try:
-            query = Query(text)
+            work = server.metrics() if path == "/metrics" else server.document(DOCUMENTS[path], Query(query))
         except BadQueryError:
             self.respond(method, BAD_QUERY)
             return
         self._responded = True
-        self._server.add_document(self, method, document(self._server.observer, query))
+        server.add_work(self, method, work)
 
     def _serve(self, method: str, page: Callable[[], Page]) -> None:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.group.classic.states import GroupState as ClassicState
@@ -147,12 +147,12 @@ class Observer:
         if self.round_is_open:
             self.engine.commit()
 
-    def text(self) -> str:
-        """Renders all metrics in Prometheus' text format; measures the times of requests for a while from now on."""
+    def scrape(self) -> Generator[None, None, str]:
+        """Renders all metrics in Prometheus' text format, in slices; measures the times of requests for a while."""
         if self._record_until_s < 0:
             self.server.dispatch.time_requests(True)
         self._record_until_s = self.driver.loop.time() + RECORDING_S
-        return exposition(METRICS, self)
+        return (yield from exposition(METRICS, self))
 
     def not_ready(self) -> dict[tuple[str, str], int]:
         """Counts the shards that cannot serve, by (topic, state); empty if the node is ready."""

@@ -7,6 +7,7 @@ import fnmatch
 import http.client
 import json
 import shutil
+import socket
 import subprocess
 import tomllib
 from collections.abc import Iterator
@@ -339,14 +340,14 @@ def test_documents_take_turns_and_requests_come_between() -> None:
                 for _ in range(slices):
                     log.append(name)
                     yield
-                return f"{name} is done"
+                return 200, "application/json", f'"{name} is done"'
 
             connections = []
             for name, slices in (("a", 3), ("b", 1), ("gone", 9)):
                 connection = HttpConnection(node.http)
                 connection.connection_made(Client())  # type: ignore[arg-type]
                 connections.append(connection)
-                node.http.add_document(connection, "GET", work(name, slices))
+                node.http.add_work(connection, "GET", work(name, slices))
             loop.call_soon(turn)
             await asyncio.sleep(0)
             connections[2].connection_lost(None)
@@ -360,6 +361,18 @@ def test_documents_take_turns_and_requests_come_between() -> None:
     assert slices == ["a", "b", "a", "b is done", "a", "a is done"]
     between = "".join("T" if entry == "turn" else "s" for entry in log)
     assert "ss" not in between.rstrip("s"), "a turn of the loop has one slice"
+
+
+def test_a_client_that_sends_no_more_gets_its_response(node: Watched) -> None:
+    """Such a client closes its half of the connection behind the request, while the page is made in slices."""
+    for path, start in (("/metrics", b"# HELP"), ("/api/topics", b'{"total"')):
+        with socket.create_connection(node.http.address, timeout=20) as peer:
+            peer.sendall(f"GET {path} HTTP/1.1\r\n\r\n".encode())
+            peer.shutdown(socket.SHUT_WR)
+            response = b""
+            while part := peer.recv(1 << 16):
+                response += part
+        assert response.partition(b"\r\n\r\n")[2].startswith(start)
 
 
 def test_a_document_that_fails_is_an_error(node: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -434,18 +447,18 @@ def test_a_browser_shows_hostile_names_as_text(node: Watched, tmp_path: Path) ->
         make_topic(client, "t")
         stable_alone(client, HOSTILE[0])
     many_groups(node, HOSTILE)
-    requests: list[str] = []
-    add = node.http.add_document
+    requests: list[Any] = []
+    make = node.http.document
 
-    def counted(connection: Any, method: str, work: Any) -> None:
-        requests.append(work.__name__)
-        add(connection, method, work)
+    def counted(document: Any, query: Query) -> Any:
+        requests.append(document)
+        return make(document, query)
 
-    node.http.add_document = counted  # type: ignore[method-assign]
+    node.http.document = counted  # type: ignore[method-assign]
     host, port = node.http.address
     groups = browse(f"http://{host}:{port}/#/groups", tmp_path)
     assert "<title>kcore</title>" in groups
-    assert requests.count("list_groups") >= 2, "the page refreshes itself"
+    assert requests.count(DOCUMENTS["/api/groups"]) >= 2, "the page refreshes itself"
     result = groups.partition('<div id="result">')[2]
     assert "<img" not in result
     assert "<script>" not in result

@@ -11,6 +11,7 @@ from kcore.broker.data.client_quotas import CONTROLLER_MUTATION_RATE, PRODUCER_B
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
 from kcore.config.node import Config
+from kcore.metrics import SLICE_LINES
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kcore.runtime.api import RequestContext
 from kcore.server.data_metrics import DATA_METRICS, late_partitions
@@ -109,6 +110,31 @@ def test_the_number_of_series_is_bounded() -> None:
         ]  # fmt: skip
         assert found["kcore_metrics_omitted", ("partition",)] == 12
         assert found["kcore_metrics_omitted", ("topic",)] == 2
+
+
+def test_a_scrape_with_many_series_is_made_in_slices() -> None:
+    """A slice renders a bounded number of lines, and a topic that is deleted in a pause does no harm."""
+    with watched() as node, node.live.connect() as client:
+        make_topic(client, "t", 900)
+        sizes: list[int] = []
+
+        def scrape() -> str:
+            work = node.http.observer.scrape()
+            count = 0
+            while True:
+                try:
+                    next(work)
+                except StopIteration as done:
+                    sizes.append(count)
+                    return str(done.value)
+                count += 1
+                if count == 3:
+                    partitions = node.live.engine.partitions
+                    partitions.on_topic_deleted(SimpleNamespace(topic_id=partitions.names["t"].topic_id, name="t"))  # type: ignore[arg-type]
+
+        text = node.live.call(scrape)
+        assert text.count("kcore_partition_log_start_offset{") == 903
+        assert sizes[0] >= len(text.splitlines()) // SLICE_LINES - 1 >= 3
 
 
 def test_transactions_by_state_and_result() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -173,6 +174,7 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
             make_topic(client, "t")
         seen: list[tuple[bool, int]] = []
         writer: list[threading.Thread] = []
+        connections: list[Any] = []
 
         class Client:
             """Stands for a scrape whose bytes arrive in the turn in which a commit is decided."""
@@ -200,12 +202,13 @@ def test_uncommitted_state_is_not_reported(committing: bool) -> None:
             connection = HttpConnection(node.http)
             connection.connection_made(Client())  # type: ignore[arg-type]
             connection.data_received(b"GET /metrics HTTP/1.1\r\n\r\n")
-            connection.connection_lost(None)
+            connections.append(connection)
             assert seen == [], "the round is open"
 
         log.fail_commit()
         node.live.call(one_turn)
         wait_until(lambda: seen, "the answer")
+        node.live.call(lambda: connections[0].connection_lost(None))
         for thread in writer:
             thread.join()
         assert seen == [(False, 0)]

@@ -127,7 +127,7 @@ def list_transactions(observer: Observer, query: Query) -> Steps:
     has_text = contains(query.text("search"))
 
     def ids() -> Iterator[list[str]]:
-        for shard in engine.transactions.shards or ():
+        for shard in list(engine.transactions.shards or ()):
             yield from batches(shard.machine.transactions)
 
     def keep(transactional_id: str) -> bool:

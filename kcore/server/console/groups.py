@@ -71,7 +71,7 @@ def list_groups(observer: Observer, query: Query) -> Steps:
     loading = [shard for shard in engine.groups if shard.state is not ShardState.ACTIVE]
 
     def ids() -> Iterator[list[str]]:
-        for machine in observer.machines():
+        for machine in list(observer.machines()):
             yield from batches(machine.groups)
 
     def keep(group_id: str) -> bool:
