@@ -29,6 +29,7 @@ from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config.node import Config
 from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
 from kcore.group.consumer.services import ConsumerServices
+from kcore.group.meters import GroupMeters
 from kcore.group.record_limits import GroupRecordLimits
 from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
@@ -94,7 +95,9 @@ class Engine:
         topics: the topics.
         authorizer: checks the permissions of principals; None: everything is allowed.
         partitions: the partitions of the topics.
+        housekeeping: retention, compaction and other periodic work on partitions.
         groups: the shards of `__consumer_offsets`.
+        group_meters: count the members of all groups, and measure their rebalances.
         consumer_groups: the node's services for consumer groups; `consumer_groups.events` reports their changes.
         streams_groups: the node's services for streams groups.
         share_groups: the node's services for share groups.
@@ -152,6 +155,7 @@ class Engine:
         self.consumer_groups = self._consumer_services()
         self.streams_groups = self._streams_services()
         self.share_groups = self._share_group_services()
+        self.group_meters = GroupMeters()
         self.groups: Shards[GroupShard] = self._group_shards()
         self._load_groups()
         self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
@@ -167,7 +171,8 @@ class Engine:
         )
         self.client_quotas = ClientQuotas(self.topics, self.now, config)
         self.apis = ServedApis(self._deferred_apis())
-        Housekeeping(self.partitions, self.wheel, self.slices, self.now, config).start()
+        self.housekeeping = Housekeeping(self.partitions, self.wheel, self.slices, self.now, config)
+        self.housekeeping.start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
         Periodic(self.wheel, self.slices, self.now, LOAD_AGAIN_INTERVAL_MS, self._load_again).start()
         self.recovery = self._recovery(self.now.update() - started_ms)
@@ -319,6 +324,7 @@ class Engine:
                     consumer=self.consumer_groups,
                     streams=self.streams_groups,
                     share=self.share_groups,
+                    meters=self.group_meters,
                 ),
                 pipeline=self.pipeline,
                 wheel=self.wheel,

@@ -7,9 +7,12 @@ table `kcore.server.observe.METRICS` lists all metrics.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from enum import Enum
 from typing import Any, Final, NamedTuple
+
+SLICE_LINES: Final = 500
+"""Number of lines that one slice of a scrape renders."""
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -71,6 +74,15 @@ class Histogram:
         self._counts = [0] * (len(bounds) + 1)
         self.count = 0
         self.total = 0.0
+
+    @classmethod
+    def of(cls, bounds: tuple[float, ...], counts: list[int], total: float) -> Histogram:
+        """Makes a histogram of values that were counted elsewhere: one count for each bound, and one above the last."""
+        histogram = cls(bounds)
+        histogram._counts = counts
+        histogram.count = sum(counts)
+        histogram.total = total
+        return histogram
 
     def observe(self, value: float, times: int = 1) -> None:
         """Counts a value, `times` times."""
@@ -174,8 +186,8 @@ class RoundTimes:
         return since
 
 
-def exposition(metrics: Iterable[Metric], source: Any) -> str:
-    """Returns the text of a scrape.
+def exposition(metrics: Iterable[Metric], source: Any) -> Generator[None, None, str]:
+    """Makes the text of a scrape in slices.
 
     Args:
         metrics: the metrics.
@@ -185,15 +197,19 @@ def exposition(metrics: Iterable[Metric], source: Any) -> str:
         The metrics in Prometheus' text format.
     """
     lines: list[str] = []
+    pause_at = SLICE_LINES
     for metric in metrics:
         lines.append(f"# HELP {metric.name} {metric.doc}")
         lines.append(f"# TYPE {metric.name} {metric.kind.value}")
-        for values, value in metric.collect(source):
+        for values, value in list(metric.collect(source)):  # the source may change during a pause
             labels = [f'{name}="{_escaped(text)}"' for name, text in zip(metric.labels, values, strict=True)]
             if metric.kind is MetricKind.HISTOGRAM:
                 lines += _histogram_lines(metric.name, labels, value)
             else:
                 lines.append(f"{metric.name}{_braced(labels)} {_number(value)}")
+            if len(lines) >= pause_at:
+                pause_at = len(lines) + SLICE_LINES
+                yield
     return "\n".join(lines) + "\n"
 
 

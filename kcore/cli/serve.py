@@ -34,6 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--listen", metavar="HOST:PORT", action="append", default=[], help="address to listen on (may be repeated; "
         "[NAME://]HOST:PORT; port 0 selects a free one); replaces the setting listeners",
     )  # fmt: skip
+    parser.add_argument(
+        "--http", metavar="HOST:PORT", help="serve the console, metrics and health at this address "
+        "(kcore.http.listen); it has no access control, so choose an address that only operators reach",
+    )  # fmt: skip
     parser.add_argument("--config", metavar="FILE", type=Path, help="a properties file with Kafka's names")
     parser.add_argument("-c", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting")
     parser.add_argument("--print-config", action="store_true", help="show the effective configuration and exit")
@@ -54,6 +58,8 @@ def run(options: argparse.Namespace) -> int:
         given["kcore.data.dir"] = options.data
     if options.listen:
         given["listeners"] = ",".join(_named(options.listen))
+    if options.http is not None:
+        given["kcore.http.listen"] = options.http
     config = make_config(options.config, options.settings, given)
     forgetful = not config.kcore_data_dir and config.source("kcore.durability") == "default"
     if forgetful:
@@ -164,7 +170,8 @@ async def _serve(config: Config, forgetful: bool) -> int:
 
                 http = HttpServer(Observer(engine, driver, server), config.kcore_http_listen)
                 await http.start()
-                print(f"kcore: metrics at http://{http.address[0] or '0.0.0.0'}:{http.address[1]}/metrics")
+                address = f"{http.address[0] or '0.0.0.0'}:{http.address[1]}"
+                print(f"kcore: console at http://{address}/, metrics at http://{address}/metrics")
         except OSError as error:
             print(f"kcore: cannot listen: {error}", file=sys.stderr)
             return 1

@@ -398,7 +398,14 @@ class Config(SecuritySettings):
     )
 
     kcore_http_listen: str = setting(
-        "", "HOST:PORT for /metrics, /healthz and /readyz; port 0 takes a free one; empty: not served."
+        "", "HOST:PORT for the console, /metrics, /healthz and /readyz; port 0 takes a free one; empty: not served."
+    )
+
+    kcore_metrics_max_partitions: int = setting(
+        1_000,
+        "Number of partitions, and number of topics, that have metrics of their own in /metrics; kcore_metrics_omitted "
+        "counts the others.",
+        low=0,
     )
 
     SETTINGS: ClassVar[dict[str, Setting]]

@@ -14,6 +14,7 @@ from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.replay import REPLAY as CLASSIC_REPLAY
 from kcore.group.consumer.replay import REPLAY as CONSUMER_REPLAY
 from kcore.group.consumer.services import ConsumerServices
+from kcore.group.meters import GroupMeters
 from kcore.group.offsets.expiry import schedule_expiration
 from kcore.group.offsets.loading import replay_run
 from kcore.group.offsets.replay import REPLAY as OFFSETS_REPLAY
@@ -67,6 +68,7 @@ class GroupShard:
             alone.
         streams: the services that streams groups need; None: built likewise.
         share: the services that share groups need; None: built from `config`, for this shard alone.
+        meters: count members and measure rebalances of all shards; None: the shard has its own.
 
     Attributes:
         groups: every group by id, counted by state.
@@ -94,6 +96,7 @@ class GroupShard:
         "initial_delays",
         "live",
         "max_record_bytes",
+        "meters",
         "now",
         "offset_tables",
         "offsets",
@@ -116,6 +119,7 @@ class GroupShard:
         consumer: ConsumerServices | None = None,
         streams: StreamsServices | None = None,
         share: ShareGroupServices | None = None,
+        meters: GroupMeters | None = None,
     ) -> None:
         self.context = context
         self.config = config
@@ -123,6 +127,7 @@ class GroupShard:
         self.ids = ids
         self.max_record_bytes = max_record_bytes
         self.now: Now = context.now
+        self.meters = meters or GroupMeters()
         self.groups = GroupTable()
         self.offsets = OffsetStore()
         self.offset_tables = self.offsets.tables(self.groups)
@@ -201,6 +206,7 @@ class GroupShard:
     def on_loaded(self) -> None:
         """Starts the soft state of every group (sessions run in full from now on) and the expiration of offsets."""
         self.live = True
+        self.groups.measure(self.meters, self.now)
         for group in list(self.groups.values()):
             group.on_loaded()
         schedule_expiration(self)

@@ -102,6 +102,28 @@ class ListenerSecurity:
         return None if name is None else user_principal(name)
 
 
+class Authentications:
+    """Counts the results of SASL exchanges.
+
+    Attributes:
+        results: number of exchanges by (mechanism, "authentication" or "reauthentication", "success" or "failure"). A
+            client that fails before it has chosen a mechanism counts with the mechanism "none".
+        expired: connections closed because their session expired without a new authentication.
+    """
+
+    __slots__ = ("expired", "results")
+
+    def __init__(self) -> None:
+        self.results: dict[tuple[str, str, str], int] = {}
+        self.expired = 0
+
+    def ended(self, mechanism: str, *, again: bool, success: bool) -> None:
+        """Counts an exchange that ended; `again` if the client was authenticated before."""
+        kind = "reauthentication" if again else "authentication"
+        place = (mechanism or "none", kind, "success" if success else "failure")
+        self.results[place] = self.results.get(place, 0) + 1
+
+
 class ServerKeys:
     """Keys and certificates of all listeners of a server, which change at run time.
 

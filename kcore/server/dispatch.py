@@ -13,6 +13,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.server.errors import error_walk, shorten_messages
 from kcore.server.long_response import SLICE_BYTES
 from kcore.server.request_meter import EXEMPT
+from kcore_ext.server.api_times import ApiTimes
 from kcore_ext.server.request_queue import ApiEntry
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class RefusedError(KcoreError):
 
 
 class Served(ApiEntry):
-    """An API as the server serves it; unlike `ApiEntry` it counts error codes, from the first read of metrics on.
+    """An API as the server serves it; unlike `ApiEntry` it counts errors and measures times once metrics are read.
 
     Args:
         api: the API.
@@ -42,9 +43,12 @@ class Served(ApiEntry):
         max_request_bytes: as in `ApiEntry`.
         max_request_elements: as in `ApiEntry`.
         slice_bytes: as in `ApiEntry`.
+
+    Attributes:
+        all_times: the times of all measured requests; `times` is the same object while requests are measured.
     """
 
-    __slots__ = ()
+    __slots__ = ("all_times",)
 
     def __init__(
         self,
@@ -71,6 +75,7 @@ class Served(ApiEntry):
             max_request_elements=max_request_elements,
             slice_bytes=slice_bytes,
         )
+        self.all_times = ApiTimes()
 
 
 class Dispatch:
@@ -84,13 +89,14 @@ class Dispatch:
         routes: API key -> entry; None for keys that were not used yet and for keys that are not served.
     """
 
-    __slots__ = ("_counts_errors", "_meter", "_note", "_served", "engine", "routes")
+    __slots__ = ("_counts_errors", "_meter", "_note", "_served", "_times_requests", "engine", "routes")
 
     def __init__(self, engine: Engine, note: Callable[[int], None] | None = None) -> None:
         self.engine = engine
         self._note = note
         self._served: dict[int, Served] = {}
         self._counts_errors = False
+        self._times_requests = False
         self._meter: RequestMeter | None = None
         self.routes: list[ApiEntry | None] = [None] * (max(engine.apis) + 1)
 
@@ -103,6 +109,12 @@ class Dispatch:
         self._counts_errors = True
         for served in self:
             served.walk = error_walk(served.api.response_type)
+
+    def time_requests(self, on: bool) -> None:
+        """Starts or stops the measurement of times; requests that began before the start are not measured."""
+        self._times_requests = on
+        for served in self:
+            served.times = served.all_times if on else None
 
     def measure(self, meter: RequestMeter | None) -> None:
         """Serves requests through a meter from now on; None ends it."""
@@ -133,6 +145,8 @@ class Dispatch:
             )
             if self._counts_errors:
                 served.walk = error_walk(served.api.response_type)
+            if self._times_requests:
+                served.times = served.all_times
             if api_key not in EXEMPT:
                 served.meter = self._meter
             self._served[api_key] = self.routes[api_key] = served

@@ -1,20 +1,26 @@
-"""A minimal HTTP server for operators: metrics, liveness and readiness of the node.
+"""A minimal HTTP server for operators: the console, metrics, liveness and readiness of the node.
 
-It serves GET and HEAD of three paths, one request per connection, on the engine's event loop. Any response therefore
-proves that the loop runs. It has no access control; bind it to an address that only operators can reach.
+It serves GET and HEAD, one request per connection, on the engine's event loop. Any response therefore proves that the
+loop runs. It has no access control; bind it to an address that only operators can reach. Metrics and the documents of
+the console are made in slices, one slice in a turn of the loop, however many are requested at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.metrics import CONTENT_TYPE
+from kcore.server.console import DOCUMENTS, STATIC, BadQueryError, Query, read_static
 from kcore.server.listeners import parse_address
 
 if TYPE_CHECKING:
+    from kcore.server.console.paging import Steps
     from kcore.server.observe import Observer
 
 logger = logging.getLogger(__name__)
@@ -23,6 +29,15 @@ MAX_REQUEST_BYTES: Final = 8_192
 MAX_CONNECTIONS: Final = 32
 TIME_LIMIT_S: Final = 10.0  # time limit of a request and its response, so that no client can keep a connection slot
 PLAIN: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+SECURITY_HEADERS: Final = (
+    "Cache-Control: no-store",
+    # Names that clients chose never become markup, and if they did, the browser would run and load nothing.
+    "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy: no-referrer",
+    "X-Content-Type-Options: nosniff",
+)
 REASONS: Final = {
     200: "OK",
     400: "Bad Request",
@@ -36,9 +51,12 @@ REASONS: Final = {
 Page = tuple[int, str, str]
 """Status, content type, text."""
 
+BAD_QUERY: Final[Page] = (400, PLAIN, "the query is not valid\n")
+UNKNOWN: Final[Page] = (404, JSON, "null\n")
+
 
 class HttpServer:
-    """Serves /metrics, /healthz and /readyz.
+    """Serves the console, /metrics, /healthz and /readyz.
 
     Args:
         observer: reads the engine.
@@ -51,7 +69,7 @@ class HttpServer:
         address: (host, port) on which the server listens, once started.
         connections: the open connections, oldest first.
         observer: reads the engine.
-        pages: path -> function that renders its page.
+        pages: path -> function that renders its page at once.
     """
 
     def __init__(self, observer: Observer, address: str) -> None:
@@ -60,10 +78,11 @@ class HttpServer:
         self.observer = observer
         self._server: asyncio.Server | None = None
         self.pages: dict[str, Callable[[], Page]] = {
-            "/metrics": self._metrics,
             "/healthz": lambda: (200, PLAIN, "ok\n"),
             "/readyz": self._ready,
+            **{path: partial(_static, *file) for path, file in STATIC.items()},
         }
+        self._work: deque[tuple[HttpConnection, str, Steps]] = deque()
 
     async def start(self) -> None:
         """Opens the address.
@@ -74,7 +93,7 @@ class HttpServer:
         host, port = self.address
         self._server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(self), host or None, port)
         self.address = (host, self._server.sockets[0].getsockname()[1])
-        logger.info("HTTP server: metrics at http://%s:%d/metrics", host or "0.0.0.0", self.address[1])
+        logger.info("HTTP server: console and metrics at http://%s:%d/", host or "0.0.0.0", self.address[1])
 
     async def stop(self) -> None:
         """Stops listening and closes every connection."""
@@ -85,14 +104,54 @@ class HttpServer:
                 connection.abort()
             await self._server.wait_closed()
 
-    def _metrics(self) -> Page:
-        return 200, CONTENT_TYPE, self.observer.text()
+    def add_work(self, connection: HttpConnection, method: str, work: Steps) -> None:
+        """Makes a page in slices, and responds when `work` returns it."""
+        self._work.append((connection, method, work))
+        if len(self._work) == 1:
+            asyncio.get_running_loop().call_soon(self._slice)
+
+    def _slice(self) -> None:
+        """Runs one slice of the first document, which then goes behind the others."""
+        connection, method, work = self._work[0]
+        page: Page | None = None
+        try:
+            if connection in self.connections:
+                self.observer.settle()
+                next(work)
+        except StopIteration as done:
+            page = done.value
+        except BadQueryError:
+            page = BAD_QUERY
+        except Exception:
+            logger.exception("HTTP server: cannot make a page")
+            page = (500, PLAIN, "internal server error\n")
+        self._work.popleft()
+        if page is not None:
+            connection.respond(method, page)
+        elif connection in self.connections:
+            self._work.append((connection, method, work))
+        if self._work:
+            asyncio.get_running_loop().call_soon(self._slice)
+
+    def metrics(self) -> Steps:
+        """Makes the page of /metrics."""
+        text = yield from self.observer.scrape()
+        return 200, CONTENT_TYPE, text
+
+    def document(self, make: Callable[[Observer, Query], Steps], query: Query) -> Steps:
+        """Makes the page of a document of the console."""
+        value = yield from make(self.observer, query)
+        return UNKNOWN if value is None else (200, JSON, json.dumps(value) + "\n")
 
     def _ready(self) -> Page:
         missing = self.observer.not_ready()
         if not missing:
             return 200, PLAIN, "ready\n"
         return 503, PLAIN, "".join(f"{what}: {count} {state}\n" for (what, state), count in missing.items())
+
+
+def _static(name: str, content_type: str) -> Page:
+    return 200, content_type, read_static(name)
 
 
 class HttpConnection(asyncio.Protocol):
@@ -126,6 +185,10 @@ class HttpConnection(asyncio.Protocol):
         if self._time_limit is not None:
             self._time_limit.cancel()
 
+    def eof_received(self) -> bool:
+        """Keeps the connection open for the response to a client that sends no more."""
+        return self._responded
+
     def data_received(self, data: bytes) -> None:
         """Collects received bytes until the request is complete."""
         if self._responded:
@@ -133,22 +196,26 @@ class HttpConnection(asyncio.Protocol):
         self._buffer += data
         end = self._buffer.find(b"\r\n\r\n")
         if end < 0 and len(self._buffer) > MAX_REQUEST_BYTES:
-            self._respond("GET", (431, PLAIN, "the request is too long\n"))
+            self.respond("GET", (431, PLAIN, "the request is too long\n"))
         elif end >= 0:
             self._request(self._buffer[: self._buffer.index(b"\r\n")])
 
     def _request(self, line: bytes) -> None:
         words = line.decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            self._respond("GET", (400, PLAIN, "this is not HTTP/1.x\n"))
+            self.respond("GET", (400, PLAIN, "this is not HTTP/1.x\n"))
             return
         method, target, _ = words
         if method not in {"GET", "HEAD"}:
-            self._respond("GET", (405, PLAIN, "only GET and HEAD\n"))
+            self.respond("GET", (405, PLAIN, "only GET and HEAD\n"))
             return
-        page = self._server.pages.get(target.partition("?")[0])
+        path, _, query = target.partition("?")
+        if path in DOCUMENTS or path == "/metrics":
+            self._begin(method, path, query)
+            return
+        page = self._server.pages.get(path)
         if page is None:
-            self._respond(method, (404, PLAIN, "not found; valid paths are /metrics, /healthz and /readyz\n"))
+            self.respond(method, (404, PLAIN, "not found; valid paths are /, /metrics, /healthz and /readyz\n"))
             return
         self._responded = True
         # Records that are decided but not durable do not count yet: an open round ends first, within this turn of the
@@ -158,15 +225,27 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._serve(method, page)
 
+    def _begin(self, method: str, path: str, query: str) -> None:
+        """Begins to make a page in slices."""
+        server = self._server
+        try:
+            work = server.metrics() if path == "/metrics" else server.document(DOCUMENTS[path], Query(query))
+        except BadQueryError:
+            self.respond(method, BAD_QUERY)
+            return
+        self._responded = True
+        server.add_work(self, method, work)
+
     def _serve(self, method: str, page: Callable[[], Page]) -> None:
         try:
             self._server.observer.settle()
-            self._respond(method, page())
+            self.respond(method, page())
         except Exception:
             logger.exception("HTTP server: cannot render a page")
-            self._respond(method, (500, PLAIN, "internal server error\n"))
+            self.respond(method, (500, PLAIN, "internal server error\n"))
 
-    def _respond(self, method: str, page: Page) -> None:
+    def respond(self, method: str, page: Page) -> None:
+        """Sends a page and closes the connection."""
         self._responded = True
         status, content_type, text = page
         body = text.encode()
@@ -175,6 +254,7 @@ class HttpConnection(asyncio.Protocol):
             f"Content-Type: {content_type}",
             f"Content-Length: {len(body)}",
             *(["Allow: GET, HEAD"] if status == 405 else []),
+            *SECURITY_HEADERS,
             "Connection: close",
             "",
             "",

@@ -1,14 +1,15 @@
 """The metrics of a node: one table lists them and the source of each.
 
 The components count events as plain integers; a scrape reads these. No scrape iterates over groups, members, offsets
-or connections: their counts are maintained as they change (`kcore.group.table`, `OffsetStore`).
+or connections: their counts are maintained as they change (`kcore.group.table`, `OffsetStore`). A scrape iterates over
+topics and partitions; `kcore.server.data_metrics` has their metrics.
 """
 
 from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.group.classic.states import GroupState as ClassicState
@@ -19,7 +20,9 @@ from kcore.group.streams.states import GroupState as StreamsState
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState
+from kcore.server.data_metrics import DATA_METRICS
 from kcore.server.errors import error_name
+from kcore_ext.server.api_times import BOUNDS_S
 
 if TYPE_CHECKING:
     from kcore.broker.share.counters import ShareCounters
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 PROBE_S: Final = 1.0  # interval at which the delay of the event loop is measured
 COUNTER, GAUGE, HISTOGRAM = MetricKind
+
+RECORDING_S: Final = 300.0
+"""Time after a scrape for which the times of requests are measured. Without scrapes their measurement costs nothing."""
 
 GROUP_STATES: Final[dict[GroupType, tuple[str, ...]]] = {
     GroupType.CLASSIC: tuple(state.value for state in ClassicState),
@@ -103,6 +109,7 @@ class Observer:
             if shard.state is ShardState.ACTIVE:
                 self.load_time.observe(shard.report.elapsed_ms / 1000)
             shard.when_state_changes(self._shard_changed)
+        self._record_until_s = -1.0  # the times of requests are measured until then; negative: they are not
         self._probe_due_s = driver.loop.time() + PROBE_S
         self._probe = driver.loop.call_at(self._probe_due_s, self._measure_delay)
 
@@ -117,6 +124,9 @@ class Observer:
         loop = self.driver.loop
         now_s = loop.time()
         self.queue_time.observe(max(0.0, now_s - self._probe_due_s))
+        if 0 <= self._record_until_s < now_s:
+            self._record_until_s = -1.0
+            self.server.dispatch.time_requests(False)
         self._probe_due_s = now_s + PROBE_S
         self._probe = loop.call_at(self._probe_due_s, self._measure_delay)
 
@@ -137,9 +147,12 @@ class Observer:
         if self.round_is_open:
             self.engine.commit()
 
-    def text(self) -> str:
-        """Renders all metrics in Prometheus' text format."""
-        return exposition(METRICS, self)
+    def scrape(self) -> Generator[None, None, str]:
+        """Renders all metrics in Prometheus' text format, in slices; measures the times of requests for a while."""
+        if self._record_until_s < 0:
+            self.server.dispatch.time_requests(True)
+        self._record_until_s = self.driver.loop.time() + RECORDING_S
+        return (yield from exposition(METRICS, self))
 
     def not_ready(self) -> dict[tuple[str, str], int]:
         """Counts the shards that cannot serve, by (topic, state); empty if the node is ready."""
@@ -233,6 +246,19 @@ class Observer:
             for name, count in names.items():
                 yield (_api_name(served.key), name), count
 
+    def request_times(self) -> Iterator[tuple[tuple[str, ...], Histogram]]:
+        """Yields the times of the measured requests by API."""
+        for served in self.server.dispatch:
+            times = served.all_times
+            if times.count:
+                yield (_api_name(served.key),), Histogram.of(BOUNDS_S, times.buckets(), times.total_ns / 1e9)
+
+    def processing_times(self) -> Iterator[Sample]:
+        """Yields the time for which the event loop worked on the measured requests, by API."""
+        for served in self.server.dispatch:
+            if served.all_times.count:
+                yield (_api_name(served.key),), served.all_times.processing_ns / 1e9
+
     def resident_bytes(self) -> Iterator[Sample]:
         """Yields the memory of the process; nothing if the system does not report it."""
         try:
@@ -260,18 +286,18 @@ GROUP = "group-coordinator-metrics: "
 METRICS: Final[tuple[Metric, ...]] = (
     # ---- groups
     Metric(
-        "kcore_group_count", GAUGE, "Groups.", Observer.groups_by_kind, ("protocol",), GROUP + "group-count"
+        "kcore_groups", GAUGE, "Groups.", Observer.groups_by_kind, ("protocol",), GROUP + "group-count"
     ),
     Metric(
-        "kcore_classic_group_count", GAUGE, "Groups of the classic protocol, including simple groups.",
+        "kcore_classic_groups", GAUGE, "Groups of the classic protocol, including simple groups.",
         lambda o: o.groups_by_state(GroupType.CLASSIC), ("state",), GROUP + "classic-group-count",
     ),
     Metric(
-        "kcore_consumer_group_count", GAUGE, "Groups of the consumer protocol (KIP-848).",
+        "kcore_consumer_groups", GAUGE, "Groups of the consumer protocol (KIP-848).",
         lambda o: o.groups_by_state(GroupType.CONSUMER), ("state",), GROUP + "consumer-group-count",
     ),
     Metric(
-        "kcore_streams_group_count", GAUGE, "Groups of Kafka Streams applications (KIP-1071).",
+        "kcore_streams_groups", GAUGE, "Groups of Kafka Streams applications (KIP-1071).",
         lambda o: o.groups_by_state(GroupType.STREAMS), ("state",), GROUP + "streams-group-count",
     ),
     Metric(
@@ -284,7 +310,7 @@ METRICS: Final[tuple[Metric, ...]] = (
         lambda o: _one(o.totals().consumer_rebalances), (), GROUP + "consumer-group-rebalance-count",
     ),
     Metric(
-        "kcore_share_group_count", GAUGE, "Share groups (KIP-932).",
+        "kcore_share_groups", GAUGE, "Share groups (KIP-932).",
         lambda o: o.groups_by_state(GroupType.SHARE), ("state",), GROUP + "share-group-count",
     ),
     Metric(
@@ -294,6 +320,24 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric(
         "kcore_streams_group_rebalances_total", COUNTER, "New epochs of streams groups.",
         lambda o: _one(o.totals().streams_rebalances), (), GROUP + "streams-group-rebalance-count",
+    ),
+    Metric(
+        "kcore_group_member_joins_total", COUNTER, "New members of groups.",
+        lambda o: (((kind,), count) for kind, count in o.engine.group_meters.joins.items()), ("protocol",),
+    ),
+    Metric(
+        "kcore_group_member_leaves_total", COUNTER, "Members that left groups or were removed.",
+        lambda o: (((kind,), count) for kind, count in o.engine.group_meters.leaves.items()), ("protocol",),
+    ),
+    Metric(
+        "kcore_group_member_expirations_total", COUNTER,
+        "Those of them whose session or rebalance timeout ended.",
+        lambda o: (((kind,), count) for kind, count in o.engine.group_meters.expirations.items()), ("protocol",),
+    ),
+    Metric(
+        "kcore_group_rebalance_time_seconds", HISTOGRAM,
+        "Time from the change that begins a rebalance until every member has its assignment.",
+        lambda o: (((kind,), times) for kind, times in o.engine.group_meters.rebalance_times.items()), ("protocol",),
     ),
     # ---- share groups
     Metric(
@@ -340,7 +384,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     # ---- offsets
     Metric(
-        "kcore_offset_count", GAUGE, "Committed offsets in memory.",
+        "kcore_offsets", GAUGE, "Committed offsets in memory.",
         lambda o: _one(sum(machine.offsets.offset_count for machine in o.machines())), (), GROUP + "offset-count",
     ),
     Metric(
@@ -432,6 +476,17 @@ METRICS: Final[tuple[Metric, ...]] = (
         Observer.requests, ("api",), "RequestMetrics: RequestsPerSec",
     ),
     Metric(
+        "kcore_request_time_seconds", HISTOGRAM,
+        "Time of requests until their response is encoded, with waits for commits, members and records. "
+        "Requests are measured for 5 minutes after a scrape.",
+        Observer.request_times, ("api",), "RequestMetrics: TotalTimeMs",
+    ),
+    Metric(
+        "kcore_request_processing_seconds_total", COUNTER,
+        "Time for which the event loop decoded, decided and encoded the requests of kcore_request_time_seconds.",
+        Observer.processing_times, ("api",), "RequestMetrics: LocalTimeMs",
+    ),
+    Metric(
         "kcore_request_errors_total", COUNTER,
         "Error codes in responses, at the top level and per topic, partition, group and member.",
         Observer.errors, ("api", "error"), "RequestMetrics: ErrorsPerSec",
@@ -472,6 +527,8 @@ METRICS: Final[tuple[Metric, ...]] = (
         "kcore_log_partitions", GAUGE, "Partitions in the log, including internal ones.",
         lambda o: _one(o.engine.log.stats().partition_count), (), "ReplicaManager: PartitionCount",
     ),
+    # ---- topics, partitions, transactions, compaction, quotas, authentication
+    *DATA_METRICS,
     # ---- the process
     Metric(
         "process_resident_memory_bytes", GAUGE, "Resident memory of the process.", Observer.resident_bytes,

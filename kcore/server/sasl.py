@@ -89,6 +89,7 @@ class SaslConnection(SecureConnection):
             again = int.from_bytes(frame[:2], "big") == ApiKey.SASL_HANDSHAKE and exchange.may_begin_again(now_ms)
             if not again:
                 if exchange.expired(now_ms):
+                    self.server.authentications.expired += 1
                     raise RefusedError("the SASL session has expired and the client did not re-authenticate")
                 self._queue.request(frame)
                 return
@@ -192,6 +193,7 @@ class SaslConnection(SecureConnection):
         lifetime_ms = exchange.evaluated(now.now_ms, now.wall_ms)
         if exchange.complete:
             self.principal = exchange.principal
+            self.server.authentications.ended(exchange.mechanism_name, again=self._authenticated, success=True)
             self._authenticated = True
             self.server.unauthenticated.claim(self, 0)
             self._queue.forget()
@@ -215,6 +217,7 @@ class SaslConnection(SecureConnection):
         """Responds after a delay and closes the connection: guessing should take time (KIP-306)."""
         if self._exchange.state is not SaslState.FAILED:
             self._exchange.fail()
+        self.server.authentications.ended(self._exchange.mechanism_name, again=self._authenticated, success=False)
         self._queue.defer(slot)
         self._refuse(f"SASL exchange failed: {why}")
         delay_ms = self.server.config.connection_failed_authentication_delay_ms

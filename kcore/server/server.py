@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kcore.broker.data.client_quotas import REQUEST_PERCENTAGE
 from kcore.server.accept import Acceptor, ConnectionQuota, listening_sockets, resolve
-from kcore.server.authentication import ListenerSecurity, ServerKeys
+from kcore.server.authentication import Authentications, ListenerSecurity, ServerKeys
 from kcore.server.connection import Connection
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
@@ -63,6 +63,7 @@ class Server:
         client_log: logs events of single clients.
         accepted_connections: number of accepted connections, without those that were closed immediately.
         refused_requests: number of requests that closed their connection: unsupported or malformed.
+        authentications: the results of SASL exchanges.
         traffic: the bytes exchanged with clients.
         memory: request bytes that connections hold; None without a limit.
         responses: response bytes that clients have not read; None without a limit.
@@ -93,6 +94,7 @@ class Server:
         self._to_flush: dict[Connection, None] = {}
         self.accepted_connections = 0
         self.refused_requests = 0
+        self.authentications = Authentications()
         self.traffic = Traffic()
         driver.at_end_of_round(self._flush)
         self.engine.client_quotas.mute = self._mute

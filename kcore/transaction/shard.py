@@ -13,7 +13,7 @@ from kcore.transaction.expiry import ExpiryTimer
 from kcore.transaction.states import COMPLETION, ONGOING
 from kcore.transaction.timeouts import Timeouts
 from kcore.transaction.transaction import of_value, record_of
-from kcore_ext.transaction.coordinator import TransactionShardCore
+from kcore_ext.transaction.coordinator import TransactionCounters, TransactionShardCore
 
 if TYPE_CHECKING:
     from kcore.config.node import Config
@@ -38,10 +38,11 @@ class Services:
         level: returns the cluster's transaction.version.
 
     Attributes:
+        counters: counts the ends of transactions.
         make_record: makes the record that a block of this shard stands for.
     """
 
-    __slots__ = ("config", "level", "make_record", "markers", "take_producer_id", "topics")
+    __slots__ = ("config", "counters", "level", "make_record", "markers", "take_producer_id", "topics")
 
     def __init__(
         self,
@@ -57,6 +58,7 @@ class Services:
         self.markers = markers
         self.level = level
         self.make_record = record_of
+        self.counters = TransactionCounters()
 
 
 class TransactionShard(TransactionShardCore):
@@ -83,6 +85,7 @@ class TransactionShard(TransactionShardCore):
     def __init__(self, context: ShardContext, services: Services) -> None:
         self.context = context
         self.services = services
+        self.counters = services.counters
         self.now = context.now
         self.interval_ms = services.config.transaction_abort_timed_out_transaction_cleanup_interval_ms
         self.timeouts = Timeouts(self)

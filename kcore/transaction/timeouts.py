@@ -53,6 +53,7 @@ class TransactionTimeout(MarkerTimer):
         except ProducerIdsExhaustedError:
             timeouts.watch(transactional_id, transaction)
             return None
+        machine.counters.timeouts += 1
         return Outcome(machine.block(transactional_id, fenced))
 
 

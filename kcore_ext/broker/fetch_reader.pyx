@@ -8,11 +8,12 @@ Most partitions of a session have no changes. The reader makes no response for t
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.log.partition cimport LogCore
-from kcore_ext.codec.fields cimport FieldLayout
+from kcore_ext.codec.fields cimport FieldLayout, get
 from kcore_ext.broker.partition cimport PartitionCore
 from kcore_ext.broker.producers cimport any_aborted
 
@@ -311,11 +312,17 @@ cdef class FetchReader:
         cdef FetchItem last = None
         cdef Py_ssize_t i
         cdef PyObject* values[3]
+        cdef PyObject* records
         for i in range(len(items)):
             partition = results[i]
             if partition is None:
                 continue
             item = items[i]
+            records = get(<PyObject*>partition, self._data, RECORDS)
+            if records is not NULL and PyBytes_CheckExact(<object>records) and item.partition is not None:
+                (<PartitionCore>item.partition).traffic.sent(
+                    <const unsigned char*>PyBytes_AS_STRING(<object>records), PyBytes_GET_SIZE(<object>records)
+                )
             if last is None or not _same_topic(last, item):
                 data = []
                 name = item.topic or ""

@@ -4,6 +4,7 @@ from libc.stdint cimport int16_t, int32_t, int64_t
 
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.broker.producers cimport ProducersCore
+from kcore_ext.broker.topic_traffic cimport TopicTraffic
 from kcore_ext.runtime.shard cimport PipelineCore
 
 
@@ -12,6 +13,7 @@ cdef class PartitionCore:
     cdef public object config
     cdef public PipelineCore pipeline
     cdef public ProducersCore producers
+    cdef public TopicTraffic traffic
     cdef public int64_t high_watermark
     cdef public int64_t last_stable_offset
     cdef public int32_t leader_epoch

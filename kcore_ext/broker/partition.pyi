@@ -3,6 +3,7 @@ from kcore.broker.data.producer_state import ProducerStates
 from kcore.log.interface import PartitionLog
 from kcore.runtime.commit import CommitPipeline
 from kcore_ext.batch import BatchBuilder
+from kcore_ext.broker.topic_traffic import TopicTraffic
 
 class PartitionCore:
     """Compiled base of `Partition`: the code of every append and every commit.
@@ -14,6 +15,7 @@ class PartitionCore:
     log: PartitionLog
     pipeline: CommitPipeline
     producers: ProducerStates
+    traffic: TopicTraffic
     high_watermark: int
     last_stable_offset: int
     leader_epoch: int

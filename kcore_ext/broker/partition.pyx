@@ -9,6 +9,7 @@ from kcore.errors import LogError
 from kcore_ext.batch.builder cimport BatchBuilder, end_marker
 from kcore_ext.log.partition cimport LogCore
 from kcore_ext.broker.producers cimport ProducersCore, any_aborted
+from kcore_ext.broker.topic_traffic cimport TopicTraffic
 from kcore_ext.runtime.shard cimport PipelineCore
 
 cdef enum:
@@ -20,6 +21,7 @@ cdef class PartitionCore:
 
     def __cinit__(self, *arguments, **named):
         self.allows_background_commit = True
+        self.traffic = TopicTraffic.__new__(TopicTraffic)
 
     def append_data(
         self,
@@ -58,6 +60,8 @@ cdef class PartitionCore:
             self.producers.appended(
                 producer_id, epoch, sequence, last_delta, base_offset, timestamp_ms, transactional
             )
+        self.traffic.received_records += last_delta + 1
+        self.traffic.received_bytes += len(batch)
         self.pipeline.changing -= 1
         return base_offset
 

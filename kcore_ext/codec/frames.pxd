@@ -16,3 +16,4 @@ cdef bytes encode_message(object message, int version)
 cdef bytes encode_response_frame(
     object response, int version, int correlation_id, int header_version, Py_ssize_t limit_bytes=*
 )
+cdef bytes frame_with_id(bytes frame, int correlation_id)   # the frame of a response, for another request

@@ -4,6 +4,7 @@ Messages are instances of declared classes (`kcore.protocol.schema`) with real s
 and writing them happens here and in the two modules below without a Python-level call per field.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport Py_EQ, Py_NE, PyObject, PyTypeObject
 
 from kcore_ext.codec.plan import DecodeError, EncodeError
@@ -11,6 +12,7 @@ from kcore_ext.codec.plan import DecodeError, EncodeError
 from kcore_ext.codec.objects cimport adopt, new_instance
 from kcore_ext.codec.plan cimport Plan, Schema, register, schema_of
 from kcore_ext.codec.read cimport Reader, raise_failure, read_client_id, read_message, skip_tags
+from kcore_ext.util.byte_order cimport write_int32
 from kcore_ext.codec.write cimport (
     LONGEST_MESSAGE, Writer, begin, finish, finish_frame, put_int16, put_int32, put_raw, write_struct,
 )
@@ -484,3 +486,10 @@ def decode_request_header(data, Py_ssize_t position=0):
     finally:
         PyBuffer_Release(&view)
     return head.api_key, head.api_version, head.correlation_id, client_id, head.body
+
+
+cdef bytes frame_with_id(bytes frame, int correlation_id):
+    """Copies the frame of a response, with the correlation id of another request."""
+    cdef bytes copy = PyBytes_FromStringAndSize(PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
+    write_int32(<unsigned char*>PyBytes_AS_STRING(copy) + FRAME_LENGTH_BYTES, correlation_id)
+    return copy

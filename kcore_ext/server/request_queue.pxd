@@ -5,6 +5,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.codec.plan cimport Schema
+from kcore_ext.server.api_times cimport ApiTimes
 
 cdef struct CachedFrame:                # a response that may be sent again
     PyObject* response                  # owned, as is the frame
@@ -18,6 +19,7 @@ cdef class ApiEntry:
     cdef public object fast             # the fast path, with the same arguments; None without one
     cdef public object handle           # (context, request) -> response, `Pending` or None
     cdef public object meter            # measures requests: (entry, context, request) -> as `handle`; or None
+    cdef public ApiTimes times          # records the time of requests; None: it is not measured
     cdef readonly int key
     cdef readonly int min_version       # the lowest served and readable version ...
     cdef readonly int max_version       # ... and the highest one
@@ -60,6 +62,7 @@ cdef class ResponseSlot:
     cdef object _pending
     cdef int _version
     cdef int _correlation_id
+    cdef int64_t _began_ns              # start of the request; 0: it is not measured
     cdef readonly bytes frame
 
     cpdef object arrive(self, object response)
@@ -82,6 +85,7 @@ cdef class RequestQueue:
     cdef object _clock_ns
     cdef object _buffer                 # bytes, or a bytearray while a large frame arrives
     cdef Py_ssize_t _position           # number of bytes already taken
+    cdef int64_t _mark_ns               # end of the last measured request of this call of `serve`; 0: none
     cdef bint _serving
     cdef bint _announced                # the owner was notified that `take` may return bytes
     cdef ResponseSlot _first            # the queued responses, in request order
@@ -103,6 +107,7 @@ cdef class RequestQueue:
     cdef int _unknown(self, const unsigned char* frame, Py_ssize_t size, bytes key) except -1
     cdef int _decide(self, ApiEntry route, int version, int correlation_id, object context, object request,
                      CachedRequest known) except -1
+    cdef int _decided(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1
     cdef int _ready(self, ApiEntry route, int version, int correlation_id, bytes frame) except -1
     cdef int _write_later(self, ResponseSlot slot, object api, object context, object request, object response) except -1
     cdef object _context(self, int version, object client_id)

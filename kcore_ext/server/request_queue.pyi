@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from kcore_ext.server.api_times import ApiTimes
+
 class Owner(Protocol):
     """The owner of a request queue: a connection."""
 
@@ -96,6 +98,7 @@ class ApiEntry:
         fast: the API's fast path, called with the same arguments before `handle`; None if it has none.
         handle: the decision: (context, request) -> a response, a `Pending`, or None for no response.
         meter: serves requests in place of `fast` and `handle`, which it calls, and measures them; usually None.
+        times: records the time of each request; None: it is not measured, which costs nothing.
         caches_requests: as `kcore.runtime.Api.caches_requests`.
         small_responses: as `kcore.runtime.Api.small_responses`.
         caches_responses: as `kcore.runtime.Api.caches_responses`.
@@ -108,6 +111,7 @@ class ApiEntry:
     fast: Callable[[Any, Any], Any] | None
     handle: Callable[[Any, Any], Any]
     meter: Callable[[ApiEntry, Any, Any], Any] | None
+    times: ApiTimes | None
     key: int
     min_version: int
     max_version: int

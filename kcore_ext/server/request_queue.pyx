@@ -26,29 +26,15 @@ from libc.string cimport memcpy
 from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
 
 from kcore_ext.util.byte_order cimport read_int16, read_int32
-from kcore_ext.codec.frames cimport RequestHead, encode_response_frame, read_request_header
+from kcore_ext.util.monotonic cimport coarse_now_ns
+from kcore_ext.codec.frames cimport RequestHead, encode_response_frame, frame_with_id, read_request_header
 from kcore_ext.codec.plan cimport Plan, schema_of
 from kcore_ext.codec.read cimport UNLIMITED, read_message
 from kcore_ext.runtime.outcome cimport Pending
+from kcore_ext.server.api_times cimport ApiTimes
 
 cdef extern from "Python.h":
     bint PyBytes_CheckExact(object)
-
-cdef extern from *:
-    """
-    #include <time.h>
-    /* A clock with a resolution of a few milliseconds, which costs a fifth of the exact one. */
-    static inline int64_t kcore_coarse_now_ns(void) {
-        struct timespec now;
-    #ifdef CLOCK_MONOTONIC_COARSE
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    #else
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    #endif
-        return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    }
-    """
-    int64_t coarse_now_ns "kcore_coarse_now_ns"() noexcept
 
 cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
 
@@ -139,7 +125,7 @@ cdef class ApiEntry:
         if sent.response is <PyObject*>response and sent.version == version:
             if self.walk is not None and sent.walk is not <PyObject*>self.walk:
                 self.walk(response, self.errors)
-            return _again(<bytes>sent.frame, correlation_id)
+            return frame_with_id(<bytes>sent.frame, correlation_id)
         if self.walk is not None:
             counts = {}
             self.walk(response, counts)
@@ -222,6 +208,8 @@ cdef class ResponseSlot:
             return self.complete(frame)
 
     cpdef object complete(self, bytes frame):
+        if self._began_ns and self._route.times is not None:
+            self._route.times.add(self._route.times.now_ns() - self._began_ns)
         self.frame = frame
         return self._queue._arrived(PyBytes_GET_SIZE(frame))
 
@@ -330,6 +318,7 @@ cdef class RequestQueue:
                     break
         finally:
             self._serving = False
+            self._mark_ns = 0
         return False
 
     cdef bint _is_late(self, int64_t* until_ns) except -1:
@@ -448,6 +437,8 @@ cdef class RequestQueue:
         cdef ResponseSlot slot
         cdef Pending pending
         cdef bytes frame
+        cdef ApiTimes times = route.times
+        cdef int64_t began_ns = 0 if times is None else (self._mark_ns or times.now_ns())
         route.requests += 1
         try:
             if route.meter is not None:
@@ -462,16 +453,20 @@ cdef class RequestQueue:
                 slot = slot_of(self, route, version, correlation_id)
                 slot._pending = pending
                 self._append(slot)
+                if times is not None:
+                    self._decided(times, slot, began_ns)
                 self.parked = pending.parked or not route.small_responses
                 pending.tell(slot, _arrive)
                 return 0
             response = pending.response
         if response is None:
+            if times is not None:
+                self._decided(times, None, began_ns)
             return 0
         if known is not None and response is known.response:
             if route.walk is not None:
                 route.walk(response, route.errors)
-            frame = _again(known.frame, correlation_id)
+            frame = frame_with_id(known.frame, correlation_id)
         else:
             try:
                 frame = route.frame_of(response, version, correlation_id)
@@ -481,13 +476,29 @@ cdef class RequestQueue:
             if frame is None:
                 slot = slot_of(self, route, version, correlation_id)
                 self._append(slot)
+                if times is not None:
+                    self._decided(times, slot, began_ns)
                 self.parked = True
                 self._write_later(slot, route.api, context, request, response)
                 return 0
             if known is not None and PyBytes_GET_SIZE(frame) <= MAX_KEPT_FRAME:
                 known.response = response
                 known.frame = frame
+        if times is not None:
+            self._decided(times, None, began_ns)
         return self._ready(route, version, correlation_id, frame)
+
+    cdef int _decided(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1:
+        """Records the time of a decided request, whose response is complete unless it has a slot. The next request
+        begins at the same reading of the clock."""
+        cdef int64_t now_ns = times.now_ns()
+        times.processing_ns += now_ns - began_ns
+        self._mark_ns = now_ns
+        if slot is None:
+            times.add(now_ns - began_ns)
+        else:
+            slot._began_ns = began_ns
+        return 0
 
     cdef object _context(self, int version, object client_id):
         cdef tuple key = (version, client_id)
@@ -607,14 +618,3 @@ cdef class RequestQueue:
         self.clear()
         self.forget()
         self._owner = None
-
-
-cdef bytes _again(bytes frame, int correlation_id):
-    """Copies a cached frame with the correlation id of another request."""
-    cdef bytes copy = PyBytes_FromStringAndSize(PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
-    cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(copy) + LENGTH_BYTES
-    at[0] = <unsigned char>(<unsigned int>correlation_id >> 24)
-    at[1] = <unsigned char>(<unsigned int>correlation_id >> 16)
-    at[2] = <unsigned char>(<unsigned int>correlation_id >> 8)
-    at[3] = <unsigned char>correlation_id
-    return copy

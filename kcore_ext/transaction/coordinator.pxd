@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t
 
 from kcore_ext.runtime.clock cimport Now
 from kcore_ext.runtime.shard cimport ShardCore
-from kcore_ext.transaction.transaction cimport Transaction, TransactionBlock
+from kcore_ext.transaction.transaction cimport STATUSES, Transaction, TransactionBlock
 
 
 cdef class LocalMarkersCore:
@@ -13,7 +13,15 @@ cdef class LocalMarkersCore:
     cdef tuple find(self, topic, index)
 
 
+cdef class TransactionCounters:
+    cdef public int64_t commits         # documented in the stub, as are the others
+    cdef public int64_t aborts
+    cdef public int64_t timeouts
+
+
 cdef class TransactionShardCore:
+    cdef public TransactionCounters counters
+    cdef int64_t counts[STATUSES]       # number of ids by state
     cdef public object context
     cdef public object services
     cdef public object timeouts
@@ -27,7 +35,7 @@ cdef class TransactionShardCore:
     cdef public bint live               # whether the shard decides; False during a load
 
     cdef int place(self, str transactional_id, Transaction value) except -1
-    cdef int transition(self, str transactional_id, Transaction value) except -1
+    cdef int transition(self, str transactional_id, Transaction before, Transaction value) except -1
     cpdef int64_t deadline(self, Transaction value)
     cdef int begun(self, str transactional_id, Transaction value) except -1
     cdef int send(self, str transactional_id) except -1

@@ -13,6 +13,19 @@ class LocalMarkersCore:
     coordinator_epoch, version)` stages one marker and returns its code.
     """
 
+class TransactionCounters:
+    """Counts the ends of transactions on a node since it was opened.
+
+    Attributes:
+        commits: transactions that were prepared to commit.
+        aborts: transactions that were prepared to abort, for any reason.
+        timeouts: those of them that exceeded their timeout.
+    """
+
+    commits: int
+    aborts: int
+    timeouts: int
+
 class TransactionShardCore:
     """The compiled base of `TransactionShard`: the steps of every transaction.
 
@@ -23,6 +36,7 @@ class TransactionShardCore:
         timers: the timers of open transactions, by transactional id.
         interval_ms: timeouts are checked at multiples of this.
         live: whether the shard decides; False during a load.
+        counters: counts ends of transactions; a new object unless the subclass sets it.
     """
 
     context: Any
@@ -35,6 +49,10 @@ class TransactionShardCore:
     timers: dict[str, Any]
     interval_ms: int
     live: bool
+    counters: TransactionCounters
+    def count(self, status: int) -> int:
+        """Returns the number of transactional ids in a state."""
+
     def block(self, transactional_id: str, value: Transaction) -> TransactionBlock[Any]:
         """Returns the record of a transition, as a block.
 

@@ -57,10 +57,15 @@ cdef class LocalMarkersCore:
         return found
 
 
+cdef class TransactionCounters:
+    """Documented in coordinator.pyi."""
+
+
 cdef class TransactionShardCore:
     """Documented in coordinator.pyi."""
 
     def __cinit__(self):
+        self.counters = TransactionCounters()
         self.transactions = {}
         self.completions = {}
         self.timers = {}
@@ -97,18 +102,26 @@ cdef class TransactionShardCore:
 
     cdef int place(self, str transactional_id, Transaction value) except -1:
         """Applies one transition; None forgets the id."""
-        if value is None:
-            self.transactions.pop(transactional_id, None)
-            return 0
-        if self.live:
-            self.transition(transactional_id, value)
-        self.transactions[transactional_id] = value
-        return 0
-
-    cdef int transition(self, str transactional_id, Transaction value) except -1:
-        """Checks a change of state against the table, and updates timers and marker phases."""
         cdef PyObject* found = PyDict_GetItem(self.transactions, transactional_id)
         cdef Transaction before = None if found is NULL else <Transaction>found
+        if value is None:
+            if before is not None:
+                del self.transactions[transactional_id]
+                self.counts[before.status] -= 1
+            return 0
+        if self.live:
+            self.transition(transactional_id, before, value)
+        self.transactions[transactional_id] = value
+        if before is not None:
+            self.counts[before.status] -= 1
+        self.counts[value.status] += 1
+        return 0
+
+    def count(self, int status):
+        return self.counts[status] if 0 <= status < STATUSES else 0
+
+    cdef int transition(self, str transactional_id, Transaction before, Transaction value) except -1:
+        """Checks a change of state against the table, and updates timers and marker phases."""
         if before is None:
             assert value.status == EMPTY, f"{transactional_id!r} begins as {value.state.name}"
         else:
@@ -123,6 +136,10 @@ cdef class TransactionShardCore:
                 self.begun(transactional_id, value)
         elif is_prepared(value):
             self.prepared.append(transactional_id)
+            if value.status == PREPARE_COMMIT:
+                self.counters.commits += 1
+            else:
+                self.counters.aborts += 1
         elif before is not None and is_prepared(before) and self.completions:
             self.completions.pop(transactional_id, None)
         return 0

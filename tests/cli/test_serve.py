@@ -159,6 +159,8 @@ def test_without_a_data_folder_a_warning_is_logged(run: Run, tmp_path: Path) -> 
     assert log_of("--data", str(tmp_path / "data")) == ""
     assert "kcore.durability=memory  # there is no kcore.data.dir\n" in run("serve", "--print-config").out
     assert "kcore.durability=fsync  # default\n" in run("serve", "--data", "d", "--print-config").out
+    listens = run("serve", "--http", "127.0.0.1:9464", "--print-config").out
+    assert "kcore.http.listen=127.0.0.1:9464  # command line\n" in listens
     assert "kcore.durability=os  # -c\n" in run("serve", "-c", "kcore.durability=os", "--print-config").out
 
 

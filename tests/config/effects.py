@@ -105,6 +105,7 @@ NAMED = {
 }
 
 INDIRECT = {
+    "kcore.metrics.max.partitions": "observability/test_data_metrics.py::test_the_number_of_series_is_bounded",
     "kcore.http.listen": "observability/test_server.py::test_head_has_no_body",
     "group.consumer.regex.refresh.interval.ms": "group/consumer/test_heartbeats.py::"
     "test_patterns_are_resolved_again_after_the_interval",

@@ -67,7 +67,7 @@ def test_deliveries_and_share_partitions_are_counted() -> None:
         found = node.samples()
     share = {place: value for place, value in found.items() if "_share_" in place[0] and value}
     assert share == {
-        ("kcore_share_group_count", ("Stable",)): 1,
+        ("kcore_share_groups", ("Stable",)): 1,
         ("kcore_share_group_rebalances_total", ()): 1,
         ("kcore_share_partitions", ()): 1,
         ("kcore_share_partitions_loaded", ()): 1,
@@ -79,5 +79,5 @@ def test_deliveries_and_share_partitions_are_counted() -> None:
         ("kcore_share_acknowledgements_total", ("accept",)): 4,
         ("kcore_share_acknowledgements_total", ("release",)): 6,
     }
-    assert found["kcore_group_count", ("share",)] == 1
+    assert found["kcore_groups", ("share",)] == 1
     assert found["kcore_partitions", ("__share_group_state", "active")] == 50

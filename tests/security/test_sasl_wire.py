@@ -207,3 +207,25 @@ def test_a_renewal_by_somebody_else_closes(secure: Secure) -> None:
         handshake(raw, "OAUTHBEARER")
         assert ask(raw, SaslAuthenticateRequest(auth_bytes=token), 2).error_code == 58
         assert raw.closed
+
+
+def test_authentications_are_counted_by_mechanism_and_result(secure: Secure) -> None:
+    counted = secure.live.server.authentications
+    before = dict(counted.results)
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        come_in(raw)
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        assert handshake(raw, "PLAIN").error_code == 0
+        assert plain(raw, "wrong").error_code == 58
+    with secure.raw("SASL_PLAINTEXT") as raw:
+        assert handshake(raw, "NONSENSE").error_code == 33
+    with secure.raw("SHORT") as raw:
+        come_in(raw)
+        come_in(raw)
+    grown = {place: count - before.get(place, 0) for place, count in counted.results.items()}
+    assert {place: count for place, count in grown.items() if count} == {
+        ("PLAIN", "authentication", "success"): 2,
+        ("PLAIN", "authentication", "failure"): 1,
+        ("none", "authentication", "failure"): 1,
+        ("PLAIN", "reauthentication", "success"): 1,
+    }

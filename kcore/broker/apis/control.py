@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from kcore.broker.data.client_quotas import CONTROLLER_MUTATION_RATE
 from kcore.errors import KafkaError
 from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -79,7 +80,8 @@ class ControlApi(Api[Request, Response]):
     def throttled(self, context: RequestContext, mutations: Mutations | None, response: Response) -> Response:
         """Sets the throttle time of a response, and mutes the connection, if the client is above its quota."""
         if self.quotas is not None and mutations is not None:
-            response.throttle_time_ms = self.quotas.throttle(context, mutations.throttle_ms)  # type: ignore[attr-defined]
+            throttle_ms = self.quotas.throttle(CONTROLLER_MUTATION_RATE, context, mutations.throttle_ms)
+            response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
         return response
 
     def in_parts(

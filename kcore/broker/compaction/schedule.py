@@ -119,9 +119,11 @@ class Cleaner:
 
     Attributes:
         passes: number of completed passes.
+        failures: number of passes that ended with an error.
+        last_run_ms: monotonic time at which all partitions had been checked; before the first time, that of the start.
     """
 
-    __slots__ = ("_config", "_ledgers", "_now", "_partitions", "passes")
+    __slots__ = ("_config", "_ledgers", "_now", "_partitions", "failures", "last_run_ms", "passes")
 
     def __init__(self, partitions: Partitions, now: Now, config: Config) -> None:
         self._partitions = partitions
@@ -129,6 +131,8 @@ class Cleaner:
         self._config = config
         self._ledgers: dict[Partition, Ledger] = {}
         self.passes = 0
+        self.failures = 0
+        self.last_run_ms = now.now_ms
 
     def run(self) -> Iterator[None]:
         """Checks every partition once, in slices, and compacts those that are due."""
@@ -146,11 +150,18 @@ class Cleaner:
                     yield from self.compact(partition, ledger)
                     yield
             except (LogError, CorruptBatchError) as error:
+                self.failures += 1
                 logger.warning("compaction of partition %r failed and will be tried again: %s", partition, error)
             until_pause -= 1
             if not until_pause:
                 until_pause = PARTITIONS_A_SLICE
                 yield
+        self.last_run_ms = self._now.now_ms
+
+    def max_dirty_ratio(self) -> float:
+        """Returns the largest share that the new part has in the log of a partition, as of the last check."""
+        ledgers = self._ledgers.values()
+        return max((each.dirty_bytes / (each.dirty_bytes + each.clean_bytes or 1) for each in ledgers), default=0.0)
 
     def compact(self, partition: Partition, ledger: Ledger | None = None) -> Iterator[None]:
         """Compacts one partition now.

@@ -32,6 +32,15 @@ REQUEST_PERCENTAGE = "request_percentage"
 CONTROLLER_MUTATION_RATE = "controller_mutation_rate"
 CONNECTION_CREATION_RATE = "connection_creation_rate"
 
+QUOTAS = (
+    PRODUCER_BYTE_RATE,
+    CONSUMER_BYTE_RATE,
+    REQUEST_PERCENTAGE,
+    CONTROLLER_MUTATION_RATE,
+    CONNECTION_CREATION_RATE,
+)
+"""The quotas in force, by their names in Kafka."""
+
 PERCENT_PER_NS = 100 / 1e9
 """The percentage of a second that a nanosecond is."""
 
@@ -46,9 +55,22 @@ class ClientQuotas(MetadataListener):
 
     Attributes:
         mute: stops reading from a connection (its number) for some milliseconds; the server sets it.
+        throttled: number of throttled requests and connections, by quota.
+        throttled_ms: sum of their throttle times, by quota.
     """
 
-    __slots__ = ("_buckets", "_config", "_max_rates", "_now", "_observers", "_rates", "_topics", "mute")
+    __slots__ = (
+        "_buckets",
+        "_config",
+        "_max_rates",
+        "_now",
+        "_observers",
+        "_rates",
+        "_topics",
+        "mute",
+        "throttled",
+        "throttled_ms",
+    )
 
     def __init__(self, topics: Topics, now: Now, config: Config) -> None:
         self._topics = topics
@@ -59,6 +81,8 @@ class ClientQuotas(MetadataListener):
         self._max_rates = MAX_RATES
         self._observers: list[Callable[[], None]] = []
         self.mute: Callable[[int, int], None] | None = None
+        self.throttled = dict.fromkeys(QUOTAS, 0)
+        self.throttled_ms = dict.fromkeys(QUOTAS, 0)
         topics.listen(self)
 
     def has(self, quota: str) -> bool:
@@ -85,7 +109,7 @@ class ClientQuotas(MetadataListener):
         Returns:
             The throttle time in ms, 0 if the client may go on.
         """
-        return self.throttle(context, self._charge(quota, context, value))
+        return self.throttle(quota, context, self._charge(quota, context, value))
 
     def charge_time(self, context: RequestContext, duration_ns: int) -> int:
         """Records the time of a request for `request_percentage`; mutes its connection if it is above the quota.
@@ -94,13 +118,19 @@ class ClientQuotas(MetadataListener):
             The throttle time in ms, at most that of one sample as in Kafka; 0 if the client may go on.
         """
         throttle_ms = self._charge(REQUEST_PERCENTAGE, context, duration_ns * PERCENT_PER_NS)
-        return self.throttle(context, min(throttle_ms, self.window_ms))
+        return self.throttle(REQUEST_PERCENTAGE, context, min(throttle_ms, self.window_ms))
 
-    def throttle(self, context: RequestContext, throttle_ms: int) -> int:
-        """Mutes the connection of a request for a time, unless that is 0; returns the time."""
-        if throttle_ms and self.mute is not None:
-            self.mute(context.connection_id, throttle_ms)
+    def throttle(self, quota: str, context: RequestContext, throttle_ms: int) -> int:
+        """Mutes the connection of a request that exceeds a quota for a time, unless that is 0; returns the time."""
+        if throttle_ms:
+            self._count(quota, throttle_ms)
+            if self.mute is not None:
+                self.mute(context.connection_id, throttle_ms)
         return throttle_ms
+
+    def _count(self, quota: str, throttle_ms: int) -> None:
+        self.throttled[quota] += 1
+        self.throttled_ms[quota] += throttle_ms
 
     def _charge(self, quota: str, context: RequestContext, value: float) -> int:
         found = self._find(quota, context)
@@ -165,9 +195,11 @@ class ClientQuotas(MetadataListener):
         now_ms, window_ms = self._now.now_ms, self.window_ms
         rate.record(1, now_ms, window_ms)
         throttle_ms = rate.excess_ms(bound, now_ms, window_ms, self.samples)
+        throttle_ms = min(throttle_ms, window_ms)
         if throttle_ms:
             rate.record(-1, now_ms, window_ms)
-        return min(throttle_ms, window_ms)
+            self._count(CONNECTION_CREATION_RATE, throttle_ms)
+        return throttle_ms
 
     @property
     def window_ms(self) -> int:

@@ -24,6 +24,7 @@ from kcore_ext.broker.partition import PartitionCore
 if TYPE_CHECKING:
     from kcore.log.interface import EpochEntry, PartitionLog
     from kcore.runtime.commit import CommitPipeline
+    from kcore_ext.broker.topic_traffic import TopicTraffic
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Partition(PartitionCore):
         config: the topic's settings.
         pipeline: commits the partition's appends.
         internal: the topic belongs to a coordinator, and clients cannot write to it.
+        traffic: the counters of the topic's traffic; None: the partition has its own.
 
     Attributes:
         high_watermark: the committed end; readers see the offsets below it.
@@ -90,6 +92,7 @@ class Partition(PartitionCore):
         pipeline: CommitPipeline,
         config: LogConfig | None = None,
         internal: bool = False,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -98,6 +101,8 @@ class Partition(PartitionCore):
         self.leader_epoch = max(leader_epoch, log.leader_epoch)
         self.config = config or LogConfig()
         self.internal = internal
+        if traffic is not None:
+            self.traffic = traffic
         self.producers = ProducerStates()
         self.unacknowledged_end = 0
         self.watched = 0

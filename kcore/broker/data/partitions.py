@@ -13,6 +13,7 @@ from kcore.broker.metadata.names import is_internal
 from kcore.log.interface import PartitionKey
 from kcore.process_logging import log_failure
 from kcore.runtime.topics import MetadataListener
+from kcore_ext.broker.topic_traffic import TopicTraffic
 
 if TYPE_CHECKING:
     from kcore.log.interface import LogEngine
@@ -43,9 +44,10 @@ class TopicPartitions:
         size: the number of partitions that the topic has in the metadata; larger than `len(partitions)` while their
             logs are opened.
         config: the settings of all partitions.
+        traffic: counts the records that clients write and read.
     """
 
-    __slots__ = ("config", "internal", "name", "partitions", "size", "topic_id")
+    __slots__ = ("config", "internal", "name", "partitions", "size", "topic_id", "traffic")
 
     def __init__(self, name: str, topic_id: bytes, config: LogConfig) -> None:
         self.name = name
@@ -54,6 +56,7 @@ class TopicPartitions:
         self.config = config
         self.partitions: list[Partition] = []
         self.size = 0
+        self.traffic = TopicTraffic()
 
     def get(self, index: int) -> Partition | None:
         """Returns the partition with this number, or None."""
@@ -75,6 +78,7 @@ class Partitions(MetadataListener):
         ids: topic id -> its partitions.
         opening: topics whose logs are being opened in slices. Their other partitions are unknown meanwhile, as in
             Kafka, where a broker opens logs after the controller has created them.
+        deleted_traffic: the traffic of topics that were deleted.
     """
 
     __slots__ = (
@@ -82,6 +86,7 @@ class Partitions(MetadataListener):
         "_on_progress",
         "_pipeline",
         "_settings",
+        "deleted_traffic",
         "ids",
         "leader_epoch",
         "names",
@@ -107,6 +112,7 @@ class Partitions(MetadataListener):
         self.names: dict[str, TopicPartitions] = {}
         self.ids: dict[bytes, TopicPartitions] = {}
         self.opening: set[TopicPartitions] = set()
+        self.deleted_traffic = TopicTraffic()
 
     def __iter__(self) -> Iterator[Partition]:
         for topic in list(self.names.values()):
@@ -156,6 +162,7 @@ class Partitions(MetadataListener):
         partitions = self.ids.pop(topic.topic_id, None)
         if partitions is None:
             return
+        self.deleted_traffic.add(partitions.traffic)
         if self.names.get(topic.name) is partitions:
             del self.names[topic.name]
         for partition in partitions.partitions:
@@ -213,6 +220,7 @@ class Partitions(MetadataListener):
                 pipeline=self._pipeline,
                 config=topic.config,
                 internal=topic.internal,
+                traffic=topic.traffic,
             )
             if self._on_progress is not None:
                 partition.when_progress(self._on_progress)

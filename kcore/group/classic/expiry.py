@@ -24,6 +24,7 @@ def expire_member(group: ClassicGroup, member: Member) -> list[Record]:
     if not member.is_new and (member.awaiting_join is not None or member.awaiting_sync is not None):
         return []
     group.remove_member(member)
+    group.shard.meters.expirations["classic"] += 1
     return _after_removal(group, "member session expired")
 
 
@@ -55,6 +56,7 @@ def expire_sync_phase(group: ClassicGroup, generation_id: int) -> list[Record]:
         member = group.members.get(member_id)
         if member is not None:
             group.remove_member(member)
+            group.shard.meters.expirations["classic"] += 1
     return prepare_rebalance(group, "members did not sync within the rebalance timeout")
 
 

@@ -167,6 +167,8 @@ class ClassicGroup(Group):
         self.members[member.member_id] = member
         self._count_protocols(member.protocols, 1)
         self._drop_pending(member.member_id)
+        if self.shard.live:
+            self.shard.meters.joins["classic"] += 1
         if awaiting_join is not None:
             member.awaiting_join = awaiting_join
             self.members_awaiting_join += 1
@@ -179,6 +181,7 @@ class ClassicGroup(Group):
         if member.awaiting_sync is not None:
             self.respond_sync(member, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         member.stop()
+        self.shard.meters.leaves["classic"] += 1
         self.forget_member(member)
 
     def forget_member(self, member: Member) -> None:

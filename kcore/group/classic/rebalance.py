@@ -93,6 +93,7 @@ def complete_join_phase(group: ClassicGroup) -> list[Record]:
     ]
     for member in absent:
         group.remove_member(member)
+        group.shard.meters.expirations["classic"] += 1
     if group.state is DEAD:
         return []
     if not group.members:

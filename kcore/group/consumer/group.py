@@ -215,6 +215,7 @@ class ConsumerGroup(Group):
             self.subscriptions.change(None, metadata)
             if self.live:
                 self.keep_session(member)
+                self.shard.meters.joins["consumer"] += 1
         else:
             before = member.metadata
             self.subscriptions.change(before, metadata)
@@ -239,6 +240,8 @@ class ConsumerGroup(Group):
         if metadata.instance_id is not None:
             self._forget_instance(metadata.instance_id, member_id)
         member.stop()
+        if self.live:
+            self.shard.meters.leaves["consumer"] += 1
         self._changed()
 
     def put_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
@@ -333,6 +336,7 @@ class ConsumerGroup(Group):
         if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
             return None
         logger.debug("group %s: removed member %s: %s", self.group_id, member.member_id, reason)
+        self.shard.meters.expirations["consumer"] += 1
         return Outcome(leave.fence(self, [member]))
 
     # ---- Group

@@ -191,6 +191,7 @@ class ShareGroup(Group):
             self._subscribe(frozenset(), metadata.names)
             if self.live:
                 self.keep_session(member)
+                self.shard.meters.joins["share"] += 1
         else:
             self._subscribe(member.metadata.names, metadata.names)
             member.metadata = metadata
@@ -204,6 +205,8 @@ class ShareGroup(Group):
         self.last_target = None
         self._subscribe(member.metadata.names, frozenset())
         member.stop()
+        if self.live:
+            self.shard.meters.leaves["share"] += 1
         self._changed(before)
 
     def put_current(self, member: ShareMember, current: CurrentAssignment) -> None:
@@ -293,6 +296,7 @@ class ShareGroup(Group):
         if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
             return None
         logger.debug("group %s: removed member %s: its session expired", self.group_id, member.member_id)
+        self.shard.meters.expirations["share"] += 1
         return Outcome(leave.fence(self, member))
 
     # ---- Group

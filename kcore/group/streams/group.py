@@ -191,6 +191,7 @@ class StreamsGroup(Group):
             self._count(member, 1)
             if self.live:
                 self.keep_session(member)
+                self.shard.meters.joins["streams"] += 1
         else:
             before = member.metadata
             if before.process_id != metadata.process_id:
@@ -204,6 +205,8 @@ class StreamsGroup(Group):
         del self.members[member.member_id]
         self.processes.replace(member.current, member.metadata.process_id, None, "")
         member.stop()
+        if self.live:
+            self.shard.meters.leaves["streams"] += 1
         if not self.members:
             self.shutdown_member = None
         self._changed()
@@ -291,6 +294,7 @@ class StreamsGroup(Group):
         if self.shard.groups.get(self.group_id) is not self or self.members.get(member.member_id) is not member:
             return None
         logger.debug("streams group %s: removing member %s: %s", self.group_id, member.member_id, reason)
+        self.shard.meters.expirations["streams"] += 1
         return Outcome(leave.fence(self, member))
 
     # ---- Group

@@ -1,0 +1,38 @@
+"""Counts members that join and leave, and measures rebalances, for the metrics of a node."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kcore.group.group import GroupType
+from kcore.metrics import Histogram
+
+REBALANCE_BOUNDS_S: Final[tuple[float, ...]] = (
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+)  # fmt: skip
+"""Bounds for the durations of rebalances: from the time of a commit to the longest usual rebalance timeout."""
+
+REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
+"""The states of groups of any kind, by Kafka's names, in which members wait for their assignment."""
+
+
+class GroupMeters:
+    """Counters of the groups of a node since it was opened. A load of a shard changes nothing.
+
+    Attributes:
+        joins: number of new members by kind of group. The members of a group that is migrated to another kind count as
+            new members of that kind.
+        leaves: number of members that left or were removed, by kind of group.
+        expirations: those of them whose session or rebalance timeout ended.
+        rebalance_times: the durations of rebalances by kind of group, in seconds: from the change that begins a
+            rebalance until every member has its assignment. Share groups have none, as in Kafka.
+    """
+
+    __slots__ = ("expirations", "joins", "leaves", "rebalance_times")
+
+    def __init__(self) -> None:
+        kinds = [kind.value for kind in GroupType]
+        self.joins = dict.fromkeys(kinds, 0)
+        self.leaves = dict.fromkeys(kinds, 0)
+        self.expirations = dict.fromkeys(kinds, 0)
+        self.rebalance_times = {kind: Histogram(REBALANCE_BOUNDS_S) for kind in kinds if kind != GroupType.SHARE.value}

@@ -1,0 +1,20 @@
+"""The files of the console's page."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+STATIC: Final = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/console.css": ("console.css", "text/css; charset=utf-8"),
+    "/console.js": ("console.js", "text/javascript; charset=utf-8"),
+}
+"""File name and content type by path."""
+
+
+@cache
+def read_static(name: str) -> str:
+    """Returns the text of a file, which is read once."""
+    return files("kcore.server.console").joinpath("static", name).read_text(encoding="utf-8")

@@ -1,0 +1,19 @@
+"""The counters of a topic's traffic."""
+
+class TopicTraffic:
+    """Counts the records that clients write to a topic and read from it, since the node was opened.
+
+    Attributes:
+        received_records: appended records of producers. The records of coordinators do not count.
+        received_bytes: the bytes of their batches, as sent.
+        sent_records: records in the responses to Fetch requests, in whole batches.
+        sent_bytes: the bytes of these batches.
+    """
+
+    received_records: int
+    received_bytes: int
+    sent_records: int
+    sent_bytes: int
+
+    def add(self, other: TopicTraffic) -> None:
+        """Adds the counters of another topic."""

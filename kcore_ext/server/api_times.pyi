@@ -1,0 +1,29 @@
+"""The times of an API's requests, in buckets. `RequestQueue` adds to them while `ApiEntry.times` is set."""
+
+from collections.abc import Callable
+
+BOUNDS_S: tuple[float, ...]
+"""The upper bounds of the buckets, in seconds; there is one more bucket for longer times."""
+
+class ApiTimes:
+    """The times of an API's requests.
+
+    Args:
+        clock_ns: returns nanoseconds from any origin; None: the system's monotonic clock.
+
+    Attributes:
+        count: number of completed requests.
+        total_ns: their total time, from the start of decoding or deciding until the response is encoded.
+        processing_ns: the part of it in which the event loop worked on them.
+    """
+
+    count: int
+    total_ns: int
+    processing_ns: int
+
+    def __init__(self, clock_ns: Callable[[], int] | None = None) -> None: ...
+    def observe(self, duration_ns: int) -> None:
+        """Adds the time of one request."""
+
+    def buckets(self) -> list[int]:
+        """Returns the number of requests in each bucket."""
