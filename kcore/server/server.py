@@ -19,7 +19,7 @@ from kcore.server.memory import RequestMemory, ResponseMemory
 from kcore.server.request_meter import RequestMeter
 from kcore.server.turns import Turns
 from kcore.server.unauthenticated import UnauthenticatedMemory
-from kcore_ext.server.connection import Traffic
+from kcore_ext.server.connection import FlushQueue, Traffic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +64,7 @@ class Server:
         accepted_connections: number of accepted connections, without those that were closed immediately.
         refused_requests: number of requests that closed their connection: unsupported or malformed.
         traffic: the bytes exchanged with clients.
+        flushes: connections that send responses at the end of the round.
         memory: request bytes that connections hold; None without a limit.
         responses: response bytes that clients have not read; None without a limit.
     """
@@ -90,7 +91,7 @@ class Server:
         self._preload: asyncio.TimerHandle | None = None
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self.engine.control.broker_config.keys = ServerKeys([security for _, security in self._listeners])
-        self._to_flush: dict[Connection, None] = {}
+        self.flushes = FlushQueue(driver.round_is_open)
         self.accepted_connections = 0
         self.refused_requests = 0
         self.traffic = Traffic()
@@ -198,20 +199,14 @@ class Server:
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)
         self.engine.connection_closed(connection.connection_id)
-        self._to_flush.pop(connection, None)
+        self.flushes.discard(connection)
         self.quota.release(connection.client_host)
         if self.memory is not None:
             self.memory.claim(connection, 0)
 
-    def wants_flush(self, connection: Connection) -> None:
-        """Schedules `connection` to send its responses at the end of this round."""
-        self._to_flush[connection] = None
-        self.driver.round_is_open()
-
     def _flush(self) -> None:
-        while self._to_flush:
-            connections, self._to_flush = self._to_flush, {}
-            for connection in connections:
+        while self.flushes:
+            for connection in self.flushes.take():
                 try:
                     connection.go_on()
                 except Exception:

@@ -21,6 +21,12 @@ cdef class PartitionCore:
     def __cinit__(self, *arguments, **named):
         self.allows_background_commit = True
 
+    @property
+    def end_offset(self) -> int:
+        if isinstance(self.log, LogCore):
+            return (<LogCore>self.log).end_offset
+        return self.log.end_offset
+
     def append_data(
         self,
         batch,
