@@ -76,6 +76,10 @@ class ConnectionCore:
     def __init__(self, server: Any, queue: RequestQueue, row_bytes: int) -> None: ...
     def data_received(self, data: bytes) -> None:
         """Feeds received bytes to the request queue and serves them."""
+    @property
+    def lost_response(self) -> bool:
+        """True if there was no memory for a response; the connection must be closed."""
+
     def arrived(self) -> None:
         """Schedules a completed response to be sent at the end of the round."""
     def go_on(self) -> None:

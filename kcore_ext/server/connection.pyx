@@ -87,6 +87,10 @@ cdef class ConnectionCore:
             self._continue_later()  # some of it was served
         self.pace()
 
+    @property
+    def lost_response(self):
+        return self._queue.lost
+
     def arrived(self):
         self._flushes.put(self)
 

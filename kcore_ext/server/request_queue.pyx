@@ -235,8 +235,28 @@ cdef ResponseSlot slot_of(RequestQueue queue, ApiEntry route, int version, int c
     return slot
 
 
+cdef bint some_lost = False     # a queue of this process is `lost`
+
+
 cdef object _arrive(object slot, object response):
-    return (<ResponseSlot>slot).arrive(response)
+    global some_lost
+    try:
+        (<ResponseSlot>slot).arrive(response)
+    except Exception:
+        # Neither the response nor its failure could be noted, because memory ran out again and again. The client would
+        # wait for ever. These lines allocate nothing; the end of the round closes the connection.
+        (<ResponseSlot>slot)._queue.lost = True
+        some_lost = True
+        raise
+
+
+def has_lost_responses():
+    return some_lost
+
+
+def forget_lost_responses():
+    global some_lost
+    some_lost = False
 
 
 @cython.final

@@ -516,8 +516,10 @@ class AsyncQueue:
                 if row.error_code:
                     errors.append(KafkaError.of(row.error_code, row.error_message, [key]))
                     continue
-                for batch in acquired_batches(key, row, acquired_offsets(row)):
-                    fetched.append(_Fetched(link, place, batch, response.acquisition_lock_timeout_ms))
+                fetched += [
+                    _Fetched(link, place, batch, response.acquisition_lock_timeout_ms)
+                    for batch in acquired_batches(key, row, acquired_offsets(row))
+                ]
         return fetched, errors
 
     def _log_refused(self, response: Any, field: str) -> None:
