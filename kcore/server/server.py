@@ -20,7 +20,7 @@ from kcore.server.request_meter import RequestMeter
 from kcore.server.turns import Turns
 from kcore.server.unauthenticated import UnauthenticatedMemory
 from kcore_ext.server.connection import FlushQueue, Traffic
-from kcore_ext.server.request_queue import forget_lost_responses, has_lost_responses
+from kcore_ext.server.request_queue import lost_responses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -213,7 +213,7 @@ class Server:
                 except Exception:
                     logger.exception("connection from %s: cannot send responses, closing it", connection.client_host)
                     connection.abort()
-        if has_lost_responses():
+        if lost_responses():
             self._close_lost()
         if self.responses is not None:
             self.responses.end_round()
@@ -223,7 +223,7 @@ class Server:
         for connection in list(self.connections):
             if connection.lost_response:
                 connection.abort()
-        forget_lost_responses()  # last: if there is no memory to close a connection, the next round tries again
+        lost_responses(forget=True)  # last: if there is no memory to close a connection, the next round tries again
         logger.error("server: no memory for a response; connections that wait for one were closed")
 
     async def stop(self) -> None:

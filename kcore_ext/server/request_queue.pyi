@@ -74,11 +74,12 @@ class Owner(Protocol):
         """Handles a completed response that cannot be encoded."""
         ...
 
-def has_lost_responses() -> bool:
-    """Returns True if a queue of this process has lost a response since the last `forget_lost_responses`."""
+def lost_responses(*, forget: bool = False) -> bool:
+    """Returns True if a queue of this process has lost a response since the last call with `forget`.
 
-def forget_lost_responses() -> None:
-    """Takes note that the connections of all queues with a lost response are closed."""
+    Args:
+        forget: the connections of all these queues are closed.
+    """
 
 class ApiEntry:
     """An API as a server serves it.

@@ -24,8 +24,8 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
-
 from kcore_ext.util.byte_order cimport read_int16, read_int32
+from kcore_ext.util.coarse_clock cimport coarse_now_ns
 from kcore_ext.codec.frames cimport RequestHead, encode_response_frame, read_request_header
 from kcore_ext.codec.plan cimport Plan, schema_of
 from kcore_ext.codec.read cimport UNLIMITED, read_message
@@ -33,22 +33,6 @@ from kcore_ext.runtime.outcome cimport Pending
 
 cdef extern from "Python.h":
     bint PyBytes_CheckExact(object)
-
-cdef extern from *:
-    """
-    #include <time.h>
-    /* A clock with a resolution of a few milliseconds, which costs a fifth of the exact one. */
-    static inline int64_t kcore_coarse_now_ns(void) {
-        struct timespec now;
-    #ifdef CLOCK_MONOTONIC_COARSE
-        clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    #else
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    #endif
-        return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-    }
-    """
-    int64_t coarse_now_ns "kcore_coarse_now_ns"() noexcept
 
 cdef Py_ssize_t LONGEST_FRAME = 0x7FFFFFFF + 4
 
@@ -237,26 +221,22 @@ cdef ResponseSlot slot_of(RequestQueue queue, ApiEntry route, int version, int c
 
 cdef bint some_lost = False     # a queue of this process is `lost`
 
-
 cdef object _arrive(object slot, object response):
     global some_lost
     try:
         (<ResponseSlot>slot).arrive(response)
     except Exception:
-        # Neither the response nor its failure could be noted, because memory ran out again and again. The client would
-        # wait for ever. These lines allocate nothing; the end of the round closes the connection.
+        # No memory for the response, nor for its failure: the end of the round closes the connection.
         (<ResponseSlot>slot)._queue.lost = True
         some_lost = True
         raise
 
 
-def has_lost_responses():
-    return some_lost
-
-
-def forget_lost_responses():
+def lost_responses(*, bint forget=False):
     global some_lost
-    some_lost = False
+    cdef bint lost = some_lost
+    some_lost = lost and not forget
+    return lost
 
 
 @cython.final
