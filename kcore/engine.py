@@ -422,6 +422,7 @@ class Engine:
                 room=self.fetch_memory_budget,
                 cluster=self.cluster,
                 authorizer=self.authorizer,
+                slices=self.slices,
             ),
             *group_apis(
                 self.groups,

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_ROUND_BYTES: Final = 64 << 10
+MAX_ROUND_BYTES: Final = 256 << 10
 """Larger write sets go directly to the log: they fill their pages anyway."""
 MAX_ROUNDS: Final = 256
 MAX_SIZE_BYTES: Final = 1 << 20

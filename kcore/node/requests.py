@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.client.fetching import Unvalidated
@@ -419,27 +420,67 @@ def read_batches(partition: TopicPartition, row: Any, position: int, committed: 
     return fetched.take(len(fetched)), max(position, fetched.following), fetched.leader_epoch
 
 
-def read_acquired(partition: TopicPartition, row: Any, acquired: Mapping[int, int]) -> list[Record]:
-    """Reads the acquired records of a partition in a ShareFetchResponse.
+class AcquiredBatch(NamedTuple):
+    """A record batch of a ShareFetchResponse, not decoded yet.
 
-    Whole batches are sent, so records that were not acquired are left out.
+    Attributes:
+        partition: the partition.
+        data: the batch; empty: no batch has the offsets.
+        acquired: the acquired offsets in the range of the batch, with their delivery counts.
+    """
 
-    Raises:
-        CorruptMessageError: a batch does not match its checksum.
+    partition: TopicPartition
+    data: bytes
+    acquired: dict[int, int]
+
+
+def acquired_batches(partition: TopicPartition, row: Any, acquired: Mapping[int, int]) -> list[AcquiredBatch]:
+    """Divides the acquired records of a partition in a ShareFetchResponse by their batches.
+
+    Whole batches are sent, so a batch may also have records that were not acquired.
+
+    Args:
+        partition: the partition.
+        row: its part of the response.
+        acquired: the acquired offsets with their delivery counts.
     """
     data = row.records or b""
-    topic, number = partition
-    records: list[Record] = []
+    offsets = sorted(acquired)
+    missing: dict[int, int] = {}
+    batches: list[AcquiredBatch] = []
+    at = 0
     for start, size in split_batches(data).batches:
-        batch = data[start : start + size]
-        try:
-            validate_crc(batch)
-        except CorruptBatchError as error:
-            raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, str(error), [partition]) from error
-        if not parse_header(batch).is_control:
-            records += [
-                Record(topic, number, one.offset, one.timestamp_ms, one.key, one.value, one.headers)
-                for one in iter_records(batch, decompress=decompress)
-                if one.offset in acquired
-            ]
-    return records
+        header = parse_header(data, start)
+        first = bisect_left(offsets, header.base_offset, at)
+        missing |= {offset: acquired[offset] for offset in offsets[at:first]}
+        at = max(at, bisect_right(offsets, header.last_offset, first))
+        if first < at:
+            own = {offset: acquired[offset] for offset in offsets[first:at]}
+            batches.append(AcquiredBatch(partition, data[start : start + size], own))
+    missing |= {offset: acquired[offset] for offset in offsets[at:]}
+    if missing:
+        batches.append(AcquiredBatch(partition, b"", missing))
+    return batches
+
+
+def read_acquired(batch: AcquiredBatch) -> list[Record]:
+    """Reads the acquired records of a batch; offsets without a record are left out.
+
+    Raises:
+        CorruptMessageError: the batch does not match its checksum, is invalid, or its decompressed records are too
+            large.
+    """
+    data, (topic, number) = batch.data, batch.partition
+    if not data:
+        return []
+    try:
+        validate_crc(data)
+        if parse_header(data).is_control:
+            return []
+        return [
+            Record(topic, number, one.offset, one.timestamp_ms, one.key, one.value, one.headers)
+            for one in iter_records(data, decompress=decompress)
+            if one.offset in batch.acquired
+        ]
+    except CorruptBatchError as error:
+        raise KafkaError.of(ErrorCode.CORRUPT_MESSAGE, str(error), [batch.partition]) from error

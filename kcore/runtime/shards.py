@@ -29,9 +29,13 @@ class Shards(Generic[M]):
         partitions: the topic's number of partitions on all nodes. It determines the shard of a key and never changes.
         make: creates the shard of a partition.
         pipeline: committed before a shard is unloaded.
+
+    Attributes:
+        by_partition: the shards by partition, for compiled code. It is always the same dictionary; callers do not
+            change it.
     """
 
-    __slots__ = ("_make", "_pipeline", "_shards", "partitions", "topic")
+    __slots__ = ("_make", "_pipeline", "_shards", "by_partition", "partitions", "topic")
 
     def __init__(self, topic: str, partitions: int, make: Callable[[int], Shard[M]], pipeline: CommitPipeline) -> None:
         self.topic = topic
@@ -39,6 +43,7 @@ class Shards(Generic[M]):
         self._make = make
         self._pipeline = pipeline
         self._shards: dict[int, Shard[M]] = {}
+        self.by_partition = self._shards
 
     def __iter__(self) -> Iterator[Shard[M]]:
         return iter(self._shards.values())
@@ -60,11 +65,6 @@ class Shards(Generic[M]):
     def get(self, index: int) -> Shard[M] | None:
         """Returns the shard of a partition, or None if this node does not own it."""
         return self._shards.get(index)
-
-    @property
-    def by_partition(self) -> dict[int, Shard[M]]:
-        """The shards by partition, for compiled code. It is always the same dictionary; callers do not change it."""
-        return self._shards
 
     def load(self, index: int, leader_epoch: int) -> None:
         """Loads the shard of a partition that this node owns since `leader_epoch`.

@@ -239,10 +239,6 @@ class Connection(ConnectionCore, asyncio.Protocol):
                 return
             yield
 
-    def arrived(self) -> None:
-        """Schedules a completed response to be sent at the end of the round."""
-        self.server.wants_flush(self)
-
     def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
         """Handles a response that cannot be encoded: closes the connection after the responses in front of it."""
         self._queue.cut(failed)
@@ -291,7 +287,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         unread, self._unread = self._unread, self._paused or held or self._muted is not None
         if unread and not self._unread and not self._closing:
             self.server.driver.begin_round()
-            self.server.wants_flush(self)
+            self.arrived()
 
     def mute(self, duration_ms: int) -> None:
         """Serves no further request for some time, or until an earlier call ends later; responses are sent."""

@@ -19,7 +19,8 @@ from kcore.server.memory import RequestMemory, ResponseMemory
 from kcore.server.request_meter import RequestMeter
 from kcore.server.turns import Turns
 from kcore.server.unauthenticated import UnauthenticatedMemory
-from kcore_ext.server.connection import Traffic
+from kcore_ext.server.connection import FlushQueue, Traffic
+from kcore_ext.server.request_queue import lost_responses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +66,7 @@ class Server:
         refused_requests: number of requests that closed their connection: unsupported or malformed.
         authentications: the results of SASL exchanges.
         traffic: the bytes exchanged with clients.
+        flushes: connections that send responses at the end of the round.
         memory: request bytes that connections hold; None without a limit.
         responses: response bytes that clients have not read; None without a limit.
     """
@@ -91,7 +93,7 @@ class Server:
         self._preload: asyncio.TimerHandle | None = None
         self._listeners = [(listener, ListenerSecurity(listener, self.engine)) for listener in listeners]
         self.engine.control.broker_config.keys = ServerKeys([security for _, security in self._listeners])
-        self._to_flush: dict[Connection, None] = {}
+        self.flushes = FlushQueue(driver.round_is_open)
         self.accepted_connections = 0
         self.refused_requests = 0
         self.authentications = Authentications()
@@ -200,27 +202,31 @@ class Server:
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)
         self.engine.connection_closed(connection.connection_id)
-        self._to_flush.pop(connection, None)
+        self.flushes.discard(connection)
         self.quota.release(connection.client_host)
         if self.memory is not None:
             self.memory.claim(connection, 0)
 
-    def wants_flush(self, connection: Connection) -> None:
-        """Schedules `connection` to send its responses at the end of this round."""
-        self._to_flush[connection] = None
-        self.driver.round_is_open()
-
     def _flush(self) -> None:
-        while self._to_flush:
-            connections, self._to_flush = self._to_flush, {}
-            for connection in connections:
+        while self.flushes:
+            for connection in self.flushes.take():
                 try:
                     connection.go_on()
                 except Exception:
                     logger.exception("connection from %s: cannot send responses, closing it", connection.client_host)
                     connection.abort()
+        if lost_responses():
+            self._close_lost()
         if self.responses is not None:
             self.responses.end_round()
+
+    def _close_lost(self) -> None:
+        """Closes the connections that have lost a response, because there was no memory to encode it."""
+        for connection in list(self.connections):
+            if connection.lost_response:
+                connection.abort()
+        lost_responses(forget=True)  # last: if there is no memory to close a connection, the next round tries again
+        logger.error("server: no memory for a response; connections that wait for one were closed")
 
     async def stop(self) -> None:
         """Closes the listeners, then the connections: commits the decided records and sends their responses.

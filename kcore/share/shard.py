@@ -12,6 +12,7 @@ from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.runtime.machine import Outcome, Record
 from kcore.share.state import SharePartitionKey, ShareState, tombstone
 from kcore.share.upkeep import UpkeepTimer
+from kcore_ext.share.state_update import replay_update
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from kcore.config.node import Config
     from kcore.runtime.machine import ShardContext
     from kcore.runtime.topics import TopicImage
-    from kcore_ext.share.state_update import StateUpdate
 
 TOPIC_NAME = SHARE_GROUP_STATE
 """The internal topic whose partitions are share shards."""
@@ -119,9 +119,7 @@ class ShareShard:
                 state.snapshot_offset = offset
             state.apply_update(value)
 
-    def replay_block(self, offset: int, producer_id: int, records: StateUpdate) -> None:
-        """Applies an update that a partition leader on this node has written."""
-        records.replay()
+    replay_block = staticmethod(replay_update)  # applies an update of a partition leader; see `BlockReplay`
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Ignores a marker: no transaction writes to this topic, so only an operator can have written one."""

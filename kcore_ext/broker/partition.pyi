@@ -28,6 +28,9 @@ class PartitionCore:
 
     config: LogConfig
 
+    @property
+    def end_offset(self) -> int:
+        """The offset of the next record, staged appends included."""
     def append_data(
         self,
         batch: bytes | bytearray,

@@ -23,6 +23,12 @@ cdef class PartitionCore:
         self.allows_background_commit = True
         self.traffic = TopicTraffic.__new__(TopicTraffic)
 
+    @property
+    def end_offset(self) -> int:
+        if isinstance(self.log, LogCore):
+            return (<LogCore>self.log).end_offset
+        return self.log.end_offset
+
     def append_data(
         self,
         batch,

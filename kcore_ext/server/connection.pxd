@@ -9,6 +9,14 @@ cdef class Traffic:
     cdef public int64_t sent_bytes
 
 
+cdef class FlushQueue:
+    cdef dict _connections                  # in the order in which their responses were completed; the values are None
+    cdef object _round_is_open
+    cdef bint _scheduled                    # the end of the round takes the connections
+
+    cdef int put(self, object connection) except -1
+
+
 cdef class ConnectionCore:
     cdef readonly object server
     cdef public object transport
@@ -28,6 +36,7 @@ cdef class ConnectionCore:
     cdef object _memory                     # the server's `RequestMemory`; None without a limit
     cdef object _loop_time
     cdef Traffic _traffic
+    cdef FlushQueue _flushes
     cdef RoundClock _round_clock
 
     cdef int serve(self) except -1

@@ -23,6 +23,22 @@ class Traffic:
     received_bytes: int
     sent_bytes: int
 
+class FlushQueue:
+    """The connections that send responses at the end of the round.
+
+    Args:
+        round_is_open: schedules the end of the round.
+    """
+
+    def __init__(self, round_is_open: Callable[[], None]) -> None: ...
+    def __len__(self) -> int: ...
+    def add(self, connection: ConnectionCore) -> None:
+        """Adds a connection, and schedules the end of the round."""
+    def discard(self, connection: ConnectionCore) -> None:
+        """Removes a connection, if it is there."""
+    def take(self) -> dict[Any, None]:
+        """Removes and returns all connections, in order."""
+
 class ConnectionCore:
     """The part of a connection that runs for every read.
 
@@ -60,6 +76,12 @@ class ConnectionCore:
     def __init__(self, server: Any, queue: RequestQueue, row_bytes: int) -> None: ...
     def data_received(self, data: bytes) -> None:
         """Feeds received bytes to the request queue and serves them."""
+    @property
+    def lost_response(self) -> bool:
+        """True if there was no memory for a response; the connection must be closed."""
+
+    def arrived(self) -> None:
+        """Schedules a completed response to be sent at the end of the round."""
     def go_on(self) -> None:
         """Sends ready responses and serves waiting requests: at the end of a round, or when the buffer has room
         again.

@@ -25,6 +25,36 @@ cdef class Traffic:
     """Documented in the stub."""
 
 
+cdef class FlushQueue:
+    """Documented in the stub."""
+
+    def __init__(self, round_is_open):
+        self._connections = {}
+        self._round_is_open = round_is_open
+
+    def __len__(self):
+        return len(self._connections)
+
+    def add(self, connection):
+        self.put(connection)
+
+    cdef int put(self, object connection) except -1:
+        self._connections[connection] = None
+        if not self._scheduled:
+            self._round_is_open()
+            self._scheduled = True      # last: if scheduling raised, the next call tries again
+        return 0
+
+    def discard(self, connection):
+        self._connections.pop(connection, None)
+
+    def take(self):
+        cdef dict empty = {}    # allocated before anything changes
+        connections, self._connections = self._connections, empty
+        self._scheduled = False
+        return connections
+
+
 cdef class ConnectionCore:
     """Documented in the stub."""
 
@@ -35,6 +65,7 @@ cdef class ConnectionCore:
         self._turns = server.turns
         self._memory = server.memory
         self._traffic = server.traffic
+        self._flushes = server.flushes
         self._round_clock = server.driver.round_clock
         self._loop_time = server.loop.time
         self._reading = True
@@ -55,6 +86,13 @@ cdef class ConnectionCore:
         if size >= BULK_BYTES and queue.unserved() < size and not self._closing:
             self._continue_later()  # some of it was served
         self.pace()
+
+    @property
+    def lost_response(self):
+        return self._queue.lost
+
+    def arrived(self):
+        self._flushes.put(self)
 
     def go_on(self):
         if self._closing:

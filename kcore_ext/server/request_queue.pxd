@@ -73,6 +73,7 @@ cdef class RequestQueue:
     cdef public object gate
     cdef public bint parked
     cdef public bint stopped
+    cdef public bint lost               # a response is lost: the connection must be closed
     cdef public bint muted
     cdef readonly bint late
     cdef readonly Py_ssize_t held_bytes

@@ -76,6 +76,13 @@ class Owner(Protocol):
         """Handles a completed response that cannot be encoded."""
         ...
 
+def lost_responses(*, forget: bool = False) -> bool:
+    """Returns True if a queue of this process has lost a response since the last call with `forget`.
+
+    Args:
+        forget: the connections of all these queues are closed.
+    """
+
 class ApiEntry:
     """An API as a server serves it.
 
@@ -194,6 +201,7 @@ class RequestQueue:
         parked: True if the last request waits for more than a commit, or its response may be large; no request behind
             it is served.
         stopped: True if no more requests are served.
+        lost: True if there was no memory for a response; the connection must be closed.
         muted: True while no request is served, because the client is above a quota.
         held_bytes: size of the complete responses that were not taken.
         turn_ns: time for the requests of one call of `serve`; 0: no limit.
@@ -202,6 +210,7 @@ class RequestQueue:
     gate: Callable[[bytes], None] | None
     parked: bool
     stopped: bool
+    lost: bool
     muted: bool
     held_bytes: int
     turn_ns: int

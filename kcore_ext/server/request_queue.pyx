@@ -24,7 +24,6 @@ from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
 from kcore_ext.codec.plan import EncodeError, MessageTooLargeError
-
 from kcore_ext.util.byte_order cimport read_int16, read_int32
 from kcore_ext.util.monotonic cimport coarse_now_ns
 from kcore_ext.codec.frames cimport RequestHead, encode_response_frame, frame_with_id, read_request_header
@@ -223,8 +222,24 @@ cdef ResponseSlot slot_of(RequestQueue queue, ApiEntry route, int version, int c
     return slot
 
 
+cdef bint some_lost = False     # a queue of this process is `lost`
+
 cdef object _arrive(object slot, object response):
-    return (<ResponseSlot>slot).arrive(response)
+    global some_lost
+    try:
+        (<ResponseSlot>slot).arrive(response)
+    except Exception:
+        # No memory for the response, nor for its failure: the end of the round closes the connection.
+        (<ResponseSlot>slot)._queue.lost = True
+        some_lost = True
+        raise
+
+
+def lost_responses(*, bint forget=False):
+    global some_lost
+    cdef bint lost = some_lost
+    some_lost = lost and not forget
+    return lost
 
 
 @cython.final

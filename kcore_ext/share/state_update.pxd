@@ -17,6 +17,8 @@ cdef class StateUpdate:
     cdef int32_t complete_count
     cdef readonly Py_ssize_t size_bytes
 
+    cdef int apply(self) except -1
+
 
 @cython.final
 cdef class StateWriter:

@@ -17,8 +17,14 @@ class StateUpdate:
     def append_to(self, batch: BatchBuilder, timestamp_ms: int) -> bool:
         """Appends the record to a batch. Returns False if the batch is full."""
 
-    def replay(self) -> None:
-        """Applies the record to the state of the share partition."""
+def replay_update(offset: int, producer_id: int, update: StateUpdate) -> None:
+    """Applies an update that a partition leader on this node has written.
+
+    Args:
+        offset: the offset of the record.
+        producer_id: always -1.
+        update: the update.
+    """
 
 @final
 class StateWriter:

@@ -45,7 +45,8 @@ cdef class StateUpdate:
     def append_to(self, BatchBuilder batch not None, int64_t timestamp_ms) -> bool:
         return batch.add(timestamp_ms, self.key, self.value, NO_HEADERS, -1)
 
-    def replay(self):
+    cdef int apply(self) except -1:
+        """Applies the record to the state of the share partition."""
         state = self.state
         state.batches = self.batches
         state.start_offset = self.start_offset
@@ -53,6 +54,11 @@ cdef class StateUpdate:
         if state.highest_leader_epoch < state.leader_epoch:
             state.highest_leader_epoch = state.leader_epoch
         state.updates += 1
+        return 0
+
+
+def replay_update(int64_t offset, int64_t producer_id, StateUpdate update not None):
+    update.apply()
 
 
 @cython.final

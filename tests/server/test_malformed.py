@@ -10,6 +10,7 @@ import pytest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.metadata import MetadataRequest
+from kcore.server.connection import Connection
 from tests.kit import batch, create, produce, read_all
 from tests.server.live import LiveServer, Raw
 
@@ -155,4 +156,23 @@ def test_a_connection_lost_in_the_middle_of_a_frame_leaves_no_state(live: LiveSe
         raw.send(raw.request(HeartbeatRequest(group_id="g", member_id="m"), 4)[:cut])
         raw.reset()
     live.wait_for_connections(0, came=4)
-    assert live.call(lambda: (live.server.quota.by_host, live.server._to_flush)) == ({}, {})
+    assert live.call(lambda: (live.server.quota.by_host, len(live.server.flushes))) == ({}, 0)
+
+
+def test_a_response_that_is_lost_closes_the_connection(live: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If memory runs out for a response and also for its failure, the client must not wait for ever."""
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    with live.connect() as other, live.raw() as raw:
+        other.send(create("t"))
+        raw.send(raw.request(produce("t", batch([b"v"])), 9))
+        assert raw.answer(produce("t", b""), 9)[1].responses[0].partition_responses[0].error_code == 0
+        entry = live.call(lambda: live.server.dispatch.routes[0])
+        monkeypatch.setattr(entry, "walk", no_memory)
+        monkeypatch.setattr(Connection, "response_failed", no_memory)
+        raw.send(raw.request(produce("t", batch([b"w"])), 9))  # its response waits for the commit
+        assert raw.frame() is None
+        monkeypatch.undo()
+        assert [value for _, value in read_all(other, "t")] == [b"v", b"w"]

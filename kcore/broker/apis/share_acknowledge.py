@@ -5,7 +5,7 @@ v2 can renew locks (KIP-1222).
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.broker.share.requests import LEADER_ERRORS, MAX_PARTITIONS, Results, ShareApi
 from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
@@ -22,14 +22,33 @@ from kcore.protocol.messages.share_acknowledge import (
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.broker.share.share_partitions import SharePartitions
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.slices import Slices
+
+FEW_PARTITIONS: Final = 200
+"""Maximum number of partitions in a request that runs at once."""
+
 _SERVER_ERROR: Final = ShareAcknowledgeResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
 """Made in advance: after an allocation that failed, there may be no memory for it. It is never changed."""
 
 
 class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResponse]):
-    """Serves ShareAcknowledge. The response waits until the new state is durable."""
+    """Serves ShareAcknowledge. The response waits until the new state is durable.
 
-    __slots__ = ()
+    Args:
+        share_partitions: the share partitions of the node.
+        enabled: returns True if share groups are enabled.
+        cluster: this node's endpoints.
+        authorizer: decides about permissions; None allows all.
+        slices: runs long requests; None: they run at once.
+    """
+
+    __slots__ = ("_slices",)
 
     key: ClassVar[ApiKey] = ApiKey.SHARE_ACKNOWLEDGE
     request_type: ClassVar[type] = ShareAcknowledgeRequest
@@ -37,8 +56,20 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
     versions: ClassVar[tuple[int, int]] = (1, 2)
     differs: ClassVar[str] = f"A request may have {MAX_PARTITIONS} partitions; more are INVALID_REQUEST."
 
+    def __init__(
+        self,
+        share_partitions: SharePartitions,
+        enabled: Callable[[], bool],
+        *,
+        cluster: ClusterView | None = None,
+        authorizer: Authorizer | None = None,
+        slices: Slices | None = None,
+    ) -> None:
+        super().__init__(share_partitions, enabled, cluster=cluster, authorizer=authorizer)
+        self._slices = slices
+
     def handle(self, context: RequestContext, request: ShareAcknowledgeRequest) -> Any:
-        """Acknowledges the records of each partition; the final epoch then ends the session."""
+        """Acknowledges the records of each partition, of many ones in slices; the final epoch then ends the session."""
         error = self.refusal(context, request)
         if error is not ErrorCode.NONE:
             return self.error(context, request, error)
@@ -70,7 +101,12 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
                 response = self.failed_late("ShareAcknowledge", error, _SERVER_ERROR)
             pending.complete(response)
 
-        self.acknowledge(context, session_key, acknowledgements, request.is_renew_ack, acknowledged)
+        arguments = (context, session_key, acknowledgements, request.is_renew_ack, acknowledged)
+        slices = self._slices
+        if slices is not None and len(acknowledgements) > FEW_PARTITIONS:
+            work = self.acknowledge_in_steps(*arguments)
+            return slices.requests.run(self, context, request, work, lambda _: pending)
+        self.acknowledge(*arguments)
         return pending.response if pending.done else pending
 
     def error(

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kcore.broker.data.fetch_budget import NOTED_BYTES
-from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, ShareFetchPending, enough
+from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, enough
 from kcore.broker.share.requests import (
     LEADER_ERRORS,
     MAX_PARTITIONS,
@@ -38,7 +38,7 @@ from kcore.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from kcore.runtime.pending import Pending
-from kcore_ext.broker.share.share_fetch import ShareFetchFastPath
+from kcore_ext.broker.share.share_fetch import ShareFetchFastPath, ShareFetchPending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,13 +136,11 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         self.fast_path = ShareFetchFastPath(
             self,
             share_partitions,
-            enabled,
             room,
             authorizer,
             (Operation.READ, ResourceType.GROUP, ResourceType.TOPIC),
             active=SharePartitionState.ACTIVE,
             codes=ErrorCode,
-            pending=ShareFetchPending,
             failure=_SERVER_ERROR,
         )
         self.fast = self.fast_path.serve

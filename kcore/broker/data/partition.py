@@ -128,11 +128,6 @@ class Partition(PartitionCore):
     # ---- offsets
 
     @property
-    def end_offset(self) -> int:
-        """The offset of the next record, staged appends included."""
-        return self.log.end_offset
-
-    @property
     def log_start_offset(self) -> int:
         """The first offset that readers may fetch."""
         return self.log.log_start_offset

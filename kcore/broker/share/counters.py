@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore_ext.broker.share.acknowledgements import count_types
+from kcore_ext.broker.share.acknowledgements import DeliveryCounters, count_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kcore.broker.share.acknowledgements import AcknowledgementBatch
 
-RENEW_TYPE = 4
 ARCHIVED_STATE = 4
 
 
-class ShareCounters:
+class ShareCounters(DeliveryCounters):
     """Totals since the start of the node.
 
     Attributes:
@@ -26,21 +25,12 @@ class ShareCounters:
         archived_by_expiry: those of them that had no delivery left.
     """
 
-    __slots__ = ("acknowledgements", "archived_by_expiry", "deliveries", "expired_locks", "redeliveries")
+    __slots__ = ("archived_by_expiry", "expired_locks")
 
     def __init__(self) -> None:
-        self.deliveries = 0
-        self.redeliveries = 0
-        self.acknowledgements = [0] * (RENEW_TYPE + 1)
+        super().__init__()
         self.expired_locks = 0
         self.archived_by_expiry = 0
-
-    def delivered(self, ranges: Iterable[tuple[int, int, int]]) -> None:
-        """Counts acquired ranges: first offset, last offset, delivery count."""
-        for first, last, count in ranges:
-            self.deliveries += last - first + 1
-            if count > 1:
-                self.redeliveries += last - first + 1
 
     def acknowledged(self, batches: Sequence[AcknowledgementBatch]) -> None:
         """Counts accepted acknowledgement batches."""

@@ -16,30 +16,12 @@ if TYPE_CHECKING:
 
     from kcore.broker.share.share_partition import SharePartition
     from kcore.runtime.api import RequestContext
+    from kcore_ext.broker.share.share_fetch import ShareFetchPending
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
 
 WAITS = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE})
 """Errors that a fetch reports at its timeout: `by_duration` found no record, and one may come."""
-
-
-class ShareFetchPending(Pending):
-    """The response of a share fetch that waits for records, or for its acknowledgements to be durable."""
-
-    __slots__ = ("gone", "operation")
-
-    def __init__(self, api: Any, context: RequestContext, request: Any) -> None:
-        super().__init__(api, context, request, parked=True)
-        self.operation: DelayedShareFetch | None = None
-        self.gone = False
-
-    def abandon(self) -> None:
-        """Ends the wait, because the connection is closed; no record is acquired any more."""
-        super().abandon()
-        self.gone = True
-        operation, self.operation = self.operation, None
-        if operation is not None:
-            operation.forget()
 
 
 class RefusedLater(Pending):

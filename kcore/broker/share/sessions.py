@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sized
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore_ext.broker.share.share_fetch import SessionCore
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-MAX_EPOCH: Final = 2**31 - 1
 
 
 class TopicIdPartition(NamedTuple):
@@ -49,7 +50,7 @@ class Client(NamedTuple):
     connection_id: int
 
 
-class ShareSession:
+class ShareSession(SessionCore):
     """One share session.
 
     Args:
@@ -63,17 +64,13 @@ class ShareSession:
             the request added it, or the last response had an error for it.
     """
 
-    __slots__ = ("client", "epoch", "key", "partitions")
+    __slots__ = ("client", "key")
 
     def __init__(self, key: SessionKey, client: Client, partitions: Iterable[TopicIdPartition]) -> None:
         self.key = key
         self.client = client
         self.epoch = 1
         self.partitions = dict.fromkeys(partitions, True)
-
-    def advance(self) -> None:
-        """Moves to the epoch of the next request; the epoch after the highest one is 1."""
-        self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
 
     def rotated(self, epoch: int) -> list[TopicIdPartition]:
         """Returns the partitions, beginning with another one at each epoch, so that each is served in turn."""

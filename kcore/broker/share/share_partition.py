@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kcore.share.persister import Persister
     from kcore_ext.broker.share.changes import Change
     from kcore_ext.broker.share.runs import Lock
+    from kcore_ext.runtime.purgatory import Purgatory
     from kcore_ext.runtime.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,11 @@ class ShareServices(Protocol):
     @property
     def wheel(self) -> TimerWheel:
         """The node's timers."""
+        ...
+
+    @property
+    def purgatory(self) -> Purgatory:
+        """Holds parked fetches, under their share partitions among others."""
         ...
 
     @property

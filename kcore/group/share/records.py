@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kcore.group.share.partitions import StatePartitions, to_value
+from kcore.group.share.partitions import StatePartitions, StateValue
 from kcore.protocol.records.share_group_current_member_assignment import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -88,7 +88,7 @@ def current_assignment(group_id: str, member_id: str, current: CurrentAssignment
 
 def state_partitions(group_id: str, state: StatePartitions) -> Record:
     """Returns the record of the share partitions with state (type 15)."""
-    return Record(ShareGroupStatePartitionMetadataKey(group_id=group_id), to_value(state))
+    return Record(ShareGroupStatePartitionMetadataKey(group_id=group_id), StateValue(state))
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[Record]:

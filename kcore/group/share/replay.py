@@ -18,7 +18,7 @@ from kcore.group.replay import (
 )
 from kcore.group.share.group import ShareGroup
 from kcore.group.share.member import NO_MEMBER, CurrentAssignment, MemberMetadata
-from kcore.group.share.partitions import NOTHING, from_value
+from kcore.group.share.partitions import NOTHING, StateValue, from_value
 from kcore.protocol.records.share_group_current_member_assignment import (
     ShareGroupCurrentMemberAssignmentKey,
     ShareGroupCurrentMemberAssignmentValue,
@@ -128,11 +128,12 @@ def replay_state_partitions(
     offset: int,
     producer_id: int,
     key: ShareGroupStatePartitionMetadataKey,
-    value: ShareGroupStatePartitionMetadataValue | None,
+    value: ShareGroupStatePartitionMetadataValue | StateValue | None,
 ) -> None:
     """Applies type 15: the share partitions with state, which may create the group, or their deletion."""
     if value is not None:
-        find_or_create(shard, key.group_id, ShareGroup).put_state_partitions(from_value(value))
+        state = value.state if isinstance(value, StateValue) else from_value(value)
+        find_or_create(shard, key.group_id, ShareGroup).put_state_partitions(state)
         return
     group = find(shard, key.group_id, ShareGroup)
     if group is not None:

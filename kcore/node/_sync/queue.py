@@ -25,7 +25,7 @@ from kcore.node._sync.backend import Event, Lock, sleep, spawn
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.member import now_ms
 from kcore.node._sync.topics import LATEST
-from kcore.node.requests import list_offsets_request, read_acquired
+from kcore.node.requests import AcquiredBatch, acquired_batches, list_offsets_request, read_acquired
 from kcore.node.types import Record, TopicPartition
 from kcore.protocol.error_codes import ErrorCode
 
@@ -48,6 +48,20 @@ class _Link:
         self.broker = broker
         self.session = session
         self.lock = Lock()
+
+
+class _Fetched:
+    """A batch with acquired records that is decoded once the program has taken the jobs before it."""
+
+    __slots__ = ("batch", "link", "lock_ends_ms", "lock_timeout_ms", "place", "session")
+
+    def __init__(self, link: _Link, place: SharePartition, batch: AcquiredBatch, lock_timeout_ms: int) -> None:
+        self.link = link
+        self.place = place
+        self.batch = batch
+        self.session = link.session.number
+        self.lock_timeout_ms = lock_timeout_ms
+        self.lock_ends_ms = now_ms() + lock_timeout_ms
 
 
 class Job:
@@ -193,6 +207,7 @@ class Queue:
         self._assigned: dict[Broker, frozenset[SharePartition]] = {}
         self._assigned_version = -1
         self._buffer: deque[Job] = deque()
+        self._fetched: deque[_Fetched] = deque()
         self._held: list[Job] = []
         self._attempts = 0
         self._empty_fetches = 0
@@ -318,18 +333,48 @@ class Queue:
                     raise self._membership.error
                 left_ms = None if deadline_ms is None else max(0, deadline_ms - now_ms())
                 self._fill(WAIT_MS if left_ms is None else min(left_ms, WAIT_MS))
-                if not self._buffer and left_ms == 0:
+                if not self._fetched and left_ms == 0:
                     return None
         return None
 
     def _next(self) -> Job | None:
-        """Takes the next fetched job whose lock has not expired."""
-        while self._buffer:
+        """Takes the next fetched job whose lock has not expired.
+
+        A response of a megabyte can decompress to many gigabytes, so only one batch is decoded at a time.
+        """
+        while self._buffer or self._fetched:
+            if not self._buffer:
+                self._decode(self._fetched.popleft())
+                continue
             job = self._buffer.popleft()
             if job._lock_ends_ms > now_ms() and job._session == job._link.session.number:
                 self._held.append(job)
                 return job
         return None
+
+    def _decode(self, fetched: _Fetched) -> None:
+        """Makes the jobs of a batch, unless their locks have expired. Offsets without a record become gaps."""
+        session = fetched.link.session
+        if fetched.session != session.number or fetched.lock_ends_ms <= now_ms():
+            return
+        try:
+            records = read_acquired(fetched.batch)
+        except KafkaError as error:
+            logger.warning(
+                "client: worker %s cannot read a batch, and the group delivers its jobs again when their locks expire: "
+                "%s",
+                self.member_id,
+                error,
+            )
+            return
+        acquired = dict(fetched.batch.acquired)
+        for record in records:
+            job = Job(self, fetched.link, fetched.place, record, acquired.pop(record.offset, 1))
+            job.lock_timeout = fetched.lock_timeout_ms / 1000
+            job._lock_ends_ms = fetched.lock_ends_ms
+            self._buffer.append(job)
+        for offset in acquired:
+            session.add(fetched.place, offset, Acknowledgement.GAP)
 
     def _accept_held(self) -> None:
         """Forgets completed jobs; with `auto_accept`, the next request to the broker accepts the others."""
@@ -402,7 +447,7 @@ class Queue:
             self._assigned_version = -1
             if self._attempts == 0:
                 logger.warning("client: worker %s cannot fetch jobs, and tries again: %s", self.member_id, error)
-            if self._buffer:
+            if self._fetched:
                 return
             sleep(min(wait_ms, backoff_ms(self._attempts)) / 1000)
             self._attempts += 1
@@ -452,18 +497,18 @@ class Queue:
                 return
             request = link.session.fetch(self._assigned[link.broker], self._max_jobs, wait_ms)
             response = self._exchange(link, request)
-            jobs, errors = self._read(link, response)
-        self._empty_fetches = 0 if jobs else self._empty_fetches + 1
-        self._buffer.extend(jobs)
+            fetched, errors = self._read(link, response)
+        self._empty_fetches = 0 if fetched else self._empty_fetches + 1
+        self._fetched.extend(fetched)
         self._log_refused(response, "acknowledge_error_code")
         for error in errors:
             self._calls.transport.forget(list_offsets_request(dict.fromkeys(error.partitions, LATEST), ISOLATION))
         if errors:
             raise next((error for error in errors if not error.retriable), errors[0])
 
-    def _read(self, link: _Link, response: Any) -> tuple[list[Job], list[KafkaError]]:
-        """Reads the acquired records and the errors of a response. Offsets without a record become gaps."""
-        jobs: list[Job] = []
+    def _read(self, link: _Link, response: Any) -> tuple[list[_Fetched], list[KafkaError]]:
+        """Returns the batches with acquired records, and the errors, of a response."""
+        fetched: list[_Fetched] = []
         errors: list[KafkaError] = []
         for topic in response.responses:
             for row in topic.partitions:
@@ -472,15 +517,11 @@ class Queue:
                 if row.error_code:
                     errors.append(KafkaError.of(row.error_code, row.error_message, [key]))
                     continue
-                acquired = acquired_offsets(row)
-                records = read_acquired(key, row, acquired)
-                for record in records:
-                    job = Job(self, link, place, record, acquired.pop(record.offset))
-                    job._lock(response.acquisition_lock_timeout_ms)
-                    jobs.append(job)
-                for offset in acquired:
-                    link.session.add(place, offset, Acknowledgement.GAP)
-        return jobs, errors
+                fetched += [
+                    _Fetched(link, place, batch, response.acquisition_lock_timeout_ms)
+                    for batch in acquired_batches(key, row, acquired_offsets(row))
+                ]
+        return fetched, errors
 
     def _log_refused(self, response: Any, field: str) -> None:
         """Logs refused acknowledgements of jobs that were accepted without a call of the program."""

@@ -1,6 +1,18 @@
 from collections.abc import Iterable
 from typing import Any
 
+class DeliveryCounters:
+    """The totals that change with every request; `ShareCounters` documents the attributes."""
+
+    deliveries: int
+    redeliveries: int
+    @property
+    def acknowledgements(self) -> list[int]:
+        """Acknowledged records by type."""
+
+    def delivered(self, ranges: list[tuple[int, int, int]]) -> None:
+        """Counts acquired ranges: first offset, last offset, delivery count."""
+
 def valid(batches: Iterable[Any], version: int, renews: bool) -> bool:
     """Returns True if the acknowledgement batches of a partition are well-formed and in order.
 

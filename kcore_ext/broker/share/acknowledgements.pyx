@@ -31,15 +31,40 @@ cpdef bint valid(batches, int version, bint renews) except -1:
     return True
 
 
+cdef class DeliveryCounters:
+    """Documented in acknowledgements.pyi."""
+
+    def __init__(self):
+        self.acknowledgements = [0] * (RENEW + 1)
+
+    def delivered(self, list ranges not None):
+        self.count_ranges(ranges)
+
+    cdef int count_ranges(self, list ranges) except -1:
+        cdef tuple one
+        cdef int64_t size
+        for one in ranges:
+            size = <int64_t>one[1] - <int64_t>one[0] + 1
+            self.deliveries += size
+            if <int64_t>one[2] > 1:
+                self.redeliveries += size
+        return 0
+
+
 def count_types(batches, list totals not None):
+    count(batches, totals)
+
+
+cdef int count(object batches, list totals) except -1:
     cdef int64_t first, last
-    cdef Py_ssize_t count
+    cdef Py_ssize_t size
     for batch in batches:
         kinds = batch.acknowledge_types
-        count = len(kinds)
-        if count == 1:
+        size = len(kinds)
+        if size == 1:
             first, last = batch.first_offset, batch.last_offset
             totals[<Py_ssize_t>kinds[0]] += 1 + (<unsigned long long>last - <unsigned long long>first)
         else:
             for kind in kinds:
                 totals[<Py_ssize_t>kind] += 1
+    return 0

@@ -6,7 +6,21 @@ from libc.stdint cimport int64_t
 from kcore_ext.broker.share.changes cimport Change
 from kcore_ext.broker.share.share_partition cimport SharePartitionCore
 from kcore_ext.codec.fields cimport FieldLayout
+from kcore_ext.runtime.outcome cimport Pending
 from kcore_ext.runtime.shard cimport ShardCore
+
+
+cdef class SessionCore:
+    cdef public int64_t epoch
+    cdef public dict partitions
+
+    cdef int move(self) except -1
+
+
+@cython.final
+cdef class ShareFetchPending(Pending):
+    cdef public object operation
+    cdef public bint gone
 
 
 @cython.final
@@ -16,9 +30,9 @@ cdef class FetchRun:
     cdef object request
     cdef str group_id
     cdef str member_id
-    cdef object session
+    cdef SessionCore session
     cdef object settings
-    cdef object pending             # the deferred response; None: the request has no acknowledgements
+    cdef ShareFetchPending pending  # the deferred response; None: the request has no acknowledgements
     cdef list acknowledged          # an Acknowledgement for each partition that has any
     cdef list keys                  # the session's partitions in the order in which they are served ...
     cdef list share_partitions      # ... and their share partitions
@@ -50,7 +64,6 @@ cdef class ShareFetchFastPath:
     cdef dict _groups
     cdef dict _settings
     cdef dict _ids
-    cdef object _enabled
     cdef object _room
     cdef object _authorizer
     cdef object _read
@@ -58,7 +71,6 @@ cdef class ShareFetchFastPath:
     cdef object _topic_resource
     cdef object _active
     cdef object _codes
-    cdef object _pending_type
     cdef object _failure
     cdef int64_t _round
     cdef FieldLayout _request

@@ -1,13 +1,40 @@
-from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 from kcore.broker.data.fetch_budget import FetchMemoryBudget
+from kcore.broker.share.delayed_share_fetch import DelayedShareFetch
+from kcore.broker.share.sessions import TopicIdPartition
 from kcore.broker.share.share_partitions import SharePartitions
 from kcore.broker.share.states import SharePartitionState
 from kcore.protocol.authorizer import Authorizer
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_fetch import ShareFetchRequest, ShareFetchResponse
 from kcore.runtime.api import RequestContext
+from kcore_ext.runtime.outcome import Pending
+
+class SessionCore:
+    """The compiled base of a share session; `ShareSession` documents the attributes."""
+
+    epoch: int
+    partitions: dict[TopicIdPartition, bool]
+
+    def advance(self) -> None:
+        """Moves to the epoch of the next request; the epoch after the highest one is 1."""
+
+@final
+class ShareFetchPending(Pending):
+    """The response of a share fetch that waits for records, or for its acknowledgements to be durable.
+
+    Attributes:
+        operation: the operation that waits for records, or None.
+        gone: True when the connection is closed; no record is acquired any more.
+    """
+
+    operation: DelayedShareFetch | None
+    gone: bool
+
+    def __init__(self, api: Any, context: RequestContext, request: Any) -> None: ...
+    def abandon(self) -> None:
+        """Ends the wait, because the connection is closed."""
 
 class ShareFetchFastPath:
     """The fast path of ShareFetch.
@@ -15,13 +42,11 @@ class ShareFetchFastPath:
     Args:
         api: the generic path. Its `fetch_after` continues a request whose acknowledgements are complete.
         share_partitions: the share partitions and sessions of the node.
-        enabled: returns True if share groups are enabled.
         room: the memory for responses.
         authorizer: decides about permissions; None allows all.
         permissions: `Operation.READ`, `ResourceType.GROUP`, `ResourceType.TOPIC`.
         active: the state of share partitions that deliver records.
         codes: `ErrorCode`.
-        pending: the class of deferred responses.
         failure: the response after an internal error. It must not be changed.
     """
 
@@ -29,14 +54,12 @@ class ShareFetchFastPath:
         self,
         api: Any,
         share_partitions: SharePartitions,
-        enabled: Callable[[], bool],
         room: FetchMemoryBudget,
         authorizer: Authorizer | None,
         permissions: tuple[Any, Any, Any],
         *,
         active: SharePartitionState,
         codes: type[ErrorCode],
-        pending: Any,
         failure: ShareFetchResponse,
     ) -> None: ...
     @property

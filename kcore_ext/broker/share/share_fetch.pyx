@@ -17,7 +17,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
 from kcore_ext.broker.partition cimport PartitionCore
-from kcore_ext.broker.share.acknowledgements cimport valid
+from kcore_ext.broker.share.acknowledgements cimport count, valid
 from kcore_ext.broker.share.changes cimport Change
 from kcore_ext.broker.share.share_partition cimport Delivery, SharePartitionCore
 from kcore_ext.codec.fields cimport FieldLayout, read, type_of
@@ -25,11 +25,11 @@ from kcore_ext.runtime.outcome cimport Pending
 from kcore_ext.runtime.shard cimport ShardCore
 
 from kcore.errors import LogError
-from kcore_ext.broker.share.acknowledgements import count_types
 
 cdef enum:
     FAST_PARTITIONS = 1_000     # of a session and a request together; more go to the generic path
     RECORD_LIMIT = 1            # the acquire mode in which the number of records is exact
+    MAX_EPOCH = 0x7FFFFFFF      # of a session
     NOTED_BYTES = 16_384        # longer responses count as memory as soon as they are made
     KAFKA_STORAGE_ERROR = 56
 
@@ -65,6 +65,45 @@ cdef enum:                      # fields of a response and of its partitions; it
     RANGE_FIRST = 0
     RANGE_LAST = 1
     RANGE_COUNT = 2
+
+
+cdef class SessionCore:
+    """Documented in share_fetch.pyi."""
+
+    def advance(self):
+        self.move()
+
+    cdef int move(self) except -1:
+        self.epoch = 1 if self.epoch == MAX_EPOCH else self.epoch + 1
+        return 0
+
+
+@cython.final
+@cython.freelist(64)
+cdef class ShareFetchPending(Pending):
+    """Documented in share_fetch.pyi."""
+
+    def __init__(self, api, context, request):
+        self.api = api
+        self.context = context
+        self.request = request
+        self.parked = True
+
+    def abandon(self):
+        self.callback = None
+        self.gone = True
+        operation, self.operation = self.operation, None
+        if operation is not None:
+            operation.forget()
+
+
+cdef ShareFetchPending share_fetch_pending(object api, object context, object request):
+    cdef ShareFetchPending pending = ShareFetchPending.__new__(ShareFetchPending)
+    pending.api = api
+    pending.context = context
+    pending.request = request
+    pending.parked = True
+    return pending
 
 
 @cython.final
@@ -137,7 +176,7 @@ cdef class Acknowledgement:
             self.error = run.path._codes(change)
             return 0
         self.change = <Change>change
-        count_types(self.batches, share_partition._counters.acknowledgements)
+        count(self.batches, share_partition._counters.acknowledgements)
         if not PyList_GET_SIZE(self.change.state_batches):
             return 0
         written = share_partition.writer.append(
@@ -174,7 +213,7 @@ cdef class Acknowledgement:
             self.waits = False
             self.run.arrived()
         if news:
-            share_partition._services.progressed(share_partition)
+            share_partition._purgatory.complete_watched(share_partition)
         return 0
 
 
@@ -186,20 +225,18 @@ cdef class ShareFetchFastPath:
     """Documented in share_fetch.pyi."""
 
     def __init__(
-        self, api, share_partitions, enabled, room, authorizer, permissions, *, active, codes, pending, failure
+        self, api, share_partitions, room, authorizer, permissions, *, active, codes, failure
     ):
         self._api = api
         self._sessions = share_partitions.sessions.by_key
         self._groups = share_partitions.by_group
         self._settings = share_partitions.cached_settings
         self._ids = share_partitions.partitions.ids
-        self._enabled = enabled
         self._room = room
         self._authorizer = authorizer
         self._read, self._group_resource, self._topic_resource = permissions
         self._active = active
         self._codes = codes
-        self._pending_type = pending
         self._failure = failure
         self._request = FieldLayout(api.request_type, {
             GROUP_ID: "group_id", MEMBER_ID: "member_id", EPOCH: "share_session_epoch", MAX_WAIT_MS: "max_wait_ms",
@@ -233,26 +270,26 @@ cdef class ShareFetchFastPath:
         group_id = read(request, self._request, GROUP_ID)
         member_id = read(request, self._request, MEMBER_ID)
         found = PyDict_GetItemWithError(self._sessions, (group_id, member_id))  # its member id is valid
-        if found is NULL or not self._enabled():
-            return None
+        if found is NULL:
+            return None     # so it is also while share groups are disabled: they have no sessions then
         run = FetchRun.__new__(FetchRun)
         run.path = self
         run.context = context
         run.request = request
         run.group_id = <str?>group_id
         run.member_id = <str?>member_id
-        run.session = <object>found
+        run.session = <SessionCore?><object>found
         if not self.collect(run):
             return None
         if not PyList_GET_SIZE(run.acknowledged):
             run.acknowledged = None
             if not self.find(run):
                 return None
-            run.session.advance()
+            run.session.move()
             self.served += 1
             return self.acquire(run)
-        run.pending = self._pending_type(self._api, context, request)
-        run.session.advance()
+        run.pending = share_fetch_pending(self._api, context, request)
+        run.session.move()
         self.served += 1
         run.outstanding = 1
         for acknowledgement in list(run.acknowledged):

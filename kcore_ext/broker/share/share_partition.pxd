@@ -4,9 +4,11 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from kcore_ext.broker.partition cimport PartitionCore
+from kcore_ext.broker.share.acknowledgements cimport DeliveryCounters
 from kcore_ext.broker.share.acquire cimport Acquired
 from kcore_ext.broker.share.changes cimport ShareRuns
 from kcore_ext.runtime.clock cimport Now
+from kcore_ext.runtime.purgatory cimport Purgatory
 from kcore_ext.runtime.timer_wheel cimport TimerWheel
 from kcore_ext.share.state_update cimport StateWriter
 
@@ -29,7 +31,8 @@ cdef class SharePartitionCore(ShareRuns):
     cdef int64_t looked_at              # the number of the last request that the fast path checked
     cdef readonly TimerWheel _wheel
     cdef readonly Now _now
-    cdef readonly object _counters
+    cdef readonly DeliveryCounters _counters
+    cdef Purgatory _purgatory
 
     cdef int64_t end_of(self, object settings) except -1
     cdef bint has(self, object settings) except -1

@@ -45,6 +45,7 @@ cdef class SharePartitionCore(ShareRuns):
         self._wheel = services.wheel
         self._now = services.now
         self._counters = services.counters
+        self._purgatory = services.purgatory
 
     # ---- fetching
 
@@ -107,7 +108,7 @@ cdef class SharePartitionCore(ShareRuns):
             delivery.records = <bytes>batches[acquired.first_batch]
         else:
             delivery.records = b"".join(batches[acquired.first_batch:acquired.stop_batch])
-        self._counters.delivered(acquired.ranges)
+        self._counters.count_ranges(acquired.ranges)
         return delivery
 
     cdef list first_batches(self, int64_t offset, int64_t end, int64_t max_records, int64_t max_bytes):

@@ -10,6 +10,7 @@ from kcore.broker.apis import share_fetch
 from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.share_fetch import ShareFetchResponse
+from kcore.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from kcore.runtime import Pending
 from kcore_ext.batch import BatchBuilder
 from tests.broker.share.world import World, acquired, offsets
@@ -210,7 +211,8 @@ def test_switched_off_share_groups_are_an_unsupported_version() -> None:
     world = World()
     world.produce(1)
     world.acquire("m", 0, [0])
-    world.engine.topics.image.features["share.version"] = 0
+    off = FeatureUpdateKey(feature="share.version", max_version_level=0, upgrade_type=2)
+    assert world.call(UpdateFeaturesRequest(feature_updates=[off], timeout_ms=1_000), 1).error_code == 0
     assert world.fetch("m", 1).error_code == 35
     assert world.call(world.acknowledge_request("m", 1, {0: [(0, 0, ACCEPT)]}), 2).error_code == 35
 

@@ -1,0 +1,104 @@
+"""Acquired records of a ShareFetchResponse: divided by their batches, and decoded batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.node import requests
+from kcore.node.requests import AcquiredBatch, acquired_batches, read_acquired
+from kcore.node.types import TopicPartition
+from kcore.protocol.messages.share_fetch import PartitionData
+from kcore_ext.batch import BatchBuilder, stamp
+
+PLACE = TopicPartition("t", 3)
+
+
+def batch(base_offset: int, *values: bytes) -> bytes:
+    """Returns a batch of records with these values, from an offset on."""
+    builder = BatchBuilder(1 << 20, base_timestamp_ms=1)
+    for value in values:
+        assert builder.append(1, None, value)
+    built = bytearray(builder.build())
+    stamp(built, base_offset, 0)
+    return bytes(built)
+
+
+def read(batches: list[AcquiredBatch]) -> list[list[tuple[int, bytes | None]]]:
+    return [[(record.offset, record.value) for record in read_acquired(each)] for each in batches]
+
+
+def test_each_batch_gets_its_acquired_offsets() -> None:
+    """Batches without acquired offsets are left out; offsets without a batch come last, without records."""
+    first, second, third = batch(0, b"a", b"b", b"c"), batch(3, b"d"), batch(10, b"e", b"f")
+    row = PartitionData(partition_index=3, records=first + second + third)
+    acquired = {1: 1, 2: 4, 7: 2, 8: 1, 11: 3, 12: 5}
+    assert acquired_batches(PLACE, row, acquired) == [
+        AcquiredBatch(PLACE, first, {1: 1, 2: 4}),
+        AcquiredBatch(PLACE, third, {11: 3}),
+        AcquiredBatch(PLACE, b"", {7: 2, 8: 1, 12: 5}),
+    ]
+    assert read(acquired_batches(PLACE, row, acquired)) == [[(1, b"b"), (2, b"c")], [(11, b"f")], []]
+    assert acquired_batches(PLACE, PartitionData(partition_index=3, records=None), {5: 1}) == [
+        AcquiredBatch(PLACE, b"", {5: 1})
+    ]
+
+
+def test_offsets_of_overlapping_batches_belong_to_the_first() -> None:
+    one, two = batch(0, b"a", b"b"), batch(1, b"x", b"y")
+    row = PartitionData(partition_index=3, records=one + two)
+    assert read(acquired_batches(PLACE, row, dict.fromkeys(range(3), 1))) == [[(0, b"a"), (1, b"b")], [(2, b"y")]]
+
+
+def test_a_batch_that_cannot_be_decoded_is_a_corrupt_message() -> None:
+    data = bytearray(batch(0, b"abc"))
+    data[-2] ^= 1
+    with pytest.raises(errors.CorruptMessageError, match="t-3"):
+        read_acquired(AcquiredBatch(PLACE, bytes(data), {0: 1}))
+
+
+def test_only_the_batch_of_the_next_job_is_decoded(
+    node: kcore.Node, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte can decompress to gigabytes, so a response is not decoded at once."""
+    decoded: list[bytes] = []
+
+    def recorded(each: AcquiredBatch) -> Any:
+        decoded.append(each.data)
+        return read_acquired(each)
+
+    monkeypatch.setattr("kcore.node._sync.queue.read_acquired", recorded)
+    node.topics.create(name, 1)
+    node.group(name).set_config({"share.auto.offset.reset": "earliest"})
+    for value in "abcd":
+        node.topics[name].append(value, partition=0)
+    steps = []
+    with node.queue(name, group=name, max_jobs=4) as queue:
+        for _ in range(4):
+            job = queue.get(timeout=30)
+            assert job is not None
+            steps.append((job.value, len(decoded), len(queue._fetched)))
+    assert steps == [(b"a", 1, 3), (b"b", 2, 2), (b"c", 3, 1), (b"d", 4, 0)]
+
+
+def test_jobs_of_a_batch_that_cannot_be_decoded_are_left_to_their_locks(
+    node: kcore.Node, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.topics.create(name, 1)
+    node.group(name).set_config({"share.auto.offset.reset": "earliest"})
+    for value in ("a", "b"):
+        node.topics[name].append(value, partition=0)
+    monkeypatch.setattr(requests, "validate_crc", refuse_a)
+    with node.queue(name, group=name, max_jobs=2) as queue:
+        job = queue.get(timeout=30)
+        assert job is not None
+        assert (job.value, job.offset) == (b"b", 1)
+
+
+def refuse_a(data: bytes) -> None:
+    """Refuses the batch at offset 0."""
+    if data[:8] == bytes(8):
+        raise requests.CorruptBatchError(0, "checksum", "crc")
