@@ -75,9 +75,9 @@ class Channel:
     ) -> None:
         """Sends a request; `done` is called with the response, or with an exception."""
         kernel = self._kernel
-        if self._wire is None or not self._wire.open:
-            if self._wire is not None:
-                self._fail(ConnectionClosedError("simulated: the connection was cut"))
+        if self._wire is not None and not self._wire.open:
+            self._fail(ConnectionClosedError("simulated: the connection was cut"))  # may send, and so open the next one
+        if self._wire is None:
             self._received.clear()
             self._wire = self._world.network.connect(self, self.name)
             if self._wire is None:
@@ -89,7 +89,7 @@ class Channel:
         frame = encode_request(request, version, self._correlation, self.name)
         deadline_ms = kernel.now_ms + timeout_ms
         self._sent[self._correlation] = _Sent(request, version, done, kernel.now_ms, deadline_ms)
-        self._world.trace_request(self.name, request)
+        self._world.trace_frame(self.name, ">", request, frame)
         self._wire.send_to_server(frame)
         if self._alarm_ms <= kernel.now_ms or deadline_ms < self._alarm_ms:
             self._alarm_ms = deadline_ms
@@ -140,7 +140,7 @@ class Channel:
             return
         key = type(sent.request).API_KEY
         response = response_class(key).decode(frame, sent.version, body_position(key, sent.version, frame))
-        self._world.trace_response(self.name, sent.request, response)
+        self._world.trace_frame(self.name, "<", response, frame)
         sent.done(response)
 
     def lost(self) -> None:

@@ -10,6 +10,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.protocol.topic_partition import TopicPartition
 from tools.simulate.channel import Channel
@@ -40,6 +45,7 @@ KINDS: Final[dict[str, type[Client]]] = {
     "breaker": RuleBreaker,
     "admin": Admin,
 }
+GROUP_RESOURCE: Final = 32
 SETUP_MS: Final = 10_000
 REST_MS: Final = 240_000
 """The virtual time within which everything comes to rest after the last fault."""
@@ -60,6 +66,7 @@ class World:
 
     Attributes:
         calm: True once the faults have ended.
+        ended: True once the clients are being ended.
         clients: the running clients by name.
         channels: every connection of the clients.
         transactional: the newest producer of each transactional id.
@@ -76,6 +83,7 @@ class World:
         self.kernel = Kernel()
         self.history = History()
         self.calm = True
+        self.ended = False
         self.weather = Weather()
         self.network = Network(self.kernel, self.random("network"), self.weather, self._trouble)
         self.store: Store = MemoryStore() if plan.store == "memory" else LmdbStore(self.random("disk"))
@@ -108,13 +116,11 @@ class World:
         if self._sink is not None:
             self._sink(text)
 
-    def trace_request(self, client: str, request: Any) -> None:
-        """Adds a request to the trace."""
-        self.trace(f"{client} > {type(request).__name__ if self._sink is None else request}")
-
-    def trace_response(self, client: str, request: Any, response: Any) -> None:
-        """Adds a response to the trace."""
-        self.trace(f"{client} < {response}")
+    def trace_frame(self, client: str, direction: str, message: Any, frame: bytes) -> None:
+        """Adds a request or a response to the trace; the hash takes its bytes."""
+        self.digest.update(frame)
+        if self._sink is not None:
+            self._sink(f"{self.kernel.now_ms:8} {client} {direction} {message}")
 
     def _trouble(self, what: str, lasts_ms: int) -> None:
         self.trace(what)
@@ -182,7 +188,17 @@ class World:
         names = [MetadataRequestTopic(name=name) for name in self.plan.topics]
         response = await channel.call(MetadataRequest(topics=names))
         self.topic_names = {row.topic_id: row.name for row in response.topics if row.topic_id and row.name}
+        await self._configure_share_groups(channel)
         channel.close()
+
+    async def _configure_share_groups(self, channel: Channel) -> None:
+        """Lets share groups begin at the start of the topics: no record is skipped."""
+        config = AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
+        for group in self.plan.share_groups:
+            resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=[config])
+            response = await channel.call(IncrementalAlterConfigsRequest(resources=[resource]))
+            code = response.responses[0].error_code
+            self.checks.require(not code, "setup", f"the settings of {group}: {code}")
 
     def _trouble_phase(self) -> None:
         plan, node = self.plan, self.node
@@ -232,6 +248,13 @@ class World:
             if self.kernel.now_ms >= until_ms:
                 raise SimulationFailure("rest", f"not at rest {REST_MS} ms after the last fault: {reason}")
         self.checks.replay()
+
+    def restart_client(self, name: str, life: int) -> None:
+        """Starts a client process again that has ended by itself, unless a newer one runs already."""
+        if not self.ended and self.clients[name].life == life:
+            for plan in self.plan.clients:
+                if plan.name == name:
+                    self.start_client(plan)
 
     def _start_again(self, name: str) -> None:
         for plan in self.plan.clients:
@@ -285,6 +308,7 @@ class World:
 
     def _end_phase(self) -> None:
         """Ends the clients, and checks what remains."""
+        self.ended = True
         if any(isinstance(each, TransactionalClient) for each in self.clients.values()):
             self.kernel.run(self.kernel.now_ms + 30_000, 1 << 62)  # copies end, open transactions time out
         for client in self.clients.values():
@@ -306,7 +330,7 @@ class World:
         """Checks that the node holds nothing of the clients, which have all ended."""
         node, require = self.node, self.checks.require
         engine = node.engine
-        require(not node.connections, "leaks", f"{len(node.connections)} connections are open")
+        require(not node.connections, "leaks", f"open connections: {[each.wire.name for each in node.connections.values()]}")
         require(engine.pipeline.waiting == 0, "leaks", f"{engine.pipeline.waiting} responses wait for a commit")
         require(len(engine.purgatory) == 0, "leaks", f"{len(engine.purgatory)} operations are in the purgatory")
         require(len(engine.wheel) < MAX_TIMERS, "leaks", f"{len(engine.wheel)} timers are armed")

@@ -72,7 +72,12 @@ class Member(Client):
             self._polls_ms = now_ms + POLL_MS
             machine.poll(now_ms)
         machine.advance(now_ms)
-        machine.take_error()
+        error = machine.take_error()
+        if error is not None and (machine.closed or machine.state.name in ("FATAL", "FAILED")):  # type: ignore[attr-defined]
+            self.world.trace(f"{self.name} ended: {error}")
+            self.kill()
+            self.world.kernel.after(2_000, self.world.restart_client, self.name, self.life)
+            return
         for outgoing in machine.take_requests():
             self._carry(outgoing)
         if machine.event is not None and not self._handling:
@@ -82,7 +87,8 @@ class Member(Client):
             self._read()
         wake_ms = machine.wake_ms()
         idle_ms = POLL_MS if self._reader is not None or machine.event is not None else 5_000
-        next_ms = now_ms + idle_ms if wake_ms is None else min(max(wake_ms, now_ms), now_ms + idle_ms)
+        # A floor of 1 ms, as in the driver of the real client: a machine may be due until a response arrives.
+        next_ms = now_ms + idle_ms if wake_ms is None else min(max(wake_ms, now_ms + 1), now_ms + idle_ms)
         if not now_ms < self._wakes_ms <= next_ms:
             self._wakes_ms = next_ms
             self.kernel.at(next_ms, self._woken, next_ms)
