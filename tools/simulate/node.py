@@ -343,15 +343,19 @@ class Node:
             self.trace("crash in a write")
         except Exception as error:
             if not engine.pipeline.settling:
-                raise
+                # As in the drivers, an exception of a commit that is settled ends only its round.
+                if self.interrupt is None or type(error) is not MemoryError:
+                    raise
+                self.interrupt = None
+                self._ending = False
+                if engine.pipeline.dirty:
+                    self.open_round()
+                return
             self.trace(f"broken {type(error).__name__}")
         except BaseException as error:
             if type(error) is not KeyboardInterrupt or self.interrupt is None:
                 raise
             self.trace("interrupted")
-        finally:
-            if sys.getprofile() is not None:
-                sys.setprofile(None)
         self._died(power=False)
 
     def _later(self, when_ms: int, callback: Callable[..., object], *arguments: Any) -> None:

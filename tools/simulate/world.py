@@ -6,6 +6,7 @@ import gc
 import hashlib
 import logging
 import random
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -158,6 +159,19 @@ class World:
             self.store.close()
             if collects:
                 gc.enable()
+
+    def run_at_rest(self, duration_ms: int) -> tuple[float, float]:
+        """Runs the clients without faults; returns the simulated time and the processor time in seconds."""
+        try:
+            self._set_up()
+            for client in self.plan.clients:
+                self.start_client(client)
+            self.kernel.run(self.kernel.now_ms + 30_000, 1 << 62)
+            started_s = time.process_time()
+            self.kernel.run(self.kernel.now_ms + duration_ms, 1 << 62)
+            return duration_ms / 1000, time.process_time() - started_s
+        finally:
+            self.store.close()
 
     def _set_up(self) -> None:
         self.node.start()

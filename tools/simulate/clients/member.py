@@ -96,7 +96,12 @@ class Member(Client):
     def _woken(self, when_ms: int) -> None:
         if self.alive and when_ms == self._wakes_ms:
             self._wakes_ms = -1
-            self.step()
+            wake_ms = self.machine.wake_ms() if self._reader is None else when_ms
+            if wake_ms is None or wake_ms <= when_ms or wake_ms > when_ms + POLL_MS:
+                self.step()
+            else:  # a response has moved the time
+                self._wakes_ms = wake_ms
+                self.kernel.at(wake_ms, self._woken, wake_ms)
 
     def _handle_event(self) -> None:
         self._handling = False
