@@ -11,7 +11,7 @@ STAMP := $(VENV)/.built
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-spark test test-long test-kafka test-public-suites fuzz explore soak sanitize bench bench-peers lint docs clean
+.PHONY: build demo demo-spark test test-long test-kafka test-public-suites fuzz explore simulate soak sanitize bench bench-peers lint docs clean
 
 build: $(STAMP)
 
@@ -53,6 +53,9 @@ fuzz: build
 
 explore: build
 	$(BIN)/python -m tools.explore --seconds $(SECONDS)
+
+simulate: build
+	$(BIN)/python -m tools.simulate --seconds $(SECONDS)
 
 soak: build
 	$(BIN)/python -m tools.soak --seconds $(SECONDS)

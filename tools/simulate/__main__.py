@@ -1,10 +1,10 @@
 """Runs simulations.
 
-    python -m tools.simulate --seconds 60                  random seeds, until the time is over
-    python -m tools.simulate --seed 7 [--trace]            one seed
-    python -m tools.simulate --seed 7 --shrink out.json    shrinks a failing seed to a short script
-    python -m tools.simulate --script out.json [--trace]   runs a script
-    python -m tools.simulate --planted NAME [--seed 7]     runs with a planted defect; --planted list shows all
+python -m tools.simulate --seconds 60                  random seeds, until the time is over
+python -m tools.simulate --seed 7 [--trace]            one seed
+python -m tools.simulate --seed 7 --shrink out.json    shrinks a failing seed to a short script
+python -m tools.simulate --script out.json [--trace]   runs a script
+python -m tools.simulate --planted NAME [--seed 7]     runs with a planted defect; --planted list shows all
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import random
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tools.simulate.checkers.failure import SimulationFailure
@@ -44,7 +44,7 @@ def _report(plan: Plan, result: Result) -> None:
 
 def _main() -> int:
     options = _options()
-    planted = nullcontext()
+    planted: AbstractContextManager[None] = nullcontext()
     if options.planted:
         from tools.simulate.mutants import MUTANTS, describe  # noqa: PLC0415 - only with this option
 

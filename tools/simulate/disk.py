@@ -31,8 +31,8 @@ CRASHES: Final = ("before", "during", "after")
 """Moments of a crash, relative to a write."""
 
 
-def _disk_error(code: int) -> lmdb.Error:
-    error = lmdb.DiskError("simulated disk")
+def _disk_error(code: int) -> Any:
+    error: Any = lmdb.DiskError("simulated disk")
     error.code = code
     return error
 
@@ -269,7 +269,7 @@ class Disk:
         original_write, original_sync, original_lmdb = (
             journal_file._write_all,
             journal_file._sync,
-            lmdb_environment.lmdb,
+            lmdb_environment.lmdb,  # type: ignore[attr-defined]
         )
 
         def sync(fd: int, synchronize: Callable[[int], None]) -> None:
@@ -287,12 +287,12 @@ class Disk:
 
         journal_file._write_all = lambda fd, data, at: self.write(fd, data, at, original_write)
         journal_file._sync = sync
-        lmdb_environment.lmdb = Module()  # type: ignore[assignment]
+        lmdb_environment.lmdb = Module()  # type: ignore[assignment, attr-defined]
         try:
             yield
         finally:
             journal_file._write_all, journal_file._sync = original_write, original_sync
-            lmdb_environment.lmdb = original_lmdb
+            lmdb_environment.lmdb = original_lmdb  # type: ignore[attr-defined]
 
 
 def _put(target: bytearray, at: int, data: bytes) -> None:

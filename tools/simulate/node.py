@@ -56,10 +56,11 @@ class _Gate:
         self.write: Callable[[], None] | None = None
 
     def acquire(self) -> bool:
+        """Implements `Gate.acquire`."""
         return True
 
     def release(self) -> None:
-        return
+        """Implements `Gate.release`."""
 
     def __enter__(self) -> bool:
         write, self.write = self.write, None
@@ -85,6 +86,7 @@ class InterruptAt:
         self.raised = False
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Receives the events of `sys.setprofile`."""
         if event != "call" or self.raised or not frame.f_globals.get("__name__", "").startswith("kcore."):
             return
         self._left -= 1

@@ -1,4 +1,4 @@
-"""Shrinks the plan of a failing seed: fewer clients, fewer faults, less time, a calmer network, the same broken rule."""
+"""Shrinks the plan of a failing seed: fewer clients and faults, less time, a calmer network, the same broken rule."""
 
 from __future__ import annotations
 

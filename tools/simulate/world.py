@@ -88,9 +88,7 @@ class World:
         self.weather = Weather()
         self.network = Network(self.kernel, self.random("network"), self.weather, self._trouble)
         self.store: Store = MemoryStore() if plan.store == "memory" else LmdbStore(self.random("disk"))
-        self.node = Node(
-            self.kernel, self.network, self.store, plan.settings, self.random("node"), self.trace
-        )
+        self.node = Node(self.kernel, self.network, self.store, plan.settings, self.random("node"), self.trace)
         self.clients: dict[str, Client] = {}
         self.channels: list[Channel] = []
         self.transactional: dict[str, Any] = {}
@@ -344,7 +342,9 @@ class World:
         """Checks that the node holds nothing of the clients, which have all ended."""
         node, require = self.node, self.checks.require
         engine = node.engine
-        require(not node.connections, "leaks", f"open connections: {[each.wire.name for each in node.connections.values()]}")
+        require(
+            not node.connections, "leaks", f"open connections: {[each.wire.name for each in node.connections.values()]}"
+        )
         require(engine.pipeline.waiting == 0, "leaks", f"{engine.pipeline.waiting} responses wait for a commit")
         require(len(engine.purgatory) == 0, "leaks", f"{len(engine.purgatory)} operations are in the purgatory")
         require(len(engine.wheel) < MAX_TIMERS, "leaks", f"{len(engine.wheel)} timers are armed")

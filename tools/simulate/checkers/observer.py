@@ -93,17 +93,15 @@ def summary(engine: Engine) -> dict[str, Any]:
             }
         for group_id, group in machine.groups.items():
             if hasattr(group, "group_epoch"):
+                known: dict[str, Any] = getattr(group, "members", {})
                 members = {
-                    name: member.current.member_epoch
-                    for name, member in group.members.items()
-                    if hasattr(member, "current")
+                    name: member.current.member_epoch for name, member in known.items() if hasattr(member, "current")
                 }
                 state[f"group {group_id}"] = (group.group_epoch, members)
-    for shard in engine.transactions.shards or ():
-        for name, value in shard.machine.transactions.items():
+    for transactions in engine.transactions.shards or ():
+        for name, value in transactions.machine.transactions.items():
             state[f"transaction {name}"] = (value.producer_id, value.producer_epoch, str(value.state))
-    for shard in engine.share.shards or ():
-        for key, value in shard.machine.states.items():
-            state[f"share {key}"] = (value.state_epoch, value.start_offset, list(value.batches))
+    for share in engine.share.shards or ():
+        for key, delivery in share.machine.states.items():
+            state[f"share {key}"] = (delivery.state_epoch, delivery.start_offset, list(delivery.batches))
     return state
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from kcore.protocol.error_codes import ErrorCode
@@ -48,10 +49,8 @@ class Admin(Client):
             self._delete_group,
         ]
         while self.alive and not self.world.calm:
-            try:
+            with suppress(*NETWORK):
                 await self.choice.choice(actions)()
-            except NETWORK:
-                pass
             await self.kernel.sleep(self.choice.randrange(1, 2 * self.options["interval_ms"]))
 
     async def _create(self) -> None:

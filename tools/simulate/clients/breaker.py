@@ -1,7 +1,8 @@
-"""A client that breaks the rules: stale epochs, foreign identities, malformed bytes. Nothing of it may have an effect."""
+"""A client that breaks the rules: stale epochs, foreign identities, malformed bytes. Its requests have no effect."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from kcore.errors import KafkaError
@@ -56,10 +57,8 @@ class RuleBreaker(Client):
             self._stale_sync,
         ]
         while self.alive and not self.world.calm:
-            try:
+            with suppress(*NETWORK, KafkaError):
                 await self.choice.choice(attacks)()
-            except (*NETWORK, KafkaError):
-                pass
             await self.kernel.sleep(self.choice.randrange(1, 2 * self.options["interval_ms"]))
 
     def _group(self) -> str:

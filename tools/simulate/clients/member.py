@@ -194,6 +194,8 @@ class Member(Client):
             self._fetching.discard(partition)
             if not self.alive or isinstance(response, Exception) or self._positions.get(partition) != offset:
                 return
+            if not response.responses:
+                return  # the whole request was refused
             row = response.responses[0].partitions[0]
             if row.error_code:
                 if row.error_code == 1:  # OFFSET_OUT_OF_RANGE: records were deleted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kcore.client import delivery as order
@@ -74,9 +75,7 @@ class Producer(Client):
             value = f"{self.name}.{self.life}:{self._count}".encode()
             key = f"k{self.choice.randrange(8)}".encode() if self.options.get("keyed") else None
             partition = self.choice.randrange(self._partitions)
-            appended = self._accumulator.append(
-                self._topic, value, key, (), partition, self.world.node.clock.wall_ms()
-            )
+            appended = self._accumulator.append(self._topic, value, key, (), partition, self.world.node.clock.wall_ms())
             if appended is None:  # the first record of a burst lets the sender run
                 self._accumulator.rest()
                 continue
@@ -131,7 +130,7 @@ class Producer(Client):
             batch.in_flight = True
             self._channel.send(
                 produce_request({place: data}, -1, 30_000),
-                lambda response, place=place, queue=queue, batch=batch: self._handle(place, queue, batch, response),
+                partial(self._handle, queue, batch),
                 at_most=versions.PRODUCE,
             )
             self._wake(0)
@@ -144,7 +143,7 @@ class Producer(Client):
                     break
                 self._fail(queue, batch, TimeoutError("late"))
 
-    def _handle(self, place: TopicPartition, queue: PartitionQueue, batch: ProducerBatch, response: Any) -> None:
+    def _handle(self, queue: PartitionQueue, batch: ProducerBatch, response: Any) -> None:
         if not self.alive:
             return
         if isinstance(response, NETWORK):

@@ -6,8 +6,8 @@ from typing import Any
 
 from kcore.client.share_consumer import (
     Acknowledgement,
-    SharePartition,
     ShareMembership,
+    SharePartition,
     ShareSession,
     ShareState,
     acquired_offsets,
@@ -108,8 +108,8 @@ class ShareWorker(Client):
             decided.setdefault(place, {})[offset] = kind
         if self.choice.random() < 0.5:
             for place, kinds in decided.items():
-                for offset, kind in kinds.items():
-                    self._session.add(place, offset, Acknowledgement(kind))
+                for offset, decision in kinds.items():
+                    self._session.add(place, offset, Acknowledgement(decision))
             return
         response = await self._data.call(self._session.acknowledge(decided), 1)
         if self._succeeded(response):

@@ -7,7 +7,7 @@ from typing import Any
 
 from kcore.client.aio.broker import Broker
 from kcore.errors import KafkaError, PartitionErrors, ProducerFencedError
-from kcore.node._async.transactions import TransactionalProducer
+from kcore.node._async.transactions import Row, TransactionalProducer
 from kcore.protocol.compression import CompressionType
 from kcore.protocol.messages.end_txn import EndTxnRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -17,7 +17,7 @@ from tools.simulate.batches import visible_records
 from tools.simulate.channel import Channel
 from tools.simulate.clients.client import NETWORK, Client
 from tools.simulate.clients.member import FETCH_VERSION, OFFSETS_VERSION, fetch_request
-from tools.simulate.history import ACKNOWLEDGED, REFUSED, UNKNOWN, OffsetWrite, Transaction, Write
+from tools.simulate.history import ACKNOWLEDGED, REFUSED, UNKNOWN, OffsetWrite, Transaction
 
 ERRORS = (KafkaError, PartitionErrors, *NETWORK)
 REPEAT_MS = 20_000
@@ -157,11 +157,9 @@ class TransactionalClient(Client):
             write.done_ms = self.kernel.now_ms
 
     async def _produce(self, transaction: Transaction, partition: TopicPartition, batch: list[bytes]) -> None:
-        writes: list[Write] = []
-        for value in batch:
-            writes.append(self.history.write(value, partition, self.name, transaction))
+        writes = [self.history.write(value, partition, self.name, transaction) for value in batch]
         wall_ms = self.world.node.clock.wall_ms()
-        rows = [(wall_ms, None, value, ()) for value in batch]
+        rows: list[Row] = [(wall_ms, None, value, ()) for value in batch]
         offset, _ = await self.producer.produce(partition, rows, CompressionType.NONE)
         for at, write in enumerate(writes):
             write.result = ACKNOWLEDGED
@@ -192,8 +190,8 @@ class TransactionalClient(Client):
         if offset is None:
             return
         response = await self._reader.call(fetch_request(source, offset, committed=True, wait_ms=50), FETCH_VERSION)
-        row = response.responses[0].partitions[0]
-        if row.error_code:
+        row = response.responses[0].partitions[0] if response.responses else None
+        if row is None or row.error_code:
             return
         records, after = visible_records(row, offset, committed=True)
         if after == offset:

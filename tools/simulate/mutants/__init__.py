@@ -16,7 +16,6 @@ MUTANTS: dict[str, Mutant] = {each.name: each for each in (*LOG_MUTANTS, *TRANSA
 
 def describe() -> str:
     """Returns a table of all mutants, as in docs/simulation.md."""
-    lines = ["| mutant | defect | checker | seed | steps |", "|---|---|---|---|---|"]
-    for each in MUTANTS.values():
-        lines.append(f"| `{each.name}` | {each.defect} | {each.checker} | {each.seed} | {each.steps:,} |")
-    return "\n".join(lines)
+    head = ["| mutant | defect | checker | seed | steps |", "|---|---|---|---|---|"]
+    rows = [f"| `{m.name}` | {m.defect} | {m.checker} | {m.seed} | {m.steps:,} |" for m in MUTANTS.values()]
+    return "\n".join(head + rows)

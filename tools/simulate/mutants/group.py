@@ -77,9 +77,17 @@ GROUP_MUTANTS = (
     Mutant("two-owners", "a partition is assigned before its owner has released it", "?", 0, 0, _two_owners),
     Mutant("no-timers-after-load", "a load arms no timers of groups", "?", 0, 0, _no_timers_after_load),
     Mutant("initialized-again", "a late initialization resets a share partition", "?", 0, 0, _initialized_again),
-    Mutant("deliveries-forgotten", "a load ignores the deliveries of a share partition", "?", 0, 0, _delivery_state_ignored),
-    Mutant("unwritten-acks", "acknowledgements of share records are not written", "?", 0, 0, _acknowledged_without_a_write),
-    Mutant("silent-revocation", "a cooperative member does not report revoked partitions", "?", 0, 0, _revokes_silently),
-    Mutant("early-acknowledgement", "a member releases partitions before its listener ends", "?", 0, 0, _acknowledges_early),
+    Mutant(
+        "deliveries-forgotten", "a load ignores the deliveries of a share partition", "?", 0, 0, _delivery_state_ignored
+    ),
+    Mutant(
+        "unwritten-acks", "acknowledgements of share records are not written", "?", 0, 0, _acknowledged_without_a_write
+    ),
+    Mutant(
+        "silent-revocation", "a cooperative member does not report revoked partitions", "?", 0, 0, _revokes_silently
+    ),
+    Mutant(
+        "early-acknowledgement", "a member releases partitions before its listener ends", "?", 0, 0, _acknowledges_early
+    ),
     Mutant("lost-heartbeat", "a member does not repeat a lost heartbeat", "?", 0, 0, _heartbeat_not_repeated),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from kcore.broker.data import partition as data_partition
@@ -61,7 +62,7 @@ def _journal_not_replayed() -> list[Patch]:
 
 
 def _last_entry_not_replayed() -> list[Patch]:
-    original = journal.load_entries
+    original = journal_file.load_entries
     return [(journal, "load_entries", lambda data, identity: original(data, identity)[:-1])]
 
 
@@ -104,7 +105,7 @@ def _journal_identity_reused() -> list[Patch]:
     return [(journal, "os", System())]
 
 
-_SYSTEM = journal.os
+_SYSTEM = os
 
 
 def _one_record_too_many_deleted() -> list[Patch]:
@@ -131,13 +132,17 @@ def _failed_round_stays_staged() -> list[Patch]:
 LOG_MUTANTS = (
     Mutant("released-on-failure", "a failed commit completes its responses", "?", 0, 0, _released_on_failure),
     Mutant("memory-kept", "a failed commit leaves the shards' memory as it is", "?", 0, 0, _memory_kept_after_failure),
-    Mutant("no-rollback", "a failed commit leaves sequences of producers in memory", "?", 0, 0, _partition_not_rolled_back),
+    Mutant(
+        "no-rollback", "a failed commit leaves sequences of producers in memory", "?", 0, 0, _partition_not_rolled_back
+    ),
     Mutant("background-error", "an error of a background commit is ignored", "?", 0, 0, _background_error_ignored),
     Mutant("no-flush", "the journal is not flushed", "?", 0, 0, _journal_not_flushed),
     Mutant("no-journal-replay", "an opening ignores the journal", "?", 0, 0, _journal_not_replayed),
     Mutant("last-entry-lost", "an opening ignores the journal's last entry", "?", 0, 0, _last_entry_not_replayed),
     Mutant("torn-entry", "an opening accepts torn entries of the journal", "?", 0, 0, _torn_entry_accepted),
-    Mutant("optimist", "a write whose result was unknown counts as durable", "?", 0, 0, _failed_write_counts_as_durable),
+    Mutant(
+        "optimist", "a write whose result was unknown counts as durable", "?", 0, 0, _failed_write_counts_as_durable
+    ),
     Mutant("identity-reused", "each journal has the identity of the one before", "?", 0, 0, _journal_identity_reused),
     Mutant("one-too-many", "DeleteRecords deletes one record more", "?", 0, 0, _one_record_too_many_deleted),
     Mutant("refused-appended", "the batches of a failed write are staged again", "?", 0, 0, _failed_round_stays_staged),

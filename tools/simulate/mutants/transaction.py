@@ -11,7 +11,6 @@ from kcore.errors import KafkaError
 from kcore.group.offsets import store
 from kcore.protocol.error_codes import ErrorCode
 from kcore.transaction import initializing, local_markers, timeouts
-from tools.simulate.clients import producer as producer_client
 from tools.simulate.mutants.mutant import Mutant, Patch
 
 
@@ -33,7 +32,7 @@ def _stable_off_by_one() -> list[Patch]:
 
 
 def _aborted_not_listed() -> list[Patch]:
-    return [(aborted_transactions.AbortedTransactions, "between", lambda self, start, end: [])]
+    return [(aborted_transactions.AbortedTransactionIndex, "between", lambda self, start, end: [])]
 
 
 def _aborts_commit() -> list[Patch]:
@@ -100,7 +99,7 @@ def _client_renumbers() -> list[Patch]:
         queue.chain = delivery.ENDED
         return delivery._settle(queue)
 
-    return [(producer_client.order, "note_unsent", note_unsent)]
+    return [(delivery, "note_unsent", note_unsent)]
 
 
 TRANSACTION_MUTANTS = (
