@@ -26,7 +26,7 @@ SECTOR: Final = 512
 META_PAGES: Final = 2
 
 FAILURES: Final = ("flush", "write", "torn write", "commit", "commit landed")
-"""Failures that a disk can be told to have: of the journal, and of LMDB's transactions."""
+"""Kinds of failures: of the journal, and of LMDB's transactions."""
 CRASHES: Final = ("before", "during", "after")
 """Moments of a crash, relative to a write."""
 

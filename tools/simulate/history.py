@@ -45,7 +45,7 @@ class Transaction:
         name: its transactional id and number.
         writes: its records.
         offsets: the offsets that it commits: (group, partition) -> offset.
-        commit_sent: True once the client has asked for its commit.
+        commit_sent: True once the client has requested its commit.
         result: "committed", "aborted", or UNKNOWN.
     """
 

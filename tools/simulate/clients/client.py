@@ -23,7 +23,7 @@ class Client(ABC):
     Args:
         world: the simulation.
         name: the client id; random numbers and record values derive from it.
-        options: what this kind of client can be told.
+        options: the settings of this kind of client.
         life: the number of earlier processes with this name.
 
     Attributes:

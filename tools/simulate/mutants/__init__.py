@@ -17,5 +17,10 @@ MUTANTS: dict[str, Mutant] = {each.name: each for each in (*LOG_MUTANTS, *TRANSA
 def describe() -> str:
     """Returns a table of all mutants, as in docs/simulation.md."""
     head = ["| mutant | defect | checker | seed | steps |", "|---|---|---|---|---|"]
-    rows = [f"| `{m.name}` | {m.defect} | {m.checker} | {m.seed} | {m.steps:,} |" for m in MUTANTS.values()]
+    rows = [
+        f"| `{m.name}` | {m.defect} | {m.checker} | {m.seed} | {m.steps:,} |"
+        if m.seed
+        else f"| `{m.name}` | {m.defect} | not found yet | | |"
+        for m in MUTANTS.values()
+    ]
     return "\n".join(head + rows)

@@ -19,7 +19,7 @@ class Mutant:
         name: its name.
         defect: the defect in a few words.
         checker: the checker that finds it with `seed`.
-        seed: a seed that finds it.
+        seed: a seed that finds it; 0: no seed has found it yet.
         steps: the number of events within which that seed finds it.
         patches: returns what to replace.
     """
