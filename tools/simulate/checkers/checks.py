@@ -107,11 +107,10 @@ class Checks:
             group = client.options["group"]
             for partition in client.owned:
                 other = owners.setdefault((group, partition), client)
-                if other is client:
-                    continue
+                claimants = () if other is client else (client, other)
                 valid = [
                     each.name
-                    for each in (client, other)
+                    for each in claimants
                     if observer.accepts(group, each.machine.member_id, each.machine.epoch)
                 ]
                 self.require(len(valid) < 2, "ownership", f"{group} {partition} belongs to {valid}")

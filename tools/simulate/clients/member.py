@@ -143,9 +143,16 @@ class Member(Client):
                 self.machine.failed(outgoing, result, self.kernel.now_ms)
             else:
                 self.machine.received(outgoing, result, self.kernel.now_ms)
+                if self._reader is None and self._rests():
+                    return  # the next heartbeat has its event already
             self.step()
 
         self._channel.send(request, done, at_most=outgoing.at_most, timeout_ms=outgoing.timeout_ms)
+
+    def _rests(self) -> bool:
+        """Returns True if a response has left nothing to do before the next heartbeat."""
+        machine = self.machine
+        return machine.state.name == "STABLE" and machine.event is None and self._wakes_ms > self.kernel.now_ms  # type: ignore[attr-defined]
 
     def _note_commit(self, noted: dict[TopicPartition, OffsetWrite], response: Any, known: Any) -> None:
         for topic in response.topics:
