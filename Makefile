@@ -12,7 +12,7 @@ STAMP := $(VENV)/.built
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-spark test test-long test-kafka test-public-suites differential fuzz explore soak sanitize bench bench-peers lint docs clean
+.PHONY: build demo demo-spark test test-long test-kafka test-public-suites differential fuzz explore simulate soak sanitize bench bench-peers lint docs clean
 
 build: $(STAMP)
 
@@ -58,6 +58,9 @@ fuzz: build
 
 explore: build
 	$(BIN)/python -m tools.explore --seconds $(SECONDS)
+
+simulate: build
+	$(BIN)/python -m tools.simulate --seconds $(SECONDS)
 
 soak: build
 	$(BIN)/python -m tools.soak --seconds $(SECONDS)

@@ -109,9 +109,11 @@ class LocalPersister:
         self._topics = topics
         self._apis: dict[str, Any] = {}
 
-    def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse | Pending:
+    def initialize(
+        self, request: InitializeShareGroupStateRequest, repeats: Callable[[], bool] | None = None
+    ) -> InitializeShareGroupStateResponse | Pending:
         """See `Persister.initialize`."""
-        return self._run("InitializeShareGroupStateApi", request)
+        return self._run("InitializeShareGroupStateApi", request, repeats)
 
     def read(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse | Pending:
         """See `Persister.read`."""
@@ -143,12 +145,12 @@ class LocalPersister:
         """See `Persister.read_summary`."""
         return self._run("ReadShareGroupStateSummaryApi", request)
 
-    def _run(self, name: str, request: Request[R]) -> R | Pending:
+    def _run(self, name: str, request: Request[R], repeats: Callable[[], bool] | None = None) -> R | Pending:
         api = self._apis.get(name)
         if api is None:
             # Made at its first use, because the start of a node imports no API.
             api = self._apis[name] = getattr(apis, name)(self._coordinator, self._topics)
-        operation = _Operation(self, api, request)
+        operation = _Operation(self, api, request, repeats)
         operation.attempt()
         if not operation.done:
             return operation
@@ -173,13 +175,21 @@ class _Operation(Pending):
         persister: the persister.
         api: the API of the request.
         request: the request.
+        repeats: returns False once the request must not be repeated; None: it may always be repeated.
     """
 
-    __slots__ = ("_failed", "_persister", "_results", "_retries")
+    __slots__ = ("_failed", "_persister", "_repeats", "_results", "_retries")
 
-    def __init__(self, persister: LocalPersister, api: ShareStateApi[Any, Any], request: Any) -> None:
+    def __init__(
+        self,
+        persister: LocalPersister,
+        api: ShareStateApi[Any, Any],
+        request: Any,
+        repeats: Callable[[], bool] | None = None,
+    ) -> None:
         super().__init__(api, _CONTEXT, request)
         self._persister = persister
+        self._repeats = repeats
         self._retries = 0
         self._results: list[Any] | None = None
         self._failed: list[int] = []
@@ -188,6 +198,9 @@ class _Operation(Pending):
         """Runs the request, or a retry of its failed partitions."""
         request = self.request
         if self._results is not None:
+            if self._repeats is not None and not self._repeats():
+                self.complete(self.api.join(request, self._results))
+                return
             failed = set(self._failed)
             request = self.api.reduced(request, failed)
         result = self._persister.call(self.api, request)

@@ -52,8 +52,16 @@ class Persister(Protocol):
     complete when it returns, and what follows from it is then another decision.
     """
 
-    def initialize(self, request: InitializeShareGroupStateRequest) -> InitializeShareGroupStateResponse | Pending:
-        """Sets start offset and state epoch of share partitions, and discards their delivery state."""
+    def initialize(
+        self, request: InitializeShareGroupStateRequest, repeats: Callable[[], bool] | None = None
+    ) -> InitializeShareGroupStateResponse | Pending:
+        """Sets start offset and state epoch of share partitions, and discards their delivery state.
+
+        Args:
+            request: the share partitions.
+            repeats: returns False once a failed request must not be repeated, because another one may have initialized
+                the share partitions meanwhile; None: it may always be repeated.
+        """
         ...
 
     def read(self, request: ReadShareGroupStateRequest) -> ReadShareGroupStateResponse | Pending:

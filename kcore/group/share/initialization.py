@@ -111,10 +111,17 @@ def _queue(group_id: str, topics: StateTopics, state_epoch: int, shard: GroupSha
 
 
 def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch: int) -> Iterator[Outcome | None]:
-    """Sends the request, outside of any decision."""
+    """Sends the request, outside of any decision.
+
+    If it fails, it is not repeated once the shard has been loaded again. The load may have removed the record that
+    caused it, and the group then has the same epoch again: a late repetition would pass the check of the state epoch,
+    and discard acknowledgements that followed the request of a newer heartbeat.
+    """
     persister = shard.share.persister
     if persister is not None:
-        result = persister.initialize(initialize_request(group_id, topics, state_epoch))
+        owner = shard.context.shard
+        request = initialize_request(group_id, topics, state_epoch)
+        result = persister.initialize(request, lambda: owner.machine is shard)
         when_complete(result, partial(_completed, shard, group_id, topics))
     yield None
 

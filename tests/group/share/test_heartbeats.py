@@ -343,3 +343,26 @@ def test_a_very_long_member_id_is_refused() -> None:
     world = World({"t": 1})
     request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id="m" * 37, subscribed_topic_names=["t"])
     assert world.node.send(request) == ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
+
+
+def test_an_initialization_that_failed_is_not_repeated_after_its_group_was_loaded_again() -> None:
+    """A late repetition would discard the acknowledgements that followed the initialization of a newer heartbeat."""
+    world = World({"t": 1})
+    request = ShareGroupHeartbeatRequest(group_id=GROUP, member_id="a", member_epoch=0, subscribed_topic_names=["t"])
+    first = Member(world, "a")
+    first.epoch = world.node.send(request).member_epoch
+    for _ in range(20):
+        world.fail_next_commit()
+    world.advance(0)  # the share coordinator cannot write the state, and the persister tries again later
+    assert Member(world, "b").beat(["t"]).error_code == ErrorCode.NOT_COORDINATOR  # the group is loaded again
+    world.stop_failing()
+    assert first.beat().error_code == 0  # the group has the same epoch
+    epochs = [
+        state.snapshot_epoch for shard in world.engine.share.shards or () for state in shard.machine.states.values()
+    ]
+    assert epochs == [0]
+    world.advance(60_000)
+    epochs = [
+        state.snapshot_epoch for shard in world.engine.share.shards or () for state in shard.machine.states.values()
+    ]
+    assert epochs == [0]

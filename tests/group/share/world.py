@@ -66,11 +66,11 @@ class FlakyPersister:
         self._held: list[tuple[Pending, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
-        def operation(request: Any) -> Any:
+        def operation(request: Any, *options: Any) -> Any:
             self.calls.append((name, request))
             code = self.fail.popleft() if self.fail else 0
             result = getattr(self._persister, "read_summary" if code else name)(
-                as_summary(request) if code else request
+                *((as_summary(request),) if code else (request, *options))
             )
             if code:
                 result = refused(request, code)

@@ -1,0 +1,169 @@
+"""The simulator: fixed seeds are clean, planted defects are found, a seed has one trace, and scripts shrink."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from kcore.log import LmdbLogEngine
+from kcore.log.faults import SimulatedCrashError
+from tests import kit
+from tests.log.batches import batch, contents, fill, key
+from tools.simulate.batches import decode
+from tools.simulate.mutants import MUTANTS
+from tools.simulate.plan import Plan, draw_plan
+from tools.simulate.run import run_plan
+from tools.simulate.shrink import shrink
+from tools.simulate.stores import LmdbStore
+
+ROOT = Path(__file__).resolve().parents[2]
+CLEAN_SEEDS = (1, 4, 8)
+FOUND_IN_TESTS = ("no-journal-replay", "no-flush", "no-stable-offset", "memory-kept")
+
+
+@pytest.mark.parametrize("seed", CLEAN_SEEDS)
+def test_a_fixed_seed_is_clean_and_checks_something(seed: int) -> None:
+    result = run_plan(draw_plan(seed))
+    assert result.failure is None
+    assert result.checks["ownership"] > 20
+    assert result.checks["offsets"] > 100
+    assert result.checks["durability"] > 100
+    assert result.checks["replay"] > 0
+
+
+@pytest.mark.parametrize("name", FOUND_IN_TESTS)
+def test_a_planted_defect_is_found_within_its_steps(name: str) -> None:
+    mutant = MUTANTS[name]
+    with mutant.planted():
+        result = run_plan(draw_plan(mutant.seed))
+    assert result.failure is not None
+    assert (result.failure.checker, result.steps <= mutant.steps) == (mutant.checker, True), result
+
+
+def test_every_planted_defect_replaces_something_and_takes_it_back() -> None:
+    for mutant in MUTANTS.values():
+        before = [(owner, name, owner.__dict__[name]) for owner, name, _ in mutant.patches()]
+        with mutant.planted():
+            assert all(owner.__dict__[name] is not value for owner, name, value in before), mutant.name
+        assert all(owner.__dict__[name] is value for owner, name, value in before), mutant.name
+
+
+def test_a_seed_has_the_same_trace_in_every_process() -> None:
+    """Hashes of strings differ between these processes."""
+    program = (
+        "from tools.simulate.plan import draw_plan; from tools.simulate.run import run_plan; "
+        "print(run_plan(draw_plan(3)).digest)"
+    )
+    digests = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    assert digests[0] == digests[1]
+    assert len(digests[0].strip()) == 64
+
+
+def test_a_plan_survives_json() -> None:
+    plan = draw_plan(12)
+    assert Plan.from_json(plan.to_json()) == plan
+    assert draw_plan(12) == plan
+    assert draw_plan(13) != plan
+
+
+def test_a_failing_plan_shrinks_to_what_the_failure_needs() -> None:
+    mutant = MUTANTS["no-journal-replay"]
+    plan = draw_plan(mutant.seed)
+    lines: list[str] = []
+    with mutant.planted():
+        smaller = shrink(plan, mutant.checker, lines.append, max_runs=12)
+        again = run_plan(smaller)
+    assert lines
+    assert len(smaller.faults) + len(smaller.clients) < len(plan.faults) + len(plan.clients)
+    assert again.failure is not None
+    assert again.failure.checker == mutant.checker
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
+@pytest.mark.parametrize("moment", ["before", "during", "after"])
+@pytest.mark.parametrize("journal", [False, True], ids=["transaction", "journal"])
+def test_a_crash_in_a_write_loses_only_that_write(moment: str, power: bool, journal: bool) -> None:
+    for seed in range(2):
+        store = LmdbStore(random.Random(seed))
+        try:
+            log = store.open()
+            partition = log.open(key())
+            stored = fill(partition, log, 3)
+            store.arm_crash(moment, power)
+            partition.append(batch(), 0)
+            if not journal:
+                log.put_meta("value", b"takes a transaction")
+            with pytest.raises(SimulatedCrashError):
+                log.commit()
+            store.crash(power)
+            found = contents(store.open().open(key()))
+            assert found[: len(stored)] == stored
+            assert len(found) - len(stored) in ((1,) if moment == "after" else (0, 1))
+            assert isinstance(store.log, LmdbLogEngine)
+            assert store.log.verify(deep=True) == []
+        finally:
+            store.close()
+
+
+@pytest.mark.parametrize("failure", ["flush", "write", "torn write", "commit", "commit landed"])
+def test_a_disk_failure_is_an_error_or_a_durable_write(failure: str) -> None:
+    store = LmdbStore(random.Random(1))
+    try:
+        log = store.open()
+        partition = log.open(key())
+        stored = fill(partition, log, 3)
+        store.arm(failure)
+        partition.append(batch(), 0)
+        if failure.startswith("commit"):
+            log.put_meta("value", b"takes a transaction")
+        if failure == "commit landed":
+            log.commit()
+            stored = contents(partition)
+            assert len(stored) == 4
+        else:
+            with pytest.raises(Exception, match="simulated"):
+                log.commit()
+        stored += fill(partition, log, 1)
+        store.crash(power=True)
+        assert contents(store.open().open(key())) == stored
+    finally:
+        store.close()
+
+
+def test_the_simulated_disk_is_gone_after_its_store() -> None:
+    from kcore.log import journal_file, lmdb_environment
+
+    write, sync = journal_file._write_all, journal_file._sync
+    store = LmdbStore(random.Random(1))
+    assert journal_file._write_all is not write
+    store.open()
+    store.close()
+    assert (journal_file._write_all, journal_file._sync, lmdb_environment.lmdb) == (write, sync, lmdb)  # type: ignore[attr-defined]
+
+
+def test_the_checkers_decode_batches_themselves() -> None:
+    records = list(decode(kit.batch([b"a", b"b", b"c"], producer_id=7, epoch=2, sequence=0)))
+    assert [(record.offset, record.key, record.value) for record in records] == [
+        (0, None, b"a"),
+        (1, None, b"b"),
+        (2, None, b"c"),
+    ]
+    assert {(record.producer_id, record.epoch, record.control, record.transactional) for record in records} == {
+        (7, 2, False, False)
+    }

@@ -1,0 +1,177 @@
+"""The checkers that run during a simulation: observations of clients, ownership, and rules of the node's memory."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from kcore.engine import Engine
+from kcore.protocol.topic_partition import TopicPartition
+from tools.simulate.checkers.failure import SimulationFailure
+from tools.simulate.checkers.observer import summary
+from tools.simulate.clients.member import Member
+from tools.simulate.history import ACKNOWLEDGED, REFUSED
+
+if TYPE_CHECKING:
+    from tools.simulate.world import World
+
+
+class Checks:
+    """The checks of one simulation.
+
+    Attributes:
+        counts: the number of checks by checker.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._history = world.history
+        self._choice = random.Random(f"{world.plan.seed}/checks")
+        self._values: dict[tuple[TopicPartition, int], bytes | None] = {}
+        self._epochs: dict[str, int] = {}
+        self._ends: dict[TopicPartition, tuple[int, int]] = {}
+        self.counts: dict[str, int] = {}
+
+    def require(self, condition: bool, checker: str, message: str) -> None:
+        """Raises SimulationFailure unless the condition holds."""
+        self.counts[checker] = self.counts.get(checker, 0) + 1
+        if not condition:
+            raise SimulationFailure(checker, message)
+
+    # ---- observations of clients
+
+    def saw_record(self, partition: TopicPartition, offset: int, value: bytes | None, committed: bool) -> None:
+        """Checks a record that a client has read."""
+        key = partition, offset
+        first = self._values.setdefault(key, value)
+        self.require(first == value, "durability", f"{partition}@{offset} was {first!r} and is {value!r}")
+        write = self._history.writes.get(value or b"")
+        self.require(write is not None, "durability", f"{partition}@{offset} is {value!r}, which no client has sent")
+        assert write is not None, "checked above"
+        self.require(write.partition == partition, "durability", f"{value!r} is in {partition}")
+        self.require(write.result != REFUSED, "refused writes", f"{value!r} was refused and is in {partition}")
+        transaction = write.transaction
+        if committed and transaction is not None:
+            self.require(
+                transaction.commit_sent and transaction.result != "aborted",
+                "read committed",
+                f"{value!r} of transaction {transaction.name} was read before its commit",
+            )
+            self._history.committed_reads.append((partition, offset, value or b""))
+
+    def saw_committed(self, group: str, partition: TopicPartition, offset: int, sent_ms: int) -> None:
+        """Checks a committed offset that a client has fetched: an overwritten or refused one must not appear."""
+        commits = self._history.offsets.get((group, partition), [])
+        floor_ms = max(
+            (each.sent_ms for each in commits if each.result == ACKNOWLEDGED and each.done_ms <= sent_ms), default=-1
+        )
+        valid = {each.offset for each in commits if each.result != REFUSED and each.done_ms >= floor_ms}
+        if floor_ms < 0:
+            valid.add(-1)
+        self.require(
+            offset in valid,
+            "committed offsets",
+            f"{group} {partition}: {offset} was fetched; possible: {sorted(valid)[-5:]}",
+        )
+
+    def saw_delivery(self, group: str, partition: TopicPartition, offset: int, count: int, sent_ms: int) -> None:
+        """Checks a record that a share group has delivered."""
+        record = self._history.share(group, partition, offset)
+        record.acquired += 1
+        self.require(
+            not 0 <= record.accepted_ms < sent_ms,
+            "share records",
+            f"{group} delivers {partition}@{offset} again, which was accepted at {record.accepted_ms}",
+        )
+        limit = self._world.delivery_limit
+        self.require(1 <= count <= limit, "share records", f"{partition}@{offset} has delivery count {count}")
+        if count >= limit:
+            record.rejected = True  # archived after this delivery, unless it is accepted
+
+    # ---- regular checks
+
+    def regular(self) -> None:
+        """Runs the cheap checks of one moment."""
+        self._ownership()
+        if self._world.node.running:
+            self._positions()
+            self._group_epochs()
+
+    def _ownership(self) -> None:
+        """Checks that no partition has two owners that the coordinator would both accept."""
+        owners: dict[tuple[str, TopicPartition], Member] = {}
+        observer = self._world.observer
+        for client in self._world.clients.values():
+            if not isinstance(client, Member) or not client.alive or client.machine.closed:
+                continue
+            group = client.options["group"]
+            for partition in client.owned:
+                other = owners.setdefault((group, partition), client)
+                claimants = () if other is client else (client, other)
+                valid = [
+                    each.name
+                    for each in claimants
+                    if observer.accepts(group, each.machine.member_id, each.machine.epoch)
+                ]
+                self.require(len(valid) < 2, "ownership", f"{group} {partition} belongs to {valid}")
+
+    def _positions(self) -> None:
+        """Checks that a partition's offsets never go back, and that the last stable offset lies between them."""
+        engine = self._world.node.engine
+        for partition in engine.partitions:
+            log = partition.log
+            name = TopicPartition(partition.topic, partition.index)
+            start, end = log.log_start_offset, log.high_watermark
+            stable = partition.last_stable_offset
+            self.require(start <= end, "offsets", f"{name} starts at {start} and ends at {end}")
+            self.require(stable <= end, "offsets", f"{name} is stable up to {stable} and ends at {end}")
+            known = self._ends.get(name, (0, 0))
+            self.require(
+                start >= known[0] and end >= known[1], "offsets", f"{name} went back from {known} to {(start, end)}"
+            )
+            self._ends[name] = start, end
+
+    def forget_partitions(self, topic: str) -> None:
+        """Allows a topic of this name to begin again, because it is being deleted."""
+        for name in [name for name in self._ends if name.topic == topic]:
+            del self._ends[name]
+
+    def _group_epochs(self) -> None:
+        """Checks that the durable epoch of a consumer group never goes back."""
+        if not self._world.observer.at_rest():
+            return
+        for group_id in self._world.plan.groups:
+            group = self._world.observer.group(group_id)
+            epoch = getattr(group, "group_epoch", None)
+            if epoch is not None:
+                known = self._epochs.get(group_id, 0)
+                self.require(epoch >= known, "epochs", f"{group_id} went back from epoch {known} to {epoch}")
+                self._epochs[group_id] = epoch
+
+    # ---- replay
+
+    def replay(self) -> None:
+        """Checks that a second engine on a copy of the log has the state of the running engine."""
+        world = self._world
+        if not world.observer.at_rest():
+            return
+        expected = summary(world.node.engine)
+        log = world.store.copy()
+        uuids = random.Random(0)
+        try:
+            engine = Engine(log, world.node.engine.config, world.node.clock, lambda: uuids.randbytes(16))
+            found = summary(engine)
+        finally:
+            log.close()
+        differences = [
+            f"{key}: memory {expected.get(key)!r}, log {found.get(key)!r}"
+            for key in sorted(expected.keys() | found.keys())
+            if expected.get(key) != found.get(key)
+        ]
+        self.require(not differences, "replay", "; ".join(differences[:3]))
+
+    # ---- responses
+
+    def unanswered(self, client: str, request: Any) -> None:
+        """Reports a request that got no response although nothing disturbed it."""
+        self.require(False, "responses", f"{client} got no response to {type(request).__name__}")

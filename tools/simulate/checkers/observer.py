@@ -1,0 +1,107 @@
+"""Looks into the running engine: members and epochs of groups, and a summary of its durable state."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kcore.engine import Engine
+from kcore.runtime import ShardState
+
+if TYPE_CHECKING:
+    from tools.simulate.world import World
+
+
+class Observer:
+    """Reads the engine's memory without changing it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def group(self, group_id: str) -> Any:
+        """Returns a group's object; None without one, or while the node is down or its shard is not loaded."""
+        node = self._world.node
+        if not node.running:
+            return None
+        for shard in node.engine.groups:
+            if shard.state is ShardState.ACTIVE and group_id in shard.machine.groups:
+                return shard.machine.groups[group_id]
+        return None
+
+    def members(self, group_id: str) -> list[tuple[str, int]]:
+        """Returns the members of a group with their epochs, or the group's generation."""
+        group = self.group(group_id)
+        if group is None:
+            return []
+        found = []
+        for member_id, member in group.members.items():
+            current = getattr(member, "current", None)
+            epoch = group.generation_id if current is None else current.member_epoch
+            found.append((member_id, int(epoch)))
+        return sorted(found)
+
+    def accepts(self, group_id: str, member_id: str, epoch: int) -> bool:
+        """Returns True if the coordinator would accept a commit of a member in an epoch.
+
+        A member of a consumer group whose last response was lost has an older epoch than the coordinator.
+        """
+        group = self.group(group_id)
+        member = None if group is None else group.members.get(member_id)
+        if member is None:
+            return False
+        if hasattr(member, "current"):
+            return bool(0 < epoch <= member.current.member_epoch)
+        return bool(group.generation_id == epoch)
+
+    def is_member(self, group_id: str, request: Any) -> bool:
+        """Returns True if the coordinator would accept this OffsetCommit."""
+        return self.accepts(group_id, request.member_id, request.generation_id_or_member_epoch)
+
+    def at_rest(self) -> bool:
+        """Returns True if memory should match the log: everything is loaded, and nothing is uncommitted."""
+        node = self._world.node
+        if not node.running:
+            return False
+        engine = node.engine
+        pipeline = engine.pipeline
+        if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.log.uncertain:
+            return False
+        shards = (engine.groups, engine.transactions.shards, engine.share.shards)
+        return all(shard.state is ShardState.ACTIVE for owned in shards for shard in owned or ())
+
+
+def summary(engine: Engine) -> dict[str, Any]:
+    """Returns the durable state of an engine, as far as two engines on one log must agree on it."""
+    state: dict[str, Any] = {}
+    for topic in engine.topics.all():
+        state[f"topic {topic.name}"] = (topic.topic_id, topic.partitions)
+        for index in range(topic.partitions):
+            partition = engine.partitions.get(topic.name, index)
+            if partition is not None:
+                log = partition.log
+                state[f"partition {topic.name}-{index}"] = (
+                    log.log_start_offset,
+                    log.high_watermark,
+                    partition.last_stable_offset,
+                )
+    for shard in engine.groups:
+        machine = shard.machine
+        for group_id in machine.offsets.groups():
+            state[f"offsets {group_id}"] = {
+                (topic, number): value.committed_offset
+                for topic, numbers in machine.offsets.topics(group_id).items()
+                for number, value in numbers.items()
+            }
+        for group_id, group in machine.groups.items():
+            if hasattr(group, "group_epoch"):
+                known: dict[str, Any] = getattr(group, "members", {})
+                members = {
+                    name: member.current.member_epoch for name, member in known.items() if hasattr(member, "current")
+                }
+                state[f"group {group_id}"] = (group.group_epoch, members)
+    for transactions in engine.transactions.shards or ():
+        for name, value in transactions.machine.transactions.items():
+            state[f"transaction {name}"] = (value.producer_id, value.producer_epoch, str(value.state))
+    for share in engine.share.shards or ():
+        for key, delivery in share.machine.states.items():
+            state[f"share {key}"] = (delivery.state_epoch, delivery.start_offset, list(delivery.batches))
+    return state

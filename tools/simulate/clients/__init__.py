@@ -1,0 +1,1 @@
+"""The simulated clients: kcore's client state machines with drivers in virtual time, and a rule breaker."""

@@ -1,0 +1,137 @@
+"""Administration: topics, partitions, settings, groups and records, beside all other clients."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
+from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.protocol.messages.list_groups import ListGroupsRequest
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kcore.protocol.topic_partition import TopicPartition
+from tools.simulate.clients.client import NETWORK, Client
+from tools.simulate.history import ACKNOWLEDGED, REFUSED, OffsetWrite
+
+
+class Admin(Client):
+    """Creates, changes and deletes topics and groups. Options: interval_ms, short_topic, topic."""
+
+    def start(self) -> None:
+        """See `Client`."""
+        self._channel = self.channel()
+        self._count = 0
+        self.spawn(self._run())
+
+    async def _run(self) -> None:
+        actions = [
+            self._create,
+            self._delete,
+            self._grow,
+            self._configure,
+            self._list,
+            self._delete_records,
+            self._simple_commit,
+            self._delete_group,
+        ]
+        while self.alive and not self.world.calm:
+            with suppress(*NETWORK):
+                await self.choice.choice(actions)()
+            await self.kernel.sleep(self.choice.randrange(1, 2 * self.options["interval_ms"]))
+
+    async def _create(self) -> None:
+        self._count += 1
+        name = f"tmp-{self.name}-{self.life}-{self._count}"
+        topics = self.world.model_topics
+        topics[name] = "unknown"
+        request = CreateTopicsRequest(
+            topics=[CreatableTopic(name=name, num_partitions=self.choice.randrange(1, 4), replication_factor=1)],
+            timeout_ms=5_000,
+        )
+        (row,) = (await self._channel.call(request)).topics
+        if not row.error_code:
+            topics[name] = "exists"
+
+    async def _delete(self) -> None:
+        topics = self.world.model_topics
+        known = [name for name, state in topics.items() if state == "exists"]
+        if not known:
+            return
+        name = self.choice.choice(known)
+        topics[name] = "unknown"
+        (row,) = (await self._channel.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=5_000), 5)).responses
+        if not row.error_code:
+            topics[name] = "deleted"
+        elif row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            self.world.checks.require(False, "topics", f"{name} was created and is unknown")
+
+    async def _grow(self) -> None:
+        known = [name for name, state in self.world.model_topics.items() if state == "exists"]
+        if known:
+            topic = CreatePartitionsTopic(name=self.choice.choice(known), count=self.choice.randrange(2, 6))
+            await self._channel.call(CreatePartitionsRequest(topics=[topic], timeout_ms=5_000))
+
+    async def _configure(self) -> None:
+        value = str(self.choice.randrange(1 << 20, 1 << 30))
+        config = AlterableConfig(name="segment.bytes", config_operation=0, value=value)
+        resource = AlterConfigsResource(resource_type=2, resource_name=self.options["topic"], configs=[config])
+        await self._channel.call(IncrementalAlterConfigsRequest(resources=[resource]))
+
+    async def _list(self) -> None:
+        response = await self._channel.call(ListGroupsRequest())
+        names = [each.group_id for each in response.groups][:20]
+        if names:
+            await self._channel.call(DescribeGroupsRequest(groups=names))
+
+    async def _delete_records(self) -> None:
+        topic = self.options.get("short_topic")
+        if not topic:
+            return
+        partition = TopicPartition(topic, 0)
+        # The high watermark: the model notes it before the request, as the response may be lost.
+        at = max((w.offset for w in self.history.writes.values() if w.partition == partition), default=-1)
+        offset = self.choice.randrange(0, at + 2)
+        below = self.history.deleted_below
+        below[partition] = max(below.get(partition, 0), offset)
+        rows = [DeleteRecordsPartition(partition_index=0, offset=offset)]
+        request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=rows)], timeout_ms=5_000)
+        await self._channel.call(request)
+
+    async def _simple_commit(self) -> None:
+        """Commits an offset of a group without members."""
+        self._count += 1
+        group = f"simple-{self.choice.randrange(4)}"
+        place = TopicPartition(self.options["topic"], 0)
+        write = self.history.commit(group, place, OffsetWrite(self._count, self.kernel.now_ms))
+        rows = [OffsetCommitRequestPartition(partition_index=0, committed_offset=self._count)]
+        request = OffsetCommitRequest(
+            group_id=group, topics=[OffsetCommitRequestTopic(name=place.topic, partitions=rows)]
+        )
+        response: Any = await self._channel.call(request, 9)
+        write.done_ms = self.kernel.now_ms
+        write.result = REFUSED if response.topics[0].partitions[0].error_code else ACKNOWLEDGED
+
+    async def _delete_group(self) -> None:
+        """Deletes a group; its offsets have the model value -1 from then on."""
+        group = f"simple-{self.choice.randrange(4)}"
+        place = TopicPartition(self.options["topic"], 0)
+        if (group, place) not in self.history.offsets:
+            return
+        write = self.history.commit(group, place, OffsetWrite(-1, self.kernel.now_ms))
+        (row,) = (await self._channel.call(DeleteGroupsRequest(groups_names=[group]))).results
+        write.done_ms = self.kernel.now_ms
+        write.result = REFUSED if row.error_code else ACKNOWLEDGED

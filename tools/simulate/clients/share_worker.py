@@ -1,0 +1,141 @@
+"""Workers of share groups: kcore's share membership and share session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.client.share_consumer import (
+    Acknowledgement,
+    ShareMembership,
+    SharePartition,
+    ShareSession,
+    ShareState,
+    acquired_offsets,
+)
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.topic_partition import TopicPartition
+from tools.simulate.clients.client import NETWORK, Client
+
+WAIT_MS = 500
+
+
+class ShareWorker(Client):
+    """A member of a share group that accepts, releases and rejects records. Options: group, topics, careless."""
+
+    def start(self) -> None:
+        """See `Client`."""
+        self.membership = ShareMembership(self.options["group"], self.options["topics"])
+        self.membership.member_id = f"worker-{self.name}-{self.life}"
+        self._session = ShareSession(self.membership.group_id, self.membership.member_id)
+        self._beats = self.channel()
+        self._data = self.channel()
+        self.spawn(self._send_heartbeats())
+        self.spawn(self._work())
+
+    async def _send_heartbeats(self) -> None:
+        membership, kernel = self.membership, self.kernel
+        while membership.state is not ShareState.LEFT:
+            if membership.state is ShareState.FAILED:
+                error = membership.error
+                raise AssertionError(f"{self.name}: the share membership failed: {error!r}")
+            try:
+                response = await self._beats.call(membership.request(), 1)
+            except NETWORK as error:
+                membership.failed(error, kernel.now_ms)
+            else:
+                membership.received(response, kernel.now_ms)
+            await kernel.sleep(max(1, membership.heartbeat_at_ms - kernel.now_ms))
+
+    async def _work(self) -> None:
+        while self.alive:
+            assignment = self.membership.assignment
+            if not assignment:
+                await self.kernel.sleep(100)
+                continue
+            try:
+                await self._round(assignment)
+            except NETWORK:
+                self._session.reset(response_lost=True)
+                await self.kernel.sleep(50)
+
+    async def _round(self, assignment: frozenset[SharePartition]) -> None:
+        session = self._session
+        if session.must_close:
+            await self._data.call(session.close(), 1)
+            session.must_close = False
+        pending = {place: dict(kinds) for place, kinds in session.pending.items()}
+        sent_ms = self.kernel.now_ms
+        response = await self._data.call(session.fetch(assignment, 8, WAIT_MS), 1)
+        if not self._succeeded(response):
+            await self.kernel.sleep(50)
+            return
+        acquired: list[tuple[SharePartition, int]] = []
+        for topic in response.responses:
+            for row in topic.partitions:
+                place = SharePartition(topic.topic_id, row.partition_index)
+                if place in pending and not row.acknowledge_error_code and not row.error_code:
+                    self._confirm(place, pending.pop(place))
+                if row.error_code:
+                    continue
+                for offset, count in acquired_offsets(row).items():
+                    self.world.checks.saw_delivery(self.membership.group_id, self._named(place), offset, count, sent_ms)
+                    acquired.append((place, offset))
+        for place, kinds in pending.items():  # a partition without errors may be missing from the response
+            listed = any(
+                topic.topic_id == place.topic_id and row.partition_index == place.partition
+                for topic in response.responses
+                for row in topic.partitions
+            )
+            if not listed:
+                self._confirm(place, kinds)
+        if acquired:
+            await self._process(acquired)
+
+    async def _process(self, acquired: list[tuple[SharePartition, int]]) -> None:
+        await self.kernel.sleep(self.choice.choice([0, 0, 20, 300]))
+        if not self.world.calm and self.choice.random() < self.options.get("careless", 0.05):
+            await self.kernel.sleep(self.choice.choice([1_000, 40_000]))  # the locks may expire
+        decided: dict[SharePartition, dict[int, int]] = {}
+        for place, offset in acquired:
+            draw = self.choice.random()
+            if self.world.calm or draw < 0.9:
+                kind = Acknowledgement.ACCEPT
+            elif draw < 0.97:
+                kind = Acknowledgement.RELEASE
+            else:
+                kind = Acknowledgement.REJECT
+                self.history.share(self.membership.group_id, self._named(place), offset).rejected = True
+            decided.setdefault(place, {})[offset] = kind
+        if self.choice.random() < 0.5:
+            for place, kinds in decided.items():
+                for offset, decision in kinds.items():
+                    self._session.add(place, offset, Acknowledgement(decision))
+            return
+        response = await self._data.call(self._session.acknowledge(decided), 1)
+        if self._succeeded(response):
+            for topic in response.responses:
+                for row in topic.partitions:
+                    if not row.error_code:
+                        place = SharePartition(topic.topic_id, row.partition_index)
+                        self._confirm(place, decided[place])
+
+    def _succeeded(self, response: Any) -> bool:
+        code = response.error_code
+        if code:
+            self._session.reset(response_lost=code != ErrorCode.SHARE_SESSION_NOT_FOUND)
+            return False
+        self._session.succeeded()
+        return True
+
+    def _confirm(self, place: SharePartition, kinds: dict[int, int]) -> None:
+        for offset, kind in kinds.items():
+            if kind == Acknowledgement.ACCEPT:
+                record = self.history.share(self.membership.group_id, self._named(place), offset)
+                record.accepted_ms = self.kernel.now_ms
+
+    def _named(self, place: SharePartition) -> TopicPartition:
+        return TopicPartition(self.world.topic_names[place.topic_id], place.partition)
+
+    def at_rest(self) -> str | None:
+        """See `Client`."""
+        return None if self.membership.state is ShareState.STABLE else f"state {self.membership.state}"

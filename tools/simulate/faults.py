@@ -1,0 +1,91 @@
+"""The faults of a plan: crashes, failing disks, exceptions, pauses, cuts, and restarts of clients."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from tools.simulate.disk import CRASHES, FAILURES
+from tools.simulate.plan import Fault
+
+if TYPE_CHECKING:
+    from tools.simulate.world import World
+
+CRASH_TROUBLE_MS = 4_000
+"""A crash disturbs requests until the node has started again."""
+
+
+def inject(world: World, fault: Fault) -> None:
+    """Injects a fault, unless the simulation is calm already or the node is down."""
+    node = world.node
+    if world.calm:
+        return
+    choice = random.Random(fault.value)
+    world.trace(f"fault {fault.kind}")
+    world.trouble(CRASH_TROUBLE_MS)
+    kind = fault.kind
+    if kind in ("restart client", "roll clients"):
+        _restart_clients(world, choice, rolling=kind == "roll clients")
+    elif kind == "clock step":
+        node.clock.step_ms += choice.choice([-3_600_000, -500, 500, 60_000])
+    elif kind == "disk full":
+        duration_ms = choice.choice([100, 3_000])
+        world.store.set_full(True)
+        world.trouble(duration_ms + CRASH_TROUBLE_MS)
+        world.kernel.after(duration_ms, world.store.set_full, False)
+    elif not node.running:
+        return
+    elif kind in ("kill", "power"):
+        node.crash(power=kind == "power")
+    elif kind in ("crash in write", "power in write"):
+        world.store.arm_crash(choice.choice(CRASHES), kind.startswith("power"))
+    elif kind == "disk failure":
+        world.store.arm(choice.choice(FAILURES))
+    elif kind in ("memory error", "interrupt"):
+        error = MemoryError if kind == "memory error" else KeyboardInterrupt
+        node.interrupt = (error, choice.randrange(60))
+    elif kind == "pause":
+        duration_ms = choice.choice([50, 2_000, 15_000])
+        node.paused_until_ms = world.kernel.now_ms + duration_ms
+        world.trouble(duration_ms + CRASH_TROUBLE_MS)
+    elif kind == "replay":
+        world.checks.replay()
+    else:
+        _disturb_network(world, choice, kind)
+
+
+def _disturb_network(world: World, choice: random.Random, kind: str) -> None:
+    wires = list(world.network.wires)
+    if kind == "cut all":
+        for wire in wires:
+            wire.cut(choice.choice([0, 5]), choice.choice([0, 0, 500, 20_000]))
+    elif wires:
+        duration_ms = choice.choice([500, 12_000])
+        choice.choice(wires).stalled_until_ms = world.kernel.now_ms + duration_ms
+        world.trouble(duration_ms + CRASH_TROUBLE_MS)
+
+
+def _restart_clients(world: World, choice: random.Random, *, rolling: bool) -> None:
+    """Restarts one client, killed or in order, or all members one after the other."""
+    plans = [each for each in world.plan.clients if each.name in world.clients]
+    if not plans:
+        return
+    chosen = [each for each in plans if each.kind == "member"] if rolling else [choice.choice(plans)]
+    for number, plan in enumerate(chosen):
+        delay_ms = number * 1_500
+        client = world.clients[plan.name]
+        if choice.random() < 0.5:
+            world.kernel.after(delay_ms, client.kill)
+        else:
+            world.kernel.after(delay_ms, client.shut_down)
+        world.kernel.after(delay_ms + choice.choice([0, 300, 15_000]), _start_again, world, plan.name)
+
+
+def _start_again(world: World, name: str) -> None:
+    client = world.clients[name]
+    if world.calm:
+        return
+    client.kill()
+    for plan in world.plan.clients:
+        if plan.name == name:
+            world.start_client(plan)

@@ -1,0 +1,131 @@
+"""The clients' view of a simulation: every operation with its times and its result, for the checkers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from kcore.protocol.topic_partition import TopicPartition
+
+ACKNOWLEDGED: Final = "acknowledged"
+REFUSED: Final = "refused"
+UNKNOWN: Final = "unknown"
+"""The result of an operation without a response: the node may have done it, or may do it later."""
+FOREVER_MS: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class Write:
+    """A record that a client sent.
+
+    Attributes:
+        value: the record's value, unique in the simulation.
+        partition: its partition.
+        client: the producer.
+        transaction: the producer's transaction, or None.
+        result: its result so far.
+        offset: the offset in the response; -1: unknown.
+        key: its key, or None.
+    """
+
+    value: bytes
+    partition: TopicPartition
+    client: str
+    transaction: Transaction | None = None
+    result: str = UNKNOWN
+    offset: int = -1
+    key: bytes | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """A transaction of a client.
+
+    Attributes:
+        name: its transactional id and number.
+        writes: its records.
+        offsets: the offsets that it commits: (group, partition) -> offset.
+        commit_sent: True once the client has requested its commit.
+        result: "committed", "aborted", or UNKNOWN.
+    """
+
+    name: str
+    writes: list[Write] = field(default_factory=list)
+    offsets: dict[tuple[str, TopicPartition], int] = field(default_factory=dict)
+    commit_sent: bool = False
+    result: str = UNKNOWN
+
+
+@dataclass(slots=True)
+class OffsetWrite:
+    """An offset that a client committed.
+
+    Attributes:
+        offset: the offset.
+        sent_ms: the time of the request.
+        done_ms: the time of the response.
+        result: its result so far.
+        transaction: the transaction that contains it, or None.
+    """
+
+    offset: int
+    sent_ms: int
+    done_ms: int = FOREVER_MS
+    result: str = UNKNOWN
+    transaction: Transaction | None = None
+
+
+@dataclass(slots=True)
+class ShareRecord:
+    """A record as one share group sees it.
+
+    Attributes:
+        accepted_ms: the time at which an acknowledgement was confirmed; -1: none was.
+        acquired: the number of deliveries that clients have seen.
+        rejected: True once a client has rejected it, or the group may have archived it.
+    """
+
+    accepted_ms: int = -1
+    acquired: int = 0
+    rejected: bool = False
+
+
+class History:
+    """Everything that the clients have done and seen.
+
+    Attributes:
+        writes: the records by value.
+        transactions: all transactions.
+        offsets: committed offsets by group and partition.
+        shared: delivery of records by share group, partition and offset.
+        committed_reads: values that a client read with isolation read_committed, with partition and offset.
+        disputed: groups whose offsets another client than a member may have changed or deleted.
+        deleted_below: partition -> the offset below which records may have been deleted.
+    """
+
+    def __init__(self) -> None:
+        self.writes: dict[bytes, Write] = {}
+        self.transactions: list[Transaction] = []
+        self.offsets: dict[tuple[str, TopicPartition], list[OffsetWrite]] = {}
+        self.shared: dict[tuple[str, TopicPartition], dict[int, ShareRecord]] = {}
+        self.committed_reads: list[tuple[TopicPartition, int, bytes]] = []
+        self.disputed: set[str] = set()
+        self.deleted_below: dict[TopicPartition, int] = {}
+
+    def write(
+        self, value: bytes, partition: TopicPartition, client: str, transaction: Transaction | None = None
+    ) -> Write:
+        """Adds a record that is about to be sent."""
+        write = self.writes[value] = Write(value, partition, client, transaction)
+        if transaction is not None:
+            transaction.writes.append(write)
+        return write
+
+    def commit(self, group: str, partition: TopicPartition, write: OffsetWrite) -> OffsetWrite:
+        """Adds an offset commit that is about to be sent."""
+        self.offsets.setdefault((group, partition), []).append(write)
+        return write
+
+    def share(self, group: str, partition: TopicPartition, offset: int) -> ShareRecord:
+        """Returns the delivery of a record to a share group."""
+        return self.shared.setdefault((group, partition), {}).setdefault(offset, ShareRecord())

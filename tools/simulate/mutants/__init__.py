@@ -1,0 +1,26 @@
+"""Planted defects: small changes of Python code at run time, each of which a checker must find.
+
+A mutant replaces attributes of modules or classes while a simulation runs. Compiled code is changed where it calls
+Python code.
+"""
+
+from __future__ import annotations
+
+from tools.simulate.mutants.group import GROUP_MUTANTS
+from tools.simulate.mutants.log import LOG_MUTANTS
+from tools.simulate.mutants.mutant import Mutant
+from tools.simulate.mutants.transaction import TRANSACTION_MUTANTS
+
+MUTANTS: dict[str, Mutant] = {each.name: each for each in (*LOG_MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS)}
+
+
+def describe() -> str:
+    """Returns a table of all mutants, as in docs/simulation.md."""
+    head = ["| mutant | defect | checker | seed | steps |", "|---|---|---|---|---|"]
+    rows = [
+        f"| `{m.name}` | {m.defect} | {m.checker} | {m.seed} | {m.steps:,} |"
+        if m.seed
+        else f"| `{m.name}` | {m.defect} | not found yet | | |"
+        for m in MUTANTS.values()
+    ]
+    return "\n".join(head + rows)

@@ -1,0 +1,117 @@
+"""Planted defects of groups, share groups and members."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.broker.share import share_partition
+from kcore.client.consumer_coordinator import classic, consumer
+from kcore.group import shard as group_shard
+from kcore.group.classic import rebalance
+from kcore.group.consumer import owners
+from kcore.share import local
+from tools.simulate.mutants.mutant import Mutant, Patch
+
+_ = rebalance
+
+
+def _two_owners() -> list[Patch]:
+    return [
+        (owners.PartitionOwners, "of", lambda self, topic_id: {}),
+        (owners.PartitionOwners, "_add", lambda self, owned, member_epoch: None),
+    ]
+
+
+def _no_timers_after_load() -> list[Patch]:
+    def on_loaded(self: Any) -> None:
+        self.live = True
+
+    return [(group_shard.GroupShard, "on_loaded", on_loaded)]
+
+
+def _initialized_again() -> list[Patch]:
+    original = local.LocalPersister.initialize
+    return [(local.LocalPersister, "initialize", lambda self, request, repeats=None: original(self, request))]
+
+
+def _delivery_state_ignored() -> list[Patch]:
+    return [(share_partition, "batches_of", lambda batches: ())]
+
+
+def _acknowledged_without_a_write() -> list[Patch]:
+    def write_change(self: Any, change: Any, done: Any) -> None:
+        self._written(change, done, 0)
+
+    return [(share_partition.SharePartition, "_write_change", write_change)]
+
+
+def _revokes_silently() -> list[Patch]:
+    def revoke(self: Any, assigned: Any, dropped: Any, now_ms: int) -> None:
+        self._take_over(assigned, dropped, now_ms)
+
+    return [(classic.ClassicMember, "_revoke_dropped", revoke)]
+
+
+def _acknowledges_early() -> list[Patch]:
+    original = consumer.ConsumerMember._revoke
+
+    def revoke(self: Any, resolved: Any, target: Any, epoch: int, now_ms: int) -> None:
+        original(self, resolved, target, epoch, now_ms)
+        self._owned_ids = resolved
+        self._acknowledged += 1
+
+    return [(consumer.ConsumerMember, "_revoke", revoke)]
+
+
+def _heartbeat_not_repeated() -> list[Patch]:
+    original = consumer.ConsumerMember._send_heartbeat
+
+    def send(self: Any, epoch: int, now_ms: int) -> None:
+        original(self, epoch, now_ms)
+        self._outgoing[-1].refuse = lambda error, at_ms: None
+
+    return [(consumer.ConsumerMember, "_send_heartbeat", send)]
+
+
+GROUP_MUTANTS = (
+    Mutant(
+        "two-owners", "a partition is assigned before its owner has released it", "ownership", 5, 1_000, _two_owners
+    ),
+    Mutant("no-timers-after-load", "a load arms no timers of groups", "rest", 4, 60_000, _no_timers_after_load),
+    Mutant(
+        "initialized-again",
+        "a late initialization resets a share partition",
+        "share records",
+        35,
+        5_000,
+        _initialized_again,
+    ),
+    Mutant(
+        "deliveries-forgotten",
+        "a load ignores the deliveries of a share partition",
+        "share records",
+        2,
+        5_000,
+        _delivery_state_ignored,
+    ),
+    Mutant(
+        "unwritten-acks",
+        "acknowledgements of share records are not written",
+        "share records",
+        3,
+        5_000,
+        _acknowledged_without_a_write,
+    ),
+    Mutant(
+        "silent-revocation",
+        "a cooperative member does not report revoked partitions",
+        "ownership",
+        12,
+        5_000,
+        _revokes_silently,
+    ),
+    Mutant(
+        "early-acknowledgement", "a member releases partitions before its listener ends", "", 0, 0, _acknowledges_early
+    ),
+    Mutant("lost-heartbeat", "a member does not repeat a lost heartbeat", "rest", 5, 100_000, _heartbeat_not_repeated),
+)

@@ -1,0 +1,191 @@
+"""Planted defects of the commit pipeline and of the log."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from kcore.broker.data import partition as data_partition
+from kcore.log import engine as log_engine
+from kcore.log import journal, journal_file, lmdb_storage
+from kcore.runtime import commit
+from tools.simulate.mutants.mutant import Mutant, Patch
+
+
+def _released_on_failure() -> list[Patch]:
+    original = commit.CommitPipeline._fail
+
+    def fail(self: Any, participants: Any, responses: Any, error: BaseException) -> None:
+        for pending, response in responses:
+            if not pending.done:
+                pending.complete(response)
+        original(self, participants, responses, error)
+
+    return [(commit.CommitPipeline, "_fail", fail)]
+
+
+def _memory_kept_after_failure() -> list[Patch]:
+    return [(commit.CommitPipeline, "_restore", lambda self, participant, error: True)]
+
+
+def _partition_not_rolled_back() -> list[Patch]:
+    def failed(self: Any, error: Exception) -> None:
+        self.high_watermark = self.log.high_watermark
+        self.producers.committed(self.high_watermark)
+        self._update_last_stable_offset()
+        self.unacknowledged_end = 0
+
+    return [(data_partition.Partition, "failed", failed)]
+
+
+def _background_error_ignored() -> list[Patch]:
+    def write(self: Any) -> None:
+        try:
+            self._log.write(self.write_set)
+        except Exception:
+            self.write_set.is_durable = True
+        finally:
+            self._gate.release()
+
+    return [(commit.BackgroundCommit, "write", write)]
+
+
+def _journal_not_flushed() -> list[Patch]:
+    def write(self: Any, data: bytes, at: int) -> None:
+        journal_file._write_all(self._fd, data, at)
+
+    return [(journal_file.JournalFile, "write", write)]
+
+
+def _journal_not_replayed() -> list[Patch]:
+    return [(journal, "load_entries", lambda data, identity: [])]
+
+
+def _last_entry_not_replayed() -> list[Patch]:
+    original = journal_file.load_entries
+    return [(journal, "load_entries", lambda data, identity: original(data, identity)[:-1])]
+
+
+def _torn_entry_accepted() -> list[Patch]:
+    def entry_at(data: bytes, at: int, identity: bytes | None = None) -> Any:
+        if at < 0 or len(data) - at < journal_file.ENTRY_HEAD.size:
+            return None
+        _, size, number, flags, found = journal_file.ENTRY_HEAD.unpack_from(data, at)
+        start = at + journal_file.ENTRY_HEAD.size
+        if size > len(data) - start or (found != identity if identity is not None else found == bytes(16)):
+            return None
+        return journal_file.Entry(number, start, start + size), found, flags
+
+    return [(journal_file, "entry_at", entry_at)]
+
+
+def _failed_write_counts_as_durable() -> list[Patch]:
+    original = lmdb_storage.LmdbStorage._determine_result
+
+    def determine(self: Any) -> None:
+        write_set = self._write_set
+        original(self)
+        if write_set is not None:
+            write_set.is_durable = True
+
+    return [(lmdb_storage.LmdbStorage, "_determine_result", determine)]
+
+
+def _journal_identity_reused() -> list[Patch]:
+    class System:
+        """Module `os` without random numbers."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(_SYSTEM, name)
+
+        @staticmethod
+        def urandom(size: int) -> bytes:
+            return b"x" * size
+
+    return [(journal, "os", System())]
+
+
+_SYSTEM = os
+
+
+def _one_record_too_many_deleted() -> list[Patch]:
+    original = data_partition.Partition.delete_before
+
+    def delete_before(self: Any, offset: int) -> int:
+        return original(self, min(offset + 1, self.high_watermark))
+
+    return [(data_partition.Partition, "delete_before", delete_before)]
+
+
+def _failed_round_stays_staged() -> list[Patch]:
+    original = log_engine.StagedLogEngine.fail
+
+    def fail(self: Any, write_set: Any, error: BaseException) -> None:
+        original(self, write_set, error)
+        for sealed in write_set.partitions:
+            for batch in sealed.batches:
+                sealed.log.append(bytes(batch), max(self.node_epoch, 0))
+
+    return [(log_engine.StagedLogEngine, "fail", fail)]
+
+
+LOG_MUTANTS = (
+    Mutant(
+        "released-on-failure", "a failed commit completes its responses", "durability", 1, 20_000, _released_on_failure
+    ),
+    Mutant(
+        "memory-kept",
+        "a failed commit leaves the shards' memory as it is",
+        "epochs",
+        4,
+        5_000,
+        _memory_kept_after_failure,
+    ),
+    Mutant(
+        "no-rollback",
+        "a failed commit leaves sequences of producers in memory",
+        "durability",
+        5,
+        40_000,
+        _partition_not_rolled_back,
+    ),
+    Mutant(
+        "background-error",
+        "an error of a background commit is ignored",
+        "rest",
+        5,
+        2_000_000,
+        _background_error_ignored,
+    ),
+    Mutant("no-flush", "the journal is not flushed", "exceptions", 1, 5_000, _journal_not_flushed),
+    Mutant("no-journal-replay", "an opening ignores the journal", "offsets", 1, 5_000, _journal_not_replayed),
+    Mutant(
+        "last-entry-lost", "an opening ignores the journal's last entry", "replay", 1, 5_000, _last_entry_not_replayed
+    ),
+    Mutant("torn-entry", "an opening accepts torn entries of the journal", "", 0, 0, _torn_entry_accepted),
+    Mutant(
+        "optimist",
+        "a write whose result was unknown counts as durable",
+        "rest",
+        4,
+        60_000,
+        _failed_write_counts_as_durable,
+    ),
+    Mutant(
+        "identity-reused",
+        "each journal has the identity of the one before",
+        "exceptions",
+        1,
+        5_000,
+        _journal_identity_reused,
+    ),
+    Mutant("one-too-many", "DeleteRecords deletes one record more", "", 0, 0, _one_record_too_many_deleted),
+    Mutant(
+        "refused-appended",
+        "the batches of a failed write are staged again",
+        "duplicates",
+        5,
+        40_000,
+        _failed_round_stays_staged,
+    ),
+)

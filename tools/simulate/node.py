@@ -1,0 +1,489 @@
+"""The simulated node: a real engine, driven in virtual time, and its side of the connections."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from kcore.config.node import Config
+from kcore.engine import Engine
+from kcore.errors import KcoreError
+from kcore.log.faults import SimulatedCrashError
+from kcore.protocol.uuids import version_4
+from kcore.runtime import RequestContext
+from kcore.runtime.commit import BackgroundCommit
+from kcore.security.principal import ANONYMOUS
+from kcore.server.dispatch import Dispatch
+from kcore.server.frames import FrameError
+from kcore_ext.server.request_queue import RequestQueue, ResponseSlot
+from tools.simulate.kernel import Kernel
+from tools.simulate.network import Network, Wire
+from tools.simulate.stores import Store
+
+LISTENER = "SIMULATED"
+WALL_START_MS = 1_700_000_000_000
+RESTART_RETRY_MS = 500
+
+
+class NodeClock:
+    """The node's clocks: both follow the virtual time; the wall clock can be stepped.
+
+    Attributes:
+        step_ms: the sum of the steps of the wall clock.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self.step_ms = 0
+
+    def monotonic_ms(self) -> int:
+        """Returns the virtual time."""
+        return self._kernel.now_ms
+
+    def wall_ms(self) -> int:
+        """Returns the wall time of the node."""
+        return WALL_START_MS + self._kernel.now_ms + self.step_ms
+
+
+class _Gate:
+    """The gate of a background commit: a waiting engine lets the write happen now."""
+
+    def __init__(self) -> None:
+        self.write: Callable[[], None] | None = None
+
+    def acquire(self) -> bool:
+        """Implements `Gate.acquire`."""
+        return True
+
+    def release(self) -> None:
+        """Implements `Gate.release`."""
+
+    def __enter__(self) -> bool:
+        write, self.write = self.write, None
+        if write is not None:
+            write()
+        return True
+
+    def __exit__(self, *raised: object) -> None:
+        return
+
+
+class InterruptAt:
+    """Raises an exception at the n-th call of a Python function of kcore.
+
+    Args:
+        place: the number of calls before it.
+        error: the exception.
+    """
+
+    def __init__(self, place: int, error: type[BaseException]) -> None:
+        self._left = place
+        self._error = error
+        self.raised = False
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Receives the events of `sys.setprofile`."""
+        if event != "call" or self.raised or not frame.f_globals.get("__name__", "").startswith("kcore."):
+            return
+        self._left -= 1
+        if self._left < 0:
+            self.raised = True
+            sys.setprofile(None)
+            raise self._error
+
+
+class ServerConnection:
+    """The node's end of a connection: feeds a request queue, and sends the responses at the end of a round."""
+
+    def __init__(self, node: Node, wire: Wire, connection_id: int) -> None:
+        self._node = node
+        self.wire = wire
+        self.connection_id = connection_id
+        self.open = True
+        self.queue = RequestQueue(
+            self,
+            node.dispatch.routes,
+            frame_error=FrameError,
+            max_frame_bytes=node.engine.config.socket_request_max_bytes,
+            buffer_bytes=1 << 16,
+        )
+
+    # ---- the wire
+
+    def received(self, data: bytes) -> None:
+        """Serves the complete requests of the received bytes."""
+        if self.open:
+            self.queue.feed(data)
+            self._node.to_flush[self] = None
+            self._node.inside(self._serve, self)
+
+    def writable(self) -> None:
+        """Continues after the client has read."""
+        if self.open:
+            self._node.inside(self.flush)
+
+    def lost(self) -> None:
+        """Handles the end of the connection."""
+        if self.open:
+            self.open = False
+            self.queue.close()
+            self._node.inside(self._node.connection_lost, self)
+
+    def _serve(self, connection: ServerConnection) -> None:
+        if not self.open:
+            return
+        try:
+            self.queue.serve()
+        except (KcoreError, ValueError) as error:
+            self._node.trace(f"refused {self.wire.name} {type(error).__name__}")
+            self._node.refuse(self)
+
+    def flush(self) -> None:
+        """Sends the completed responses, then serves the requests behind them."""
+        while self.open and self.wire.writable:
+            data = self.queue.take()
+            if data is None:
+                return
+            self.wire.send_to_client(data)
+            self._serve(self)
+
+    # ---- the request queue's calls
+
+    def make_context(self, version: int, client_id: str) -> RequestContext:
+        """Implements `Owner.make_context`."""
+        return RequestContext(version, client_id, "/127.0.0.1", LISTENER, ANONYMOUS, self.connection_id)
+
+    def route(self, api_key: int) -> Any:
+        """Implements `Owner.route`."""
+        return self._node.dispatch.route(api_key)
+
+    def unsupported(self, api_key: int, version: int) -> Any:
+        """Implements `Owner.unsupported`."""
+        return self._node.dispatch.unsupported(api_key, version)
+
+    def failed(self, route: Any, context: Any, request: Any, error: Exception) -> Any:
+        """Implements `Owner.failed`."""
+        self._node.trace(f"error {type(request).__name__} {type(error).__name__}: {error}")
+        return self._node.engine.failed(route.api, context, request, error)
+
+    def too_large(self, route: Any, api: Any, context: Any, request: Any, version: int, error: Exception) -> Any:
+        """Implements `Owner.too_large`."""
+        return self._node.dispatch.too_large(api, context, request, version)
+
+    def write_later(
+        self, slot: ResponseSlot, route: Any, api: Any, context: Any, request: Any, response: Any, version: int,
+        correlation_id: int,
+    ) -> None:  # fmt: skip
+        """Implements `Owner.write_later`; the simulation encodes long responses at once."""
+        slot.complete(route.whole_frame(response, version, correlation_id))
+
+    def arrived(self) -> None:
+        """Implements `Owner.arrived`."""
+        self._node.to_flush[self] = None
+        self._node.open_round()
+
+    def response_failed(self, failed: ResponseSlot, error: Exception) -> None:
+        """Implements `Owner.response_failed`."""
+        self._node.trace(f"unencodable {type(error).__name__}")
+        self.queue.cut(failed)
+        self._node.refuse(self)
+
+
+class Node:
+    """A node that starts, serves, crashes and starts again.
+
+    A round ends some time after it was opened, so it holds the requests of that time. Some rounds are written in the
+    background. Timers may fire late, and long work runs in slices between the rounds.
+
+    Args:
+        kernel: the events.
+        network: the connections.
+        store: the durable state.
+        settings: the node's settings.
+        choice: the random numbers of uuids and of the schedule.
+        trace: receives a line for each event.
+
+    Attributes:
+        engine: the running engine.
+        running: True from a start to the next crash.
+        paused_until_ms: the process is stopped until then.
+        round_ms: the longest time for which a round collects requests.
+        background: the probability that a round is written in the background.
+        interrupt: the exception that the next commit raises and the call at which it does, or None.
+        starts: the number of starts.
+        on_start: called after each start.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        network: Network,
+        store: Store,
+        settings: dict[str, str],
+        choice: random.Random,
+        trace: Callable[[str], None],
+    ) -> None:
+        self.kernel = kernel
+        self.network = network
+        self.store = store
+        self.choice = choice
+        self.trace = trace
+        self.clock = NodeClock(kernel)
+        self._config = Config.of(settings)
+        self.engine: Engine
+        self.dispatch: Dispatch
+        self.running = False
+        self.paused_until_ms = 0
+        self.round_ms = 1
+        self.background = 0.0
+        self.interrupt: tuple[type[BaseException], int] | None = None
+        self.starts = self.crashes = self.rounds = 0
+        self.on_start: list[Callable[[], None]] = []
+        self.connections: dict[int, ServerConnection] = {}
+        self.to_flush: dict[ServerConnection, None] = {}
+        self._life = 0  # events of an earlier life are ignored
+        self._round = self._slicing = self._ending = False
+        self._alarm_ms = -1
+        self._background: BackgroundCommit | None = None
+        self._next_connection = 0
+
+    def new_uuid(self) -> bytes:
+        """Returns a random uuid of the simulation."""
+        return version_4(self.choice.randbytes(16))
+
+    # ---- life and death
+
+    def start(self) -> None:
+        """Starts the process."""
+        self._life += 1
+        self.starts += 1
+        self.trace(f"start {self.starts}")
+        try:
+            log = self.store.open()
+            self.engine = Engine(log, self._config, self.clock, self.new_uuid, wait=False)
+        except SimulatedCrashError:
+            self._died(power=False)
+            return
+        except KcoreError as error:
+            if not self.store.disturbed:
+                raise
+            self.trace(f"start failed {type(error).__name__}")
+            self._died(power=False)
+            return
+        engine = self.engine
+        engine.slices.requests.enabled = True
+        engine.cluster.advertise(LISTENER, "node", 9092)
+        engine.consumer_groups.background = self._compute
+        engine.pipeline.when_dirty(self.open_round)
+        self.dispatch = Dispatch(engine)
+        self.running = True
+        self.network.accept = self._accept
+        self.open_round()
+        for callback in self.on_start:
+            callback()
+
+    def _compute(self, compute: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Runs a computation beside the engine: it ends after a random time."""
+        life = self._life
+        result = compute()
+
+        def finish() -> None:
+            if life == self._life and self.running:
+                self.inside(done, result)
+
+        self.kernel.after(self.choice.randrange(20), finish)
+
+    def crash(self, power: bool = False) -> None:
+        """Ends the process between two events; with `power` the machine loses its power."""
+        if self.running:
+            self.trace(f"crash {'power' if power else 'kill'}")
+            self._died(power)
+
+    def _died(self, power: bool) -> None:
+        self.running = False
+        self.crashes += 1
+        self._life += 1
+        self.network.accept = None
+        for connection in self.connections.values():
+            connection.open = False
+        self.connections.clear()
+        self.to_flush.clear()
+        self.network.cut_all()
+        self._background = None
+        self._round = self._slicing = self._ending = False
+        self._alarm_ms = -1
+        self.interrupt = None
+        self.store.crash(power)
+        self.kernel.after(self.choice.choice([1, 50, 2_000]), self._restart)
+
+    def _restart(self) -> None:
+        if not self.running:
+            self.start()
+
+    # ---- the driver
+
+    def inside(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Runs a call in the engine. After an interrupt the process ends, as a server does."""
+        if not self.running:
+            return
+        if self.kernel.now_ms < self.paused_until_ms:
+            self._later(self.paused_until_ms, self.inside, call, *arguments)
+            return
+        engine = self.engine
+        try:
+            engine.now.update()
+            self.open_round()
+            call(*arguments)
+            if not engine.pipeline.settling:
+                return
+            self.trace("unsettled")
+        except SimulatedCrashError:
+            self.trace("crash in a write")
+        except Exception as error:
+            if not engine.pipeline.settling:
+                # As in the drivers, an exception of a commit that is settled ends only its round.
+                if self.interrupt is None or type(error) is not MemoryError:
+                    raise
+                self.interrupt = None
+                self._ending = False
+                if engine.pipeline.dirty:
+                    self.open_round()
+                return
+            self.trace(f"broken {type(error).__name__}")
+        except BaseException as error:
+            if type(error) is not KeyboardInterrupt or self.interrupt is None:
+                raise
+            self.trace("interrupted")
+        self._died(power=False)
+
+    def _later(self, when_ms: int, callback: Callable[..., object], *arguments: Any) -> None:
+        life = self._life
+
+        def call() -> None:
+            if life == self._life and self.running:
+                callback(*arguments)
+
+        self.kernel.at(when_ms, call)
+
+    def open_round(self) -> None:
+        """Schedules the end of the round."""
+        if not self._round and not self._ending:
+            self._round = True
+            delay_ms = self.choice.randrange(self.round_ms + 1) if self.round_ms else 0
+            self._later(self.kernel.now_ms + delay_ms, self.inside, self._end_round)
+
+    def _end_round(self) -> None:
+        self._round = False
+        engine = self.engine
+        pipeline = engine.pipeline
+        self._ending = True
+        try:
+            if pipeline.dirty:
+                self._write_round()
+            while self.to_flush:
+                connections, self.to_flush = self.to_flush, {}
+                for connection in connections:
+                    connection.flush()
+        finally:
+            self._ending = False
+        if pipeline.dirty and not pipeline.committing:
+            self.open_round()
+        if engine.slices and not self._slicing:
+            self._slicing = True
+            self._later(self.kernel.now_ms + self.choice.randrange(2), self.inside, self._slice)
+        self._set_alarm()
+
+    def _write_round(self) -> None:
+        pipeline = self.engine.pipeline
+        if pipeline.committing and pipeline.allows_background_commit:
+            return
+        self.rounds += 1
+        if self.background and self.choice.random() < self.background:
+            gate = _Gate()
+            background = pipeline.start_background(gate)
+            if background is not None:
+                gate.write = background.write
+                self._background = background
+                self._later(self.kernel.now_ms + self.choice.randrange(1, 10), self.inside, self._write, gate)
+                return
+        if self.interrupt is None:
+            self.engine.commit()
+            return
+        error, place = self.interrupt
+        interrupt = InterruptAt(place, error)
+        sys.setprofile(interrupt)
+        try:
+            self.engine.commit()
+        finally:
+            sys.setprofile(None)
+            if interrupt.raised:
+                self.trace(f"{error.__name__} at call {place} of a commit")
+        self.interrupt = None
+
+    def _write(self, gate: _Gate) -> None:
+        """Writes the background commit, as its thread does; the engine learns the result later."""
+        with gate:
+            pass
+        background = self._background
+        error = None if background is None else background.error
+        if isinstance(error, SimulatedCrashError):
+            raise error
+        self._later(self.kernel.now_ms + self.choice.randrange(3), self.inside, self._finish)
+
+    def _finish(self) -> None:
+        background, self._background = self._background, None
+        if background is not None:
+            self.engine.pipeline.finish_background(background)
+
+    def _slice(self) -> None:
+        self._slicing = False
+        if self.engine.slices.step() and not self._slicing:
+            self._slicing = True
+            self._later(self.kernel.now_ms + self.choice.randrange(2), self.inside, self._slice)
+
+    def _set_alarm(self) -> None:
+        deadline_ms = self.engine.next_deadline_ms()
+        if deadline_ms < 0 or (self.kernel.now_ms < self._alarm_ms <= deadline_ms):
+            return
+        self._alarm_ms = deadline_ms
+        self._later(deadline_ms, self._ring, deadline_ms)
+
+    def _ring(self, deadline_ms: int) -> None:
+        if self._alarm_ms == deadline_ms:
+            self._alarm_ms = -1
+            self.inside(self.engine.fire_timers)
+
+    # ---- connections
+
+    def _accept(self, wire: Wire) -> ServerConnection:
+        self._next_connection += 1
+        connection = ServerConnection(self, wire, self._next_connection)
+        self.connections[self._next_connection] = connection
+        return connection
+
+    def connection_lost(self, connection: ServerConnection) -> None:
+        """Ends the sessions of a connection."""
+        self.connections.pop(connection.connection_id, None)
+        self.engine.connection_closed(connection.connection_id)
+
+    def refuse(self, connection: ServerConnection) -> None:
+        """Closes a connection whose client violated the protocol."""
+        if connection.open:
+            connection.open = False
+            connection.queue.close()
+            self.connection_lost(connection)
+            connection.wire.cut()
+
+    def stop(self) -> None:
+        """Ends the process for good, as a clean shutdown."""
+        if self.running:
+            self.running = False
+            self._life += 1
+            self.network.accept = None
+            with suppress(SimulatedCrashError):
+                self.engine.close()
+            self.store.log = None

@@ -1,0 +1,387 @@
+"""One simulation: builds the node, the network and the clients of a plan, injects its faults, and checks the end."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.protocol.topic_partition import TopicPartition
+from tools.simulate.channel import Channel
+from tools.simulate.checkers.checks import Checks
+from tools.simulate.checkers.failure import SimulationFailure
+from tools.simulate.checkers.final import FinalChecks
+from tools.simulate.checkers.observer import Observer
+from tools.simulate.clients.admin import Admin
+from tools.simulate.clients.breaker import RuleBreaker
+from tools.simulate.clients.client import NETWORK, Client
+from tools.simulate.clients.member import Member
+from tools.simulate.clients.producer import Producer
+from tools.simulate.clients.share_worker import ShareWorker
+from tools.simulate.clients.transactional import TransactionalClient
+from tools.simulate.faults import inject
+from tools.simulate.history import History
+from tools.simulate.kernel import Kernel
+from tools.simulate.network import Network, Weather
+from tools.simulate.node import Node
+from tools.simulate.plan import ClientPlan, Plan
+from tools.simulate.stores import LmdbStore, MemoryStore, Store
+
+KINDS: Final[dict[str, type[Client]]] = {
+    "producer": Producer,
+    "member": Member,
+    "transactional": TransactionalClient,
+    "share": ShareWorker,
+    "breaker": RuleBreaker,
+    "admin": Admin,
+}
+GROUP_RESOURCE: Final = 32
+SETUP_MS: Final = 10_000
+REST_MS: Final = 240_000
+"""The virtual time within which everything comes to rest after the last fault."""
+AFTER_MS: Final = 90_000
+"""The virtual time after which nothing of a client that has left may be in the node's memory."""
+CHECK_EVERY_STEPS: Final = 50
+MAX_TIMERS: Final = 60
+FINISHED: Final = (2, 4)
+"""Delivery states of records that a share group does not deliver again: acknowledged and archived."""
+
+
+class World:
+    """A simulation.
+
+    Args:
+        plan: the plan.
+        sink: receives the lines of the trace, or None.
+
+    Attributes:
+        calm: True once the faults have ended.
+        ended: True once the clients are being ended.
+        clients: the running clients by name.
+        channels: every connection of the clients.
+        transactional: the newest producer of each transactional id.
+        topic_names: the names of the plan's topics by id.
+        model_topics: topics of the administrator -> "exists", "deleted" or "unknown".
+        digest: a hash of the trace.
+    """
+
+    def __init__(self, plan: Plan, sink: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self._sink = sink
+        self.digest = hashlib.sha256()
+        random.seed(f"{plan.seed}/clients")  # kcore's clients draw their pauses from the module's generator
+        self.kernel = Kernel()
+        self.history = History()
+        self.calm = True
+        self.ended = False
+        self.weather = Weather()
+        self.network = Network(self.kernel, self.random("network"), self.weather, self._trouble)
+        self.store: Store = MemoryStore() if plan.store == "memory" else LmdbStore(self.random("disk"))
+        self.node = Node(self.kernel, self.network, self.store, plan.settings, self.random("node"), self.trace)
+        self.clients: dict[str, Client] = {}
+        self.channels: list[Channel] = []
+        self.transactional: dict[str, Any] = {}
+        self.topic_names: dict[bytes, str] = {}
+        self.model_topics: dict[str, str] = {}
+        self.delivery_limit = int(plan.settings.get("group.share.delivery.count.limit", "5"))
+        self.final_offsets: dict[tuple[str, TopicPartition], int] = {}
+        self._share_states: dict[tuple[str, TopicPartition], tuple[int, list[tuple[int, int, int, int]]]] = {}
+        self.observer = Observer(self)
+        self.checks = Checks(self)
+        self._trouble_until_ms = 0
+        self._lives: dict[str, int] = {}
+
+    def random(self, stream: str) -> random.Random:
+        """Returns the random numbers of one part of the simulation; they do not depend on the other parts."""
+        return random.Random(f"{self.plan.seed}/{stream}")
+
+    # ---- the trace
+
+    def trace(self, line: str) -> None:
+        """Adds a line to the trace."""
+        text = f"{self.kernel.now_ms:8} {line}"
+        self.digest.update(text.encode())
+        if self._sink is not None:
+            self._sink(text)
+
+    def trace_frame(self, client: str, direction: str, message: Any, frame: bytes) -> None:
+        """Adds a request or a response to the trace; the hash takes its bytes."""
+        self.digest.update(frame)
+        if self._sink is not None:
+            self._sink(f"{self.kernel.now_ms:8} {client} {direction} {message}")
+
+    def _trouble(self, what: str, lasts_ms: int) -> None:
+        self.trace(what)
+        self.trouble(lasts_ms)
+
+    def trouble(self, lasts_ms: int) -> None:
+        """Notes that requests may stay without a response until a time from now."""
+        self._trouble_until_ms = max(self._trouble_until_ms, self.kernel.now_ms + lasts_ms)
+
+    def unanswered(self, client: str, request: Any, sent_ms: int) -> None:
+        """Checks a request whose time limit has passed: something must have disturbed it."""
+        self.trace(f"{client} ! {type(request).__name__} without a response")
+        if sent_ms > self._trouble_until_ms:
+            self.checks.unanswered(client, request)
+
+    # ---- the course
+
+    def run(self) -> None:
+        """Runs the simulation.
+
+        Raises:
+            SimulationFailure: a rule was broken.
+        """
+        level = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            self._set_up()
+            self._trouble_phase()
+            self._rest_phase()
+            self._end_phase()
+        finally:
+            logging.disable(level)
+            self.store.close()
+            if collects:
+                gc.enable()
+
+    def run_at_rest(self, duration_ms: int) -> tuple[float, float]:
+        """Runs the clients without faults; returns the simulated time and the processor time in seconds."""
+        try:
+            self._set_up()
+            for client in self.plan.clients:
+                self.start_client(client)
+            self.kernel.run(self.kernel.now_ms + 30_000, 1 << 62)
+            started_s = time.process_time()
+            self.kernel.run(self.kernel.now_ms + duration_ms, 1 << 62)
+            return duration_ms / 1000, time.process_time() - started_s
+        finally:
+            self.store.close()
+
+    def _set_up(self) -> None:
+        self.node.start()
+        channel = Channel(self, "setup")
+        self.kernel.spawn(self._create_topics(channel))
+        self.kernel.run(SETUP_MS, 1 << 62)
+        if set(self.topic_names.values()) != set(self.plan.topics):
+            raise SimulationFailure("setup", f"topics: {sorted(self.topic_names.values())}")
+
+    async def _create_topics(self, channel: Channel) -> None:
+        topics = [
+            CreatableTopic(
+                name=name,
+                num_partitions=topic.partitions,
+                replication_factor=1,
+                configs=[CreatableTopicConfig(name=key, value=value) for key, value in topic.config.items()],
+            )
+            for name, topic in self.plan.topics.items()
+        ]
+        response: Any = None
+        while response is None:
+            try:
+                response = await channel.call(CreateTopicsRequest(topics=topics, timeout_ms=30_000))
+            except NETWORK:
+                await self.kernel.sleep(10)
+        for row in response.topics:
+            self.checks.require(not row.error_code, "setup", f"{row.name}: {row.error_code} {row.error_message}")
+        names = [MetadataRequestTopic(name=name) for name in self.plan.topics]
+        response = await channel.call(MetadataRequest(topics=names))
+        self.topic_names = {row.topic_id: row.name for row in response.topics if row.topic_id and row.name}
+        await self._configure_share_groups(channel)
+        channel.close()
+
+    async def _configure_share_groups(self, channel: Channel) -> None:
+        """Lets share groups begin at the start of the topics: no record is skipped."""
+        config = AlterableConfig(name="share.auto.offset.reset", config_operation=0, value="earliest")
+        for group in self.plan.share_groups:
+            resource = AlterConfigsResource(resource_type=GROUP_RESOURCE, resource_name=group, configs=[config])
+            response = await channel.call(IncrementalAlterConfigsRequest(resources=[resource]))
+            code = response.responses[0].error_code
+            self.checks.require(not code, "setup", f"the settings of {group}: {code}")
+
+    def _trouble_phase(self) -> None:
+        plan, node = self.plan, self.node
+        self.calm = False
+        for name, value in plan.weather.items():
+            setattr(self.weather, name, value)
+        node.round_ms, node.background = plan.round_ms, plan.background
+        for client in plan.clients:
+            self.kernel.after(client.start_ms, self.start_client, client)
+        for fault in plan.faults:
+            self.kernel.after(fault.at_ms, inject, self, fault)
+        self._run_checked(self.kernel.now_ms + plan.trouble_ms, plan.max_steps)
+
+    def _run_checked(self, until_ms: int, max_steps: int) -> None:
+        kernel = self.kernel
+        last = kernel.steps + max_steps
+        while kernel.now_ms < until_ms and kernel.steps < last:
+            kernel.run(until_ms, min(last, kernel.steps + CHECK_EVERY_STEPS))
+            self.checks.regular()
+
+    def start_client(self, plan: ClientPlan) -> None:
+        """Starts a client process, or the next one with its name."""
+        life = self._lives.get(plan.name, 0)
+        self._lives[plan.name] = life + 1
+        self.trace(f"client {plan.name} {life}")
+        client = self.clients[plan.name] = KINDS[plan.kind](self, plan.name, plan.options, life)
+        client.start()
+
+    def _rest_phase(self) -> None:
+        """Ends all faults, and waits until every client has what it should have."""
+        self.calm = True
+        self.trace("calm")
+        self.weather.calm()
+        self.store.set_full(False)
+        self.node.interrupt = None
+        self.node.background = 0.0
+        self.node.round_ms = 1
+        self.kernel.run(self.kernel.now_ms + 25_000, 1 << 62)  # half-open connections end, pending restarts happen
+        for client in list(self.clients.values()):
+            if not client.alive or (isinstance(client, Member) and client.machine.closed):
+                self._start_again(client.name)
+        until_ms = self.kernel.now_ms + REST_MS
+        reason: str | None = "it did not run"
+        while reason is not None:
+            self._run_checked(self.kernel.now_ms + 1_000, 1 << 62)
+            reason = self._unrest()
+            if self.kernel.now_ms >= until_ms:
+                raise SimulationFailure("rest", f"not at rest {REST_MS} ms after the last fault: {reason}")
+        self.checks.replay()
+
+    def restart_client(self, name: str, life: int) -> None:
+        """Starts a client process again that has ended by itself, unless a newer one runs already."""
+        if not self.ended and self.clients[name].life == life:
+            for plan in self.plan.clients:
+                if plan.name == name:
+                    self.start_client(plan)
+
+    def _start_again(self, name: str) -> None:
+        for plan in self.plan.clients:
+            if plan.name == name and plan.kind in ("member", "share"):
+                self.start_client(plan)
+
+    def _unrest(self) -> str | None:
+        """Returns what is not yet as it should be without faults; None if everything is."""
+        if not self.observer.at_rest():
+            return "the node is not at rest"
+        for client in self.clients.values():
+            reason = client.at_rest() if client.alive else None
+            if reason is not None:
+                return f"{client.name}: {reason}"
+        for group in self.plan.groups:
+            reason = self._group_unrest(group)
+            if reason is not None:
+                return reason
+        for group, topic in self.plan.share_groups.items():
+            if any(isinstance(each, ShareWorker) and each.alive for each in self.clients.values()):
+                reason = self._share_unrest(group, topic)
+                if reason is not None:
+                    return reason
+        return None
+
+    def _group_unrest(self, group: str) -> str | None:
+        members = [
+            each
+            for each in self.clients.values()
+            if isinstance(each, Member) and each.alive and each.options["group"] == group
+        ]
+        if not members:
+            return None
+        owned = sorted(partition for member in members for partition in member.owned)
+        expected = [TopicPartition("orders", index) for index in range(self.plan.topics["orders"].partitions)]
+        if owned != expected:
+            return f"{group}: its members own {[str(each) for each in owned]}"
+        return None
+
+    def _share_unrest(self, group: str, topic: str) -> str | None:
+        """Returns a record that the group has not finished."""
+        for write in self.history.writes.values():
+            if write.partition.topic != topic or write.transaction is not None or write.offset < 0:
+                continue
+            record = self.history.share(group, write.partition, write.offset)
+            if record.accepted_ms < 0 and not record.rejected:
+                self._note_share_states()
+                if not self.final_share_state(group, write.partition, write.offset):
+                    return f"{group}: {write.partition}@{write.offset} is not accepted"
+        return None
+
+    def _end_phase(self) -> None:
+        """Ends the clients, and checks what remains."""
+        self.ended = True
+        if any(isinstance(each, TransactionalClient) for each in self.clients.values()):
+            self.kernel.run(self.kernel.now_ms + 30_000, 1 << 62)  # copies end, open transactions time out
+        for client in self.clients.values():
+            client.shut_down()
+        self.kernel.run(self.kernel.now_ms + 10_000, 1 << 62)
+        for client in self.clients.values():
+            client.kill()
+        self.kernel.run(self.kernel.now_ms + AFTER_MS, 1 << 62)
+        self._check_leaks()
+        self._note_final_state()
+        self.node.stop()
+        log = self.store.copy()
+        try:
+            FinalChecks(self, log).run()
+        finally:
+            log.close()
+
+    def _check_leaks(self) -> None:
+        """Checks that the node holds nothing of the clients, which have all ended."""
+        node, require = self.node, self.checks.require
+        engine = node.engine
+        require(
+            not node.connections, "leaks", f"open connections: {[each.wire.name for each in node.connections.values()]}"
+        )
+        require(engine.pipeline.waiting == 0, "leaks", f"{engine.pipeline.waiting} responses wait for a commit")
+        require(len(engine.purgatory) == 0, "leaks", f"{len(engine.purgatory)} operations are in the purgatory")
+        require(len(engine.wheel) < MAX_TIMERS, "leaks", f"{len(engine.wheel)} timers are armed")
+        waiting = sum(channel.waiting for channel in self.channels)
+        require(waiting == 0, "responses", f"{waiting} requests have no response")
+        for name, state in self.model_topics.items():
+            exists = engine.topics.by_name(name) is not None
+            require(state == "unknown" or exists == (state == "exists"), "topics", f"{name}: {state}, found: {exists}")
+
+    def _note_final_state(self) -> None:
+        engine = self.node.engine
+        for shard in engine.groups:
+            offsets = shard.machine.offsets
+            for group in offsets.groups():
+                for topic, rows in offsets.topics(group).items():
+                    for index, value in rows.items():
+                        self.final_offsets[group, TopicPartition(topic, index)] = value.committed_offset
+        now_ms = self.kernel.now_ms
+        for group, partition in self.history.offsets:
+            offset = self.final_offsets.get((group, partition), -1)
+            self.checks.saw_committed(group, partition, offset, now_ms)
+        self._note_share_states()
+
+    def _note_share_states(self) -> None:
+        for shard in self.node.engine.share.shards or ():
+            for key, value in shard.machine.states.items():
+                name = self.topic_names.get(key.topic_id)
+                if name is not None:
+                    place = key.group_id, TopicPartition(name, key.partition)
+                    self._share_states[place] = value.start_offset, list(value.batches)
+
+    def final_share_state(self, group: str, partition: TopicPartition, offset: int) -> bool:
+        """Returns True if the durable state says that a record is acknowledged or archived.
+
+        A record that no client has accepted may be acknowledged: the response to the acknowledgement may be lost.
+        """
+        start, rows = self._share_states.get((group, partition), (0, []))
+        if offset < start:
+            return True
+        return any(first <= offset <= last and state in FINISHED for first, last, state, _ in rows)
