@@ -1,7 +1,6 @@
-"""Rebuilds states from folders: each task reads and replays its own coordinator partitions.
+"""Rebuilds states from event logs: each task replays its own coordinator partitions in offset order.
 
-Events do not pass through Spark, and nothing is shuffled or sorted, because a log is stored in offset order. Events
-in a frame (of Spark's own Kafka source, for example) are replayed by `transforms` with the same result.
+Events in any other frame are replayed by `transforms`, with the same result.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.errors import KcoreError
+from kcore.spark.frames.logs import EventLogs, Place, logs_at
 from kcore.spark.frames.transforms import STATE_DDL
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS, LOSSES
 
@@ -28,7 +28,7 @@ Give = Callable[[Iterable["Rebuilt"]], Iterator["pa.RecordBatch"]]
 
 def folder_state(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     *,
     topics: Iterable[str] = COORDINATOR_TOPICS,
     partitions: Iterable[int] | None = None,
@@ -39,7 +39,7 @@ def folder_state(
 
     Args:
         spark: a session.
-        path: an export, a data folder, or a broker's log folder, at a path that executors can read.
+        path: an export, a data folder, or a broker's log folder, as a path or a URI; or a cluster.
         topics: the internal topics.
         partitions: their partitions; None: all.
         offsets: (topic, partition) -> the offset before which to stop; other partitions are read to their ends.
@@ -53,7 +53,7 @@ def folder_state(
 
 def folder_tables(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     staging: str | Path,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
@@ -76,7 +76,7 @@ def folder_tables(
 
 def folder_living(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
@@ -93,55 +93,52 @@ def folder_living(
 
 def _replayed(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     wanted: tuple[Iterable[str], Iterable[int] | None],
     moment: tuple[Mapping[tuple[str, int], int] | None, int | None],
     what: tuple[Give, str],
 ) -> DataFrame:
-    from kcore.spark.events.sources import open_source  # noqa: PLC0415
     from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
 
     (topics, partitions), (offsets, timestamp_ms), (give, ddl) = wanted, moment, what
     names, numbers = frozenset(topics), None if partitions is None else frozenset(partitions)
     moments = {place: AsOf(offset, timestamp_ms) for place, offset in (offsets or {}).items()}
     otherwise = AsOf(None, timestamp_ms)
-    with open_source(path) as source:
-        parts = [p for p in source.parts() if p.topic in names and (numbers is None or p.partition in numbers)]
-        _check_places(path, source, offsets or {})
-        tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
-    folder = str(path)
+    logs = logs_at(spark, path)
+    parts = [p for p in logs.parts() if p.topic in names and (numbers is None or p.partition in numbers)]
+    _check_places(logs, offsets or {})
+    hides_control = logs.hides_control
 
-    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with open_source(folder) as source:
-            for batch in batches:
-                for task in batch.column("id").to_pylist():
-                    yield from give(
-                        rebuilt_of(source, part, moments.get(part[:2], otherwise), give is _living)
-                        for part in tasks[task]
-                    )
+    def replay(pairs: Iterable[tuple[Source, Part]]) -> Iterator[pa.RecordBatch]:
+        return give(
+            rebuilt_of(source, part, moments.get(part[:2], otherwise), give is _living, hides_control)
+            for source, part in pairs
+        )
 
-    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(replay, ddl)
+    return logs.run(parts, replay, ddl)
 
 
-def _check_places(path: str | Path, source: Source, offsets: Mapping[tuple[str, int], int]) -> None:
+def _check_places(logs: EventLogs, offsets: Mapping[tuple[str, int], int]) -> None:
     """Raises KcoreError for an offset of a missing partition: its state would differ from the requested one."""
-    missing = sorted(offsets.keys() - {part[:2] for part in source.parts()})
+    missing = sorted(offsets.keys() - {part[:2] for part in logs.parts()})
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
-        raise KcoreError(f"{path} holds no {names}, whose state before an offset was requested")
-
-
-def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
-    """Divides partitions among at most `count` tasks, by size where known. Every task gets a partition."""
-    sized = sorted(parts, key=lambda part: (part.start - (part.end or part.start), *part[:2]))
-    return [share for number in range(count) if (share := sized[number::count])]
+        raise KcoreError(f"{logs.name} holds no {names}, whose state before an offset was requested")
 
 
 # ---- what runs on executors
 
 
-def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> Rebuilt:
-    """Rebuilds one partition; adds unreadable parts to its faults."""
+def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool, hides_control: bool = False) -> Rebuilt:
+    """Rebuilds one partition; adds unreadable parts to its faults.
+
+    Args:
+        source: the source.
+        part: the partition.
+        as_of: the moment.
+        with_records: True to keep the records that make up the state.
+        hides_control: True if the source lacks transaction markers, so that a gap may be one.
+    """
     from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
     from kcore.spark.events.event import LogFault  # noqa: PLC0415
     from kcore.spark.state.batch_replay import REPLAYED, rebuild_batches  # noqa: PLC0415
@@ -158,6 +155,7 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> R
             active_offset=part.active_offset,
             log_start=part.log_start,
             with_records=True,
+            hides_control=hides_control,
         )
     else:
         names = [name for name, _ in REPLAYED]
@@ -169,6 +167,7 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> R
             cleaned_to=part.cleaned_to,
             active_offset=part.active_offset,
             log_start=part.log_start,
+            hides_control=hides_control,
         )
     front = part.front
     if front is not None:

@@ -57,6 +57,7 @@ def rebuild(
     active_offset: int | None = None,
     log_start: int = 0,
     with_records: bool = False,
+    hides_control: bool = False,
 ) -> Rebuilt:
     """Returns the state of one partition as of a moment.
 
@@ -71,6 +72,7 @@ def rebuild(
         active_offset: the base offset of the newest segment, if known.
         log_start: the start of the readable log.
         with_records: True to keep the records that make up the state.
+        hides_control: True if the log is shown without transaction markers.
     """
     state = PartitionState(topic, partition, cleaned_to)
     live = LiveRecords(state) if with_records else None
@@ -90,5 +92,5 @@ def rebuild(
             if live is not None:
                 live.saw(row)
         last = row.offset
-    completeness.at_end(active_offset, last + 1, log_start)
+    completeness.at_end(active_offset, last + 1, log_start, hides_control)
     return Rebuilt(state, cut, live)
