@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from kcore.spark.export.exporter import export
 from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.output import Output
 from kcore.spark.jobs.audit import audit
-from kcore.spark.jobs.rebuild import DONE, rebuild, rebuild_with_doubts
+from kcore.spark.jobs.rebuild import DONE, Moment, rebuild, rebuild_with_doubts
 from kcore.spark.jobs.restore_plan import committed_then
 from kcore.spark.jobs.session import parse_settings
 from kcore.spark.jobs.timeline import REPORT, timeline
@@ -68,6 +69,41 @@ def test_every_job_reads_segments_at_a_uri(spark: Any, logs: Path, tmp_path: Pat
     stored, local = timeline(spark, uri, f"{out}/timeline"), timeline(spark, logs, tmp_path / "local-timeline")
     assert {**stored, "source": ""} == {**local, "source": ""}
     assert (tmp_path / "timeline" / REPORT).read_text().startswith("<!DOCTYPE html>")
+
+
+def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Callable[[Path], str]) -> None:
+    """Rebuilds a part of a log with checkpoints, continues when the log has grown, and compares with a whole run."""
+    folder = tmp_path / "logs"
+    for name in ("__transaction_state-3", "__share_group_state-1"):
+        (folder / name).mkdir(parents=True)
+        for path in (kafka_logs / "moment-1" / name).glob("*.log"):
+            (folder / name / path.name).write_bytes(path.read_bytes())
+    events = tmp_path / "events"
+    export(SegmentSource(folder / "__transaction_state-3"), events, stop=400, rows_per_file=100)
+    places = {name: as_place(tmp_path / name) for name in ("events", "first", "continued", "whole")}
+    rebuild_with_doubts(spark, places["events"], places["first"], checkpoint=True)
+
+    export(SegmentSource(folder), events, rows_per_file=100)
+    moment = Moment({("__transaction_state", 3): 700})
+    options = {"moment": moment, "since": places["first"]}
+    continued = rebuild_with_doubts(spark, places["events"], places["continued"], **options)
+    assert continued == rebuild_with_doubts(spark, places["events"], places["whole"], moment)
+    for name in TABLES:
+        assert rows_of(spark, places["continued"], name) == rows_of(spark, places["whole"], name), name
+
+    with pytest.raises(KcoreError, match="has no complete checkpoints"):
+        rebuild_with_doubts(spark, places["events"], places["whole"], since=places["continued"])
+
+
+@pytest.mark.long
+def test_a_rebuild_continues_from_checkpoints(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """A partition without a checkpoint, which appeared meanwhile, is replayed from its start."""
+    check_continued(spark, kafka_logs, tmp_path, str)
+
+
+@pytest.mark.long
+def test_a_rebuild_continues_from_checkpoints_at_uris(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    check_continued(spark, kafka_logs, tmp_path, Path.as_uri)
 
 
 def test_modes_of_an_output(spark: Any, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -63,6 +63,11 @@ class Part(NamedTuple):
         return f"the log begins at offset {self.log_start}{why}: earlier records are missing"
 
 
+def no_files(part: Part) -> list[Any]:
+    """Returns no files beside a log."""
+    return []
+
+
 class Span(NamedTuple):
     """A request to a source.
 
@@ -94,9 +99,11 @@ class Source(ABC):
 
     Attributes:
         parallel: True if several processes may read it at once.
+        beside: returns the content of the files that a job has for a partition beside its log, as buffers of pyarrow.
     """
 
     parallel = True
+    beside: Callable[[Part], list[Any]] = staticmethod(no_files)
 
     @abstractmethod
     def parts(self) -> list[Part]:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.errors import KcoreError
-from kcore.spark.frames.logs import EventLogs, Place, logs_at
-from kcore.spark.frames.transforms import STATE_DDL
+from kcore.spark.frames.logs import Beside, EventLogs, Place, logs_at
+from kcore.spark.frames.transforms import CHECKPOINTED_DDL, STATE_DDL
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS, LOSSES
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kcore.spark.events.sources import Part, Source
-    from kcore.spark.state.rebuild import AsOf, Rebuilt
+    from kcore.spark.state.rebuild import AsOf, Rebuilt, Resumed
 
 Moments = Mapping[tuple[str, int], "AsOf"]
 Give = Callable[[Iterable["Rebuilt"]], Iterator["pa.RecordBatch"]]
@@ -74,6 +74,27 @@ def folder_tables(
     return _replayed(spark, path, (COORDINATOR_TOPICS, None), (offsets, timestamp_ms), (give, WRITTEN_DDL))
 
 
+def folder_checkpoints(
+    spark: SparkSession,
+    logs: EventLogs,
+    previous: Beside | None,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+) -> DataFrame:
+    """Returns the state and its checkpoints, as rows of `CHECKPOINTED_DDL`.
+
+    Args:
+        spark: a session.
+        logs: the logs.
+        previous: the checkpoints to continue from; None: replays the logs from their start.
+        offsets: (topic, partition) -> the offset before which to stop.
+        timestamp_ms: stop before the first record with a later timestamp.
+    """
+    moment = (offsets, timestamp_ms)
+    return _replayed(spark, logs, (COORDINATOR_TOPICS, None), moment, (_checkpointed, CHECKPOINTED_DDL), previous)
+
+
 def folder_living(
     spark: SparkSession,
     path: Place | EventLogs,
@@ -97,6 +118,7 @@ def _replayed(
     wanted: tuple[Iterable[str], Iterable[int] | None],
     moment: tuple[Mapping[tuple[str, int], int] | None, int | None],
     what: tuple[Give, str],
+    beside: Beside | None = None,
 ) -> DataFrame:
     from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
 
@@ -108,14 +130,16 @@ def _replayed(
     parts = [p for p in logs.parts() if p.topic in names and (numbers is None or p.partition in numbers)]
     _check_places(logs, offsets or {})
     hides_control = logs.hides_control
+    starts = {} if beside is None else beside.starts
+    with_records = give in (_living, _checkpointed)
 
     def replay(pairs: Iterable[tuple[Source, Part]]) -> Iterator[pa.RecordBatch]:
         return give(
-            rebuilt_of(source, part, moments.get(part[:2], otherwise), give is _living, hides_control)
+            rebuilt_of(source, part, moments.get(part[:2], otherwise), with_records, hides_control, part[:2] in starts)
             for source, part in pairs
         )
 
-    return logs.run(parts, replay, ddl)
+    return logs.run(parts, replay, ddl, beside)
 
 
 def _check_places(logs: EventLogs, offsets: Mapping[tuple[str, int], int]) -> None:
@@ -129,7 +153,14 @@ def _check_places(logs: EventLogs, offsets: Mapping[tuple[str, int], int]) -> No
 # ---- what runs on executors
 
 
-def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool, hides_control: bool = False) -> Rebuilt:
+def rebuilt_of(
+    source: Source,
+    part: Part,
+    as_of: AsOf,
+    with_records: bool,
+    hides_control: bool = False,
+    from_checkpoint: bool = False,
+) -> Rebuilt:
     """Rebuilds one partition; adds unreadable parts to its faults.
 
     Args:
@@ -138,6 +169,7 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool, hide
         as_of: the moment.
         with_records: True to keep the records that make up the state.
         hides_control: True if the source lacks transaction markers, so that a gap may be one.
+        from_checkpoint: True to continue from the checkpoint that the source has beside the log.
     """
     from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
     from kcore.spark.events.event import LogFault  # noqa: PLC0415
@@ -146,7 +178,9 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool, hide
 
     unread: list[LogFault] = []
     if with_records:
-        rows = chain.from_iterable(map(from_batch, source.batches(part, on_fault=unread.append)))
+        resumed = _resumed(source, part) if from_checkpoint else None
+        start = 0 if resumed is None else resumed.state.next_offset
+        rows = chain.from_iterable(map(from_batch, source.batches(part, start, on_fault=unread.append)))
         result = rebuild(
             *part[:2],
             rows,
@@ -156,6 +190,7 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool, hide
             log_start=part.log_start,
             with_records=True,
             hides_control=hides_control,
+            resumed=resumed,
         )
     else:
         names = [name for name, _ in REPLAYED]
@@ -170,7 +205,7 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool, hide
             hides_control=hides_control,
         )
     front = part.front
-    if front is not None:
+    if front is not None and not from_checkpoint:  # the checkpoint has the fault
         result.state.completeness.lost = True
         result.state.fault(part.log_start, "front", front)
     for fault in unread:
@@ -196,6 +231,33 @@ def _files(results: Iterable[Rebuilt], folder: str) -> Iterator[pa.RecordBatch]:
 
     for written in write_tables(all_tables(results), folder):
         yield pa.RecordBatch.from_pylist([written._asdict()])
+
+
+def _resumed(source: Source, part: Part) -> Resumed:
+    """Returns the state at the checkpoint of a partition. KcoreError if the log ends before it."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    from kcore.spark.state.checkpoint import resume  # noqa: PLC0415
+
+    tables = [pq.read_table(buffer, partitioning=None) for buffer in source.beside(part)]
+    resumed = resume(*part[:2], tables, part.cleaned_to)
+    if part.end is not None and part.end < resumed.state.next_offset:
+        raise KcoreError(
+            f"{part.topic}-{part.partition} ends at {part.end}, before its checkpoint at {resumed.state.next_offset}: "
+            "it is another log"
+        )
+    return resumed
+
+
+def _checkpointed(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
+    from kcore.spark.state.checkpoint import checkpoint_batches  # noqa: PLC0415
+    from kcore.spark.state.table_batches import all_tables, in_one_frame  # noqa: PLC0415
+    from kcore.spark.state.table_schemas import CHECKPOINT  # noqa: PLC0415
+
+    for result in results:
+        if result.live is not None and result.state.next_offset >= 0:
+            checkpoint = ((CHECKPOINT, batch) for batch in checkpoint_batches(result.live, result.cut))
+            yield from in_one_frame(chain(all_tables([result]), checkpoint), CHECKPOINT)
 
 
 def _living(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:

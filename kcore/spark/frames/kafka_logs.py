@@ -16,7 +16,7 @@ from kcore.spark.events.arrow import EVENT_SCHEMA, from_batch, in_range
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.sources import Part, Source, Span
 from kcore.spark.frames.hadoop import cause_of
-from kcore.spark.frames.logs import EventLogs, Give, KafkaCluster, in_tasks, shares
+from kcore.spark.frames.logs import Beside, EventLogs, Give, KafkaCluster, in_tasks, shares
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -63,8 +63,10 @@ class KafkaLogs(EventLogs):
         """Implements `EventLogs.parts`."""
         return self._parts
 
-    def run(self, parts: Iterable[Part], give: Give, ddl: str) -> DataFrame:
-        """Implements `EventLogs.run`."""
+    def run(self, parts: Iterable[Part], give: Give, ddl: str, beside: Beside | None = None) -> DataFrame:
+        """Implements `EventLogs.run`. KcoreError for files beside the logs, which the frame of events cannot carry."""
+        if beside is not None:
+            raise KcoreError(f"{self.name}: a live cluster cannot be continued from {beside.uri}; export it first")
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         tasks = shares(parts, 4 * self._spark.sparkContext.defaultParallelism)

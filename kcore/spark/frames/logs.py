@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +41,20 @@ class KafkaCluster(NamedTuple):
         return f"kafka://{self.bootstrap}"
 
 
+class Beside(NamedTuple):
+    """Files that a job needs beside the logs: the checkpoints of an earlier run.
+
+    Attributes:
+        uri: their folder.
+        names: partition -> the names of its files in the folder.
+        starts: partition -> the offset from which the log is read.
+    """
+
+    uri: str
+    names: Mapping[tuple[str, int], tuple[str, ...]]
+    starts: Mapping[tuple[str, int], int]
+
+
 Place = str | Path | KafkaCluster
 """The place of a log: a path, a URI, or a cluster."""
 
@@ -60,13 +75,14 @@ class EventLogs(ABC):
         """Returns the partitions, by topic and number."""
 
     @abstractmethod
-    def run(self, parts: Iterable[Part], give: Give, ddl: str) -> DataFrame:
+    def run(self, parts: Iterable[Part], give: Give, ddl: str, beside: Beside | None = None) -> DataFrame:
         """Runs a function on partitions, and returns its results.
 
         Args:
             parts: the partitions.
             give: the function.
             ddl: the columns of its results.
+            beside: other files that the function needs; None: none.
         """
 
 
@@ -90,13 +106,15 @@ class LocalLogs(EventLogs):
         """Implements `EventLogs.parts`."""
         return self._parts
 
-    def run(self, parts: Iterable[Part], give: Give, ddl: str) -> DataFrame:
+    def run(self, parts: Iterable[Part], give: Give, ddl: str, beside: Beside | None = None) -> DataFrame:
         """Implements `EventLogs.run`."""
         tasks = shares(parts, 4 * self._spark.sparkContext.defaultParallelism if self._parallel else 1)
         folder = self.name
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             with open_source(folder) as source:
+                if beside is not None:
+                    source.beside = partial(_local_files, beside)
                 for batch in batches:
                     for task in batch.column("id").to_pylist():
                         yield from give((source, part) for part in tasks[task])
@@ -122,20 +140,21 @@ class StoredLogs(EventLogs):
 
         return self._log.source(unread).parts()
 
-    def run(self, parts: Iterable[Part], give: Give, ddl: str) -> DataFrame:
+    def run(self, parts: Iterable[Part], give: Give, ddl: str, beside: Beside | None = None) -> DataFrame:
         """Implements `EventLogs.run`."""
         tasks = shares(parts, 4 * self._spark.sparkContext.defaultParallelism)
         ordered = [part for task in tasks for part in task]
         log = self._log
+        others = None if beside is None else {place: uris_of(beside, place) for place in beside.names}
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from give(sources_of(batches, log, ordered))
+            yield from give(sources_of(batches, log, ordered, others))
 
-        frame = self._files(tasks)
+        frame = self._files(tasks, beside or Beside("", {}, {}))
         return in_tasks(frame, len(tasks), ("part", "number")).mapInArrow(run, ddl)
 
-    def _files(self, tasks: list[list[Part]]) -> DataFrame:
-        """Returns the files of all tasks as rows of `FILE_DDL`, in any order."""
+    def _files(self, tasks: list[list[Part]], beside: Beside) -> DataFrame:
+        """Returns the files of all tasks as rows of `FILE_DDL`, in any order: first those beside a log."""
         from pyspark.sql import functions as f  # noqa: PLC0415
 
         starts: list[tuple[Any, ...]] = []
@@ -144,8 +163,12 @@ class StoredLogs(EventLogs):
         for task, of_task in enumerate(tasks):
             for part in of_task:
                 starts.append((task, index, -1, "", b""))
-                names = self._log.files[part[:2]]
-                rows += [(task, index, n, name, f"{self._uri}/{name}") for n, name in enumerate(names)]
+                place = part[:2]
+                unneeded = self._log.source.ends_before(place, beside.starts.get(place, 0))
+                names = [name for name in self._log.files[place] if name not in unneeded]
+                files = [(uri, uri) for uri in uris_of(beside, place)]
+                files += [(name, f"{self._uri}/{name}") for name in names]
+                rows += [(task, index, number, *file) for number, file in enumerate(files)]
                 index += 1
         first = self._spark.createDataFrame(starts, FILE_DDL)
         if not rows:
@@ -154,6 +177,19 @@ class StoredLogs(EventLogs):
         contents = self._spark.read.format("binaryFile").load([row[-1] for row in rows]).select("path", "content")
         joined = contents.join(f.broadcast(places), "path").select("task", "part", "number", "name", "content")
         return first.unionByName(joined)
+
+
+def uris_of(beside: Beside, place: tuple[str, int]) -> list[str]:
+    """Returns the URIs of the files beside a partition's log."""
+    return [f"{beside.uri}/{name}" for name in beside.names.get(place, ())]
+
+
+def _local_files(beside: Beside, part: Part) -> list[Any]:
+    """Reads the files beside a partition's log from a local folder."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    folder = Path(beside.uri)
+    return [pa.py_buffer((folder / name).read_bytes()) for name in beside.names.get(part[:2], ())]
 
 
 def in_tasks(frame: DataFrame, tasks: int, order: tuple[str, ...]) -> DataFrame:

@@ -65,6 +65,11 @@ class Output:
             return None
         return Path(self._place).absolute()
 
+    @property
+    def replaces(self) -> bool:
+        """True if the output has only the rows of this run."""
+        return self._mode != APPEND
+
     def begin(self, done: str) -> None:
         """Removes the file that tells that an earlier output is complete.
 

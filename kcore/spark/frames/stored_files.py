@@ -7,7 +7,7 @@ rows pass the same readers as local files do, so the same log gives the same res
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,6 +90,12 @@ class _Segments(NamedTuple):
     uri: str
     partitions: tuple[SegmentPartition, ...]
 
+    def ends_before(self, place: tuple[str, int], start: int) -> frozenset[str]:
+        """Returns the files of a partition without rows from an offset on: those before the last one that begins."""
+        (paths,) = (one.paths for one in self.partitions if one[:2] == place)
+        bases = [int(path.rpartition("/")[2].partition(".")[0]) for path in paths]
+        return frozenset(path for path, following in zip(paths, bases[1:], strict=False) if following <= start)
+
     def __call__(self, read: Callable[[str], Any]) -> Source:
         return SegmentSource(self.uri, self.partitions, lambda path: read(path).to_pybytes())
 
@@ -99,6 +105,10 @@ class _Export(NamedTuple):
 
     uri: str
     manifest: Manifest
+
+    def ends_before(self, place: tuple[str, int], start: int) -> frozenset[str]:
+        """Returns the files of a partition without rows from an offset on."""
+        return frozenset(one.path for one in self.manifest.partitions[place].files if one.last_offset < start)
 
     def __call__(self, read: Callable[[str], Any]) -> Source:
         import pyarrow as pa  # noqa: PLC0415
@@ -157,9 +167,24 @@ def _files_of(batch: pa.RecordBatch) -> Iterator[StoredFile]:
         yield StoredFile(part, name, content[row].as_buffer())
 
 
-def sources_of(batches: Iterable[pa.RecordBatch], log: StoredLog, parts: list[Part]) -> Iterator[tuple[Source, Part]]:
-    """Yields the partitions of a task, each with the source to read it from before the next one is requested."""
-    rows = FileRows(batches, frozenset(chain.from_iterable(log.files.values())))
+def sources_of(
+    batches: Iterable[pa.RecordBatch],
+    log: StoredLog,
+    parts: list[Part],
+    beside: Mapping[tuple[str, int], Sequence[str]] | None = None,
+) -> Iterator[tuple[Source, Part]]:
+    """Yields the partitions of a task, each with the source to read it from before the next one is requested.
+
+    Args:
+        batches: the files of the task.
+        log: the log.
+        parts: the partitions of all tasks.
+        beside: the names of other files of partitions, which come before those of the log.
+    """
+    others = beside or {}
+    names = frozenset(chain(*log.files.values(), *others.values()))
+    rows = FileRows(batches, names)
     source = log.source(rows.read)
+    source.beside = lambda part: [rows.read(name) for name in others.get(part[:2], ())]
     for index in rows.parts():
         yield source, parts[index]

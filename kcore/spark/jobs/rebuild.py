@@ -13,7 +13,8 @@ from kcore.errors import KcoreError
 from kcore.printable import clean
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.events.event import EventRow
-from kcore.spark.frames.folders import folder_living, folder_state, folder_tables
+from kcore.spark.frames.checkpoints import checkpoints_at, write_checkpoints
+from kcore.spark.frames.folders import folder_checkpoints, folder_living, folder_state, folder_tables
 from kcore.spark.frames.logs import EventLogs, Place, logs_at
 from kcore.spark.frames.output import Output
 from kcore.spark.frames.transforms import table_of
@@ -30,14 +31,25 @@ from kcore.spark.state.data_folder import WrittenFolder, check_empty, write_data
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.state.rebuild_report import Uncertainties, absent_rows, doubts_of, placed_ids
 from kcore.spark.state.table_files import WrittenFile, put_tables, staging_folder, write_tables
-from kcore.spark.state.table_schemas import TABLES
+from kcore.spark.state.table_schemas import CHECKPOINT, TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 DONE = "rebuild.json"
 LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
 """The minimum partition count of an internal topic in a data folder, even if the source has no partition of it."""
+
+
+class Moment(NamedTuple):
+    """The moment of a state: offsets by partition, and a time or None."""
+
+    offsets: Mapping[tuple[str, int], int] = {}
+    timestamp_ms: int | None = None
+
+
+END = Moment()
+"""The end of the logs."""
 
 
 def rebuild(
@@ -68,29 +80,52 @@ def rebuild(
     Raises:
         KcoreError: an offset names a missing partition, or a partition exists that its topic cannot have.
     """
-    return rebuild_with_doubts(spark, path, out, offsets=offsets, timestamp_ms=timestamp_ms, partitions=partitions)[0]
+    moment = Moment(offsets or {}, timestamp_ms)
+    return rebuild_with_doubts(spark, path, out, moment, partitions=partitions)[0]
 
 
 def rebuild_with_doubts(
     spark: SparkSession,
     path: Place | EventLogs,
     out: str | Path | Output,
+    moment: Moment = END,
     *,
-    offsets: Mapping[tuple[str, int], int] | None = None,
-    timestamp_ms: int | None = None,
     partitions: Mapping[str, int] | None = None,
+    checkpoint: bool = False,
+    since: str | Path | None = None,
 ) -> tuple[dict[str, int], Uncertainties]:
-    """Returns the uncertainties of the state, too. The arguments are those of `rebuild`."""
+    """Writes the tables, and returns the number of their rows and the uncertainties of the state.
+
+    The other arguments are those of `rebuild`.
+
+    Args:
+        spark: a session.
+        path: the logs.
+        out: the place of the tables.
+        moment: the moment of the state.
+        partitions: internal topic -> partition count.
+        checkpoint: True to write checkpoints, from which a later run can continue.
+        since: the output of an earlier run with checkpoints, to continue from; None: replays the logs from their start.
+
+    Raises:
+        KcoreError: the checkpoints do not fit the logs.
+    """
     target = out if isinstance(out, Output) else Output(spark, out)
     target.begin(DONE)
     logs = logs_at(spark, path)
-    moment = Moment(offsets or {}, timestamp_ms)
-    found = _written_by_tasks if target.folder is not None else _written_by_spark
-    counts, absent, doubts = found(spark, logs, target, moment, partitions)
+    if checkpoint or since is not None:
+        previous = None if since is None else checkpoints_at(spark, logs, since)
+        frame = folder_checkpoints(spark, logs, previous, offsets=moment.offsets, timestamp_ms=moment.timestamp_ms)
+        counts, absent, doubts = _written_by_spark(spark, logs, target, frame, partitions, checkpoint)
+    elif target.folder is not None:
+        counts, absent, doubts = _written_by_tasks(spark, logs, target, moment, partitions)
+    else:
+        frame = folder_state(spark, logs, offsets=moment.offsets, timestamp_ms=moment.timestamp_ms)
+        counts, absent, doubts = _written_by_spark(spark, logs, target, frame, partitions)
     done = {
         "source": logs.name,
         "as_of": {
-            "timestamp_ms": timestamp_ms,
+            "timestamp_ms": moment.timestamp_ms,
             "offsets": [[*place, at] for place, at in sorted(moment.offsets.items())],
         },
         "rows": counts,
@@ -98,13 +133,6 @@ def rebuild_with_doubts(
     }
     target.note(DONE, json.dumps(done, indent=1).encode())
     return counts, doubts
-
-
-class Moment(NamedTuple):
-    """The moment of a state: offsets by partition, and a time or None."""
-
-    offsets: Mapping[tuple[str, int], int]
-    timestamp_ms: int | None
 
 
 Written = tuple[dict[str, int], "list[Absent]", Uncertainties]
@@ -130,14 +158,18 @@ def _written_by_tasks(
 
 
 def _written_by_spark(
-    spark: SparkSession, logs: EventLogs, target: Output, moment: Moment, partitions: Mapping[str, int] | None
+    spark: SparkSession,
+    logs: EventLogs,
+    target: Output,
+    state: DataFrame,
+    partitions: Mapping[str, int] | None,
+    checkpoint: bool = False,
 ) -> Written:
     """Writes the tables with Spark's writers. The state is on the disks of executors until all are written."""
     from pyspark import StorageLevel  # noqa: PLC0415
 
     from kcore.spark.frames.uncertainties import doubts_of_frames, placed_ids_of, with_absent  # noqa: PLC0415
 
-    state = folder_state(spark, logs, offsets=moment.offsets, timestamp_ms=moment.timestamp_ms)
     state = state.persist(StorageLevel.DISK_ONLY)
     try:
         counts = {**dict.fromkeys(TABLES, 0), **{row[0]: row[1] for row in state.groupBy("table").count().collect()}}
@@ -151,6 +183,9 @@ def _written_by_spark(
                 f"the driver does not find the rows that executors wrote to {target.table('partitions')}: "
                 "name a folder that all of them share"
             )
+        if checkpoint:
+            write_checkpoints(target, table_of(state, CHECKPOINT))
+        counts.pop(CHECKPOINT, None)
         return counts, absent, doubts_of_frames(written["partitions"], written["faults"])
     finally:
         state.unpersist()
@@ -247,6 +282,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOPIC=N",
         help="the partition count of an internal topic, if the folder lacks some partitions (may be repeated)",
     )
+    parser.add_argument(
+        "--checkpoint", action="store_true", help="also write checkpoints, from which --since can continue"
+    )
+    parser.add_argument(
+        "--since", metavar="PREVIOUS", help="continue from the output of an earlier run with --checkpoint"
+    )
     add_output_arguments(parser)
     add_session_arguments(parser)
 
@@ -262,7 +303,13 @@ def run(options: argparse.Namespace) -> int:
         logs = logs_at(spark, source_of(options))
         target = Output(spark, options.out, options.format, options.mode)
         counts, doubts = rebuild_with_doubts(
-            spark, logs, target, offsets=offsets, timestamp_ms=options.as_of_ms, partitions=given
+            spark,
+            logs,
+            target,
+            Moment(offsets, options.as_of_ms),
+            partitions=given,
+            checkpoint=options.checkpoint,
+            since=options.since,
         )
         if options.data_folder is not None:
             written = rebuild_folder(
