@@ -35,7 +35,7 @@ demo-spark: build
 # JARS is a folder with hadoop-aws and the AWS SDK; by default Maven's local repository
 demo-spark-cluster: build
 	@command -v java >/dev/null || { echo 'make demo-spark-cluster needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }
-	$(BIN)/kcore demo --spark --cluster --seconds 10 $(if $(JARS),--jars '$(JARS)')
+	$(BIN)/kcore demo --spark --cluster $(if $(JARS),--jars '$(JARS)')
 
 # More workers than two cores: many tests wait for other processes.
 test: build lint
