@@ -12,7 +12,7 @@ STAMP := $(VENV)/.built
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-spark test test-long test-kafka test-public-suites differential fuzz explore simulate soak sanitize bench bench-peers lint docs clean
+.PHONY: build demo demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate soak sanitize bench bench-peers lint docs clean
 
 build: $(STAMP)
 
@@ -32,6 +32,11 @@ demo: build
 demo-spark: build
 	@command -v java >/dev/null || { echo 'make demo-spark needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }
 	$(BIN)/kcore demo --spark
+
+# JARS is a folder with hadoop-aws and the AWS SDK; by default Maven's local repository
+demo-spark-cluster: build
+	@command -v java >/dev/null || { echo 'make demo-spark-cluster needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }
+	$(BIN)/kcore demo --spark --cluster $(if $(JARS),--jars '$(JARS)')
 
 # More workers than two cores: many tests wait for other processes.
 test: build lint

@@ -19,6 +19,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--spark", action="store_true", help="generate traffic instead, and run the Spark jobs on its log"
     )
+    parser.add_argument(
+        "--cluster", action="store_true", help="with --spark: on a standalone cluster of this machine, with S3"
+    )
+    parser.add_argument(
+        "--jars",
+        type=Path,
+        metavar="FOLDER",
+        help="with --cluster: the folder of hadoop-aws and the AWS SDK; by default Maven's local repository",
+    )
     parser.add_argument("--seed", type=int, help="with --spark: the seed of the traffic; random by default")
     parser.add_argument(
         "--seconds", type=float, default=25.0, help="with --spark: duration of the traffic (%(default)s)"
@@ -65,7 +74,10 @@ def _run_spark(options: argparse.Namespace) -> int:
     folder = Path(tempfile.mkdtemp(prefix="kcore-demo-spark-")) if options.out is None else options.out
     seed = random.SystemRandom().randrange(2**32) if options.seed is None else options.seed
     try:
+        from kcore.demo.cluster_story import run as run_on_cluster  # noqa: PLC0415
         from kcore.demo.spark import run as run_story  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f"the demonstration needs {error.name}: pip install 'kcore[demo,spark]'") from None
+    if options.cluster:
+        return 0 if run_on_cluster(folder, seed, options.seconds, options.jars) else 1
     return 0 if run_story(folder, seed, options.seconds) else 1

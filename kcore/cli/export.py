@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.cli import output, target
@@ -28,7 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data", nargs="*", metavar="DIR", help="a data folder or a broker's log folder; or: verify FOLDER"
     )
     target.add_bootstrap(parser)
-    parser.add_argument("--out", metavar="FOLDER", help="the export folder; an existing export is continued")
+    parser.add_argument(
+        "--out", metavar="FOLDER", help="the export folder, a path or a URI; an existing export is continued"
+    )
     parser.add_argument(
         "--topic", action="append", default=[], help="a topic (may be repeated); default: the internal topics"
     )
@@ -59,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.follow:
         return _report(_once(export, options))
     _report(_once(export, options))
-    manifest = open_export(Path(options.out), options.format)
+    manifest = open_export(options.out, options.format)
     while True:
         time.sleep(options.interval)
         try:
@@ -109,10 +110,10 @@ def _tell(written: ExportedFile) -> None:
         print(f"{written.path}: {written.count} rows to offset {written.last_offset}", file=sys.stderr)
 
 
-def _verify(verify: Callable[[Path], list[str]], options: argparse.Namespace) -> int:
+def _verify(verify: Callable[[str], list[str]], options: argparse.Namespace) -> int:
     if len(options.data) != 2:
         raise ConfigError("name the export: kcore export verify FOLDER")
-    findings = verify(Path(options.data[1]))
+    findings = verify(options.data[1])
     for finding in findings:
         output.say(finding)
     output.say(f"{len(findings)} findings" if findings else "whole")

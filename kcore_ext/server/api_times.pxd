@@ -16,4 +16,5 @@ cdef class ApiTimes:
     cdef object clock_ns
 
     cdef int64_t now_ns(self) except -1
+    cdef int64_t processed(self, int64_t began_ns, bint complete) except -1
     cdef void add(self, int64_t duration_ns) noexcept

@@ -39,6 +39,14 @@ cdef class ApiTimes:
         self.count += 1
         self.total_ns += duration_ns
 
+    cdef int64_t processed(self, int64_t began_ns, bint complete) except -1:
+        """Records the time of a decided request; returns the reading of the clock, at which the next one begins."""
+        cdef int64_t now_ns = self.now_ns()
+        self.processing_ns += now_ns - began_ns
+        if complete:
+            self.add(now_ns - began_ns)
+        return now_ns
+
     def observe(self, int64_t duration_ns):
         self.add(duration_ns)
 

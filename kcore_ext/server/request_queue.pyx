@@ -174,10 +174,7 @@ cdef class ResponseSlot:
     """The place of one response in the queue; holds the frame when the response is complete."""
 
     def __init__(self, RequestQueue queue not None, ApiEntry route, int version, int correlation_id):
-        self._queue = queue
-        self._route = route
-        self._version = version
-        self._correlation_id = correlation_id
+        fill_slot(self, queue, route, version, correlation_id)
 
     cpdef object arrive(self, object response):
         cdef ApiEntry route = self._route
@@ -213,12 +210,13 @@ cdef class ResponseSlot:
         return self._queue._arrived(PyBytes_GET_SIZE(frame))
 
 
+cdef inline void fill_slot(ResponseSlot slot, RequestQueue queue, ApiEntry route, int version, int correlation_id) noexcept:
+    slot._queue, slot._route, slot._version, slot._correlation_id = queue, route, version, correlation_id
+
+
 cdef ResponseSlot slot_of(RequestQueue queue, ApiEntry route, int version, int correlation_id):
     cdef ResponseSlot slot = ResponseSlot.__new__(ResponseSlot)
-    slot._queue = queue
-    slot._route = route
-    slot._version = version
-    slot._correlation_id = correlation_id
+    fill_slot(slot, queue, route, version, correlation_id)
     return slot
 
 
@@ -247,15 +245,8 @@ cdef class RequestQueue:
     """One connection's requests and responses; the stub documents it."""
 
     def __cinit__(
-        self,
-        owner,
-        list routes not None,
-        *,
-        frame_error,
-        Py_ssize_t max_frame_bytes,
-        Py_ssize_t buffer_bytes,
-        int64_t turn_ns=0,
-        clock_ns=None,
+        self, owner, list routes not None, *, frame_error, Py_ssize_t max_frame_bytes, Py_ssize_t buffer_bytes,
+        int64_t turn_ns=0, clock_ns=None,
     ):
         self._owner = owner
         self._routes = routes
@@ -266,8 +257,7 @@ cdef class RequestQueue:
         self._clock_ns = clock_ns
         self._buffer = b""
         self._out = []
-        self._contexts = {}
-        self._known = {}
+        self._contexts, self._known = {}, {}
 
     # ---- received bytes
 
@@ -504,14 +494,9 @@ cdef class RequestQueue:
         return self._ready(route, version, correlation_id, frame)
 
     cdef int _decided(self, ApiTimes times, ResponseSlot slot, int64_t began_ns) except -1:
-        """Records the time of a decided request, whose response is complete unless it has a slot. The next request
-        begins at the same reading of the clock."""
-        cdef int64_t now_ns = times.now_ns()
-        times.processing_ns += now_ns - began_ns
-        self._mark_ns = now_ns
-        if slot is None:
-            times.add(now_ns - began_ns)
-        else:
+        """Records the time of a decided request. Its response is complete unless it has a slot."""
+        self._mark_ns = times.processed(began_ns, slot is None)
+        if slot is not None:
             slot._began_ns = began_ns
         return 0
 

@@ -11,6 +11,7 @@ import pytest
 
 from kcore.cli import main
 from kcore.cli.demo import own_readme
+from kcore.demo.spark_cluster import moto_command, s3_jars
 from kcore.demo.traffic import GROUPS, STORMY, script
 from kcore.errors import ConfigError, KcoreError
 from kcore.spark.jobs.session import check_java
@@ -60,6 +61,27 @@ def test_the_text_of_the_demonstration_is_found_from_any_directory(
     monkeypatch.setattr("importlib.metadata.files", lambda _: None)
     with pytest.raises(ConfigError, match="--file FILE"):
         own_readme()
+
+
+def test_without_the_packages_for_s3_the_error_states_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    (tmp_path / "hadoop-aws-0.1.jar").touch()  # of another Hadoop
+    advice = r"lacks hadoop-aws-(\d+\.\d+\.\d+)\.jar.* mvn dependency:get -Dartifact=org\.apache\.hadoop:hadoop-aws:\1"
+    with pytest.raises(ConfigError, match=advice) as error:
+        s3_jars(tmp_path)
+    version = str(error.value).partition("hadoop-aws-")[2].partition(".jar")[0]
+    names = [f"a/hadoop-aws-{version}.jar", "b/bundle-2.3.4.jar", "c/analyticsaccelerator-s3-1.0.jar"]
+    for name in names:
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    assert s3_jars(tmp_path) == [tmp_path / name for name in names]
+
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"pip install 'moto\[server\]'"):
+        moto_command()
 
 
 def test_a_duration_of_zero_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

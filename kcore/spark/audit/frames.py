@@ -14,16 +14,13 @@ from kcore.spark.audit.finding import OBSERVATION_DDL, Evidence, Finding, Observ
 from kcore.spark.audit.logs import GRACE_MS, Logs
 from kcore.spark.decode.record_types import TOPICS
 from kcore.spark.events.event import EventRow, LogFault
-from kcore.spark.events.sources import open_source
-from kcore.spark.frames.folders import shares
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from kcore.spark.events.sources import Part, Source
+    from kcore.spark.frames.logs import EventLogs
 
 RESULTS_DDL = f"finding struct<{findings_ddl()}>, observation struct<{OBSERVATION_DDL}>"
 """The schema of a partition audit's rows: each is a finding or an observation."""
@@ -31,32 +28,27 @@ RESULTS_DDL = f"finding struct<{findings_ddl()}>, observation struct<{OBSERVATIO
 ROWS_PER_BATCH = 5_000
 
 
-def results_of_folder(spark: SparkSession, path: str | Path, parts: Sequence[Part]) -> DataFrame:
-    """Returns the findings within each partition of a folder, and observations to compare across them (`RESULTS_DDL`).
+def results_of_logs(logs: EventLogs, parts: Sequence[Part]) -> DataFrame:
+    """Returns the findings within each partition of some logs, and observations to compare across them (`RESULTS_DDL`).
 
     Args:
-        spark: a session.
-        path: an export, a data folder, or a broker's log folder, at a path that executors can read.
+        logs: the logs.
         parts: the partitions to audit.
     """
-    with open_source(path) as source:
-        tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
-    folder = str(path)
 
-    def look(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with open_source(folder) as source:
-            for batch in batches:
-                for task in batch.column("id").to_pylist():
-                    results = (results_of_part(source, part) for part in tasks[task])
-                    yield from _in_batches(chain.from_iterable(results), _result_batch)
+    hides_control = logs.hides_control
 
-    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(look, RESULTS_DDL)
+    def look(pairs: Iterable[tuple[Source, Part]]) -> Iterator[pa.RecordBatch]:
+        results = (results_of_part(source, part, hides_control) for source, part in pairs)
+        return _in_batches(chain.from_iterable(results), _result_batch)
+
+    return logs.run(parts, look, RESULTS_DDL)
 
 
 def results_of_partitions(
     events: DataFrame, cleaned_to: Mapping[tuple[str, int], int] | None = None, tasks: int | None = None
 ) -> DataFrame:
-    """Returns the same as `results_of_folder` for a frame of events.
+    """Returns the same as `results_of_logs` for a frame of events.
 
     One task reads each partition in offset order. It holds the live state, not the log.
 
@@ -130,8 +122,11 @@ def frame_of(spark: SparkSession, findings: Iterable[Finding]) -> DataFrame:
 # ---- what runs on executors
 
 
-def results_of_part(source: Source, part: Part) -> Iterator[Finding | Observation]:
-    """Audits one partition in the process that reads it; yields findings and observations."""
+def results_of_part(source: Source, part: Part, hides_control: bool = False) -> Iterator[Finding | Observation]:
+    """Audits one partition in the process that reads it; yields findings and observations.
+
+    Without transaction markers, every gap counts as one that compaction may have left.
+    """
     from kcore.spark.audit.log_order import of_part  # noqa: PLC0415
     from kcore.spark.audit.partition import examine  # noqa: PLC0415
 
@@ -144,7 +139,8 @@ def results_of_part(source: Source, part: Part) -> Iterator[Finding | Observatio
             yield row
         yield from faults
 
-    return chain(of_part(part), examine(part.topic, part.partition, rows(), cleaned_to=part.cleaned_to))
+    cleaned_to = part.end if hides_control else part.cleaned_to
+    return chain(of_part(part), examine(part.topic, part.partition, rows(), cleaned_to=cleaned_to))
 
 
 def look_at(batches: Iterable[pa.RecordBatch], cleaned_to: Mapping[tuple[str, int], int]) -> Iterator[pa.RecordBatch]:

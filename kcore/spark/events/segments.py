@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import mmap
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.spark.events.batches import BatchError, Header, check, gatherer, rows_of
 from kcore.spark.events.event import EventRow, LogFault
@@ -64,53 +64,72 @@ class SegmentPartition(NamedTuple):
         return int(Path(self.paths[-1]).stem) if self.paths else 0
 
 
+ReadFile = Callable[[str], Any]
+"""Returns the content of a segment file by its path: a bytes-like object with the methods `find` and slicing."""
+
+
+def mapped(path: str) -> bytes | mmap.mmap:
+    """Maps a local file into memory."""
+    with open(path, "rb") as file:
+        if not file.seek(0, 2):
+            return b""
+        # Left to the garbage collector: a fault that a caller keeps still refers to its bytes.
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
 def find_partitions(root: str | Path) -> list[SegmentPartition]:
     """Returns the partitions below a broker's log folder, or `root` itself if it is one, by topic and number."""
     root = Path(root)
-    folders = [root] if _FOLDER.fullmatch(root.name) and _segments(root) else sorted(p for p in root.iterdir())
-    found = []
-    for folder in folders:
-        match = _FOLDER.fullmatch(folder.name)
-        if match is None or not folder.is_dir():
-            continue
-        paths, leftovers = _segments(folder), _named(folder, _LEFTOVER)
-        if paths or leftovers:
+    own = [root] if _FOLDER.fullmatch(root.name) and _named((one.name for one in root.iterdir()), _SEGMENT) else None
+    folders = own or [one for one in root.iterdir() if _FOLDER.fullmatch(one.name) and one.is_dir()]
+    names = {str(folder): [one.name for one in folder.iterdir()] for folder in folders}
+    path = (root.parent if own else root) / CLEANER_CHECKPOINT
+    return partitions_of(names, path.read_text() if path.is_file() else "")
+
+
+def partitions_of(folders: Mapping[str, Iterable[str]], checkpoint: str = "") -> list[SegmentPartition]:
+    """Returns the partitions of some folders, by topic and number.
+
+    Args:
+        folders: path of a folder -> the names of its files.
+        checkpoint: the content of the cleaner's checkpoint file.
+    """
+    checkpoints, found = _checkpoint(checkpoint), []
+    for folder, listed in folders.items():
+        match = _FOLDER.fullmatch(folder.rpartition("/")[2])
+        names = sorted(listed)
+        segments, leftovers = _named(names, _SEGMENT), _named(names, _LEFTOVER)
+        if match is not None and (segments or leftovers):
             topic, partition = match["topic"], int(match["partition"])
-            checkpoint = _checkpoint(folder.parent / CLEANER_CHECKPOINT).get((topic, partition))
-            rest = (checkpoint, _missing(folder, leftovers), tuple(leftovers))
-            found.append(SegmentPartition(topic, partition, tuple(map(str, paths)), *rest))
+            paths = tuple(f"{folder}/{name}" for name in segments)
+            rest = (checkpoints.get((topic, partition)), _missing(names, leftovers), tuple(leftovers))
+            found.append(SegmentPartition(topic, partition, paths, *rest))
     return sorted(found)
 
 
-def _missing(folder: Path, leftovers: list[str]) -> tuple[tuple[int, str], ...]:
+def _missing(listed: list[str], leftovers: list[str]) -> tuple[tuple[int, str], ...]:
     """Returns the missing segments, each with a file that proves that the segment existed.
 
     A cleaner's `.swap` file is renamed to its segment first of all: a `.swap` without a segment means that the copy
     was made too early, or that the broker died. A broker that deletes a segment renames its log first: an index
     without a log means that another program removed the log.
     """
-    names = [name[:_BASE_DIGITS] for name in _named(folder, _SEGMENT)]
+    names = [name[:_BASE_DIGITS] for name in _named(listed, _SEGMENT)]
     signs = [name for name in leftovers if name.endswith(".swap") or not names]
     named = {name[:_BASE_DIGITS] for name in leftovers}
-    signs += [name for name in _named(folder, _INDEX) if name[:_BASE_DIGITS] not in named]
+    signs += [name for name in _named(listed, _INDEX) if name[:_BASE_DIGITS] not in named]
     found = {int(name[:_BASE_DIGITS]): name for name in reversed(signs) if name[:_BASE_DIGITS] not in names}
     return tuple(sorted(found.items()))
 
 
-def _named(folder: Path, pattern: re.Pattern[str]) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if pattern.fullmatch(path.name))
+def _named(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
+    return sorted(name for name in names if pattern.fullmatch(name))
 
 
-def _segments(folder: Path) -> list[Path]:
-    return [folder / name for name in _named(folder, _SEGMENT)]
-
-
-def _checkpoint(path: Path) -> dict[tuple[str, int], int]:
+def _checkpoint(text: str) -> dict[tuple[str, int], int]:
     """Parses the cleaner's checkpoint: a version, a count, then one `topic partition offset` per line."""
-    if not path.is_file():
-        return {}
     entries = {}
-    for line in path.read_text().splitlines()[2:]:
+    for line in text.splitlines()[2:]:
         words = line.split()
         if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
             entries[words[0], int(words[1])] = int(words[2])
@@ -122,6 +141,7 @@ def read_rows(
     start: int = 0,
     stop: int | None = None,
     on_fault: Callable[[LogFault], None] = lambda fault: None,
+    read: ReadFile = mapped,
 ) -> Iterator[EventRow]:
     """Yields the rows of a partition in offset order, each offset once.
 
@@ -130,8 +150,9 @@ def read_rows(
         start: the first offset to read.
         stop: the offset before which to stop; None: the end.
         on_fault: receives every unreadable part.
+        read: returns the content of a file.
     """
-    for path, header, batch, first in _batches(part, start, stop, on_fault):
+    for path, header, batch, first in _batches(part, start, stop, on_fault, read):
         try:
             for row in rows_of(part.topic, part.partition, batch):
                 if row.offset >= first and (stop is None or row.offset < stop):
@@ -146,10 +167,11 @@ def read_batches(
     stop: int | None = None,
     on_fault: Callable[[LogFault], None] = lambda fault: None,
     batch_rows: int = 10_000,
+    read: ReadFile = mapped,
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows as Arrow, in batches of `batch_rows` rows or slightly more."""
     gathered = gatherer(part.topic, part.partition)
-    for path, header, batch, first in _batches(part, start, stop, on_fault):
+    for path, header, batch, first in _batches(part, start, stop, on_fault, read):
         try:
             gathered.add(batch, first, stop)
         except BatchError as fault:
@@ -165,7 +187,7 @@ Found = tuple[str, Header, memoryview, int]
 
 
 def _batches(
-    part: SegmentPartition, start: int, stop: int | None, on_fault: Callable[[LogFault], None]
+    part: SegmentPartition, start: int, stop: int | None, on_fault: Callable[[LogFault], None], read: ReadFile
 ) -> Iterator[Found]:
     """Yields the batches of a partition with offsets in the range, in order."""
     next_offset = start
@@ -177,7 +199,7 @@ def _batches(
         missing.before(bases[index])
         if index + 1 < len(bases) and bases[index + 1] <= start:
             continue
-        for found in _segment_batches(part, path, next_offset, stop, on_fault, start):
+        for found in _segment_batches((part, path, read), next_offset, stop, on_fault, start):
             yield found
             next_offset = found[1].last_offset + 1
     missing.before(stop)
@@ -202,19 +224,15 @@ class _Missing:
 
 
 def _segment_batches(
-    part: SegmentPartition,
-    path: str,
+    place: tuple[SegmentPartition, str, ReadFile],
     start: int,
     stop: int | None,
     on_fault: Callable[[LogFault], None],
     first: int,
 ) -> Iterator[Found]:
+    part, path, read = place
     next_offset, again = start, _Again(part, path, on_fault)
-    with open(path, "rb") as file:
-        if not file.seek(0, 2):
-            return
-        # Left to the garbage collector: a fault that a caller keeps still refers to its bytes.
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    data = read(path)
     view = memoryview(data)
     awaited = int(Path(path).stem)  # next offset of the file, independent of the range
     beyond = awaited + OFFSETS_PER_SEGMENT
@@ -281,7 +299,7 @@ def _is_batch(view: memoryview, position: int) -> bool:
     return True
 
 
-def _behind_damage(data: mmap.mmap, position: int, size_bytes: int, offsets: range) -> int:
+def _behind_damage(data: Any, position: int, size_bytes: int, offsets: range) -> int:
     """Returns the position of the next intact batch with one of these offsets, or the end of the data.
 
     Args:
@@ -295,6 +313,7 @@ def _behind_damage(data: mmap.mmap, position: int, size_bytes: int, offsets: ran
     if size_bytes and (claimed == len(data) or (claimed < len(data) and _is_batch(view, claimed))):
         return claimed
     at = position + 1
+    magic_at: int
     while (magic_at := data.find(_MAGIC, at + _MAGIC_AT)) >= 0:
         at = magic_at - _MAGIC_AT
         if _offset_at(view, at) in offsets and _is_batch(view, at):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.protocol.records.base import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -63,6 +63,11 @@ class Part(NamedTuple):
         return f"the log begins at offset {self.log_start}{why}: earlier records are missing"
 
 
+def no_files(part: Part) -> list[Any]:
+    """Returns no files beside a log."""
+    return []
+
+
 class Span(NamedTuple):
     """A request to a source.
 
@@ -94,9 +99,11 @@ class Source(ABC):
 
     Attributes:
         parallel: True if several processes may read it at once.
+        beside: returns the content of the files that a job has for a partition beside its log, as buffers of pyarrow.
     """
 
     parallel = True
+    beside: Callable[[Part], list[Any]] = staticmethod(no_files)
 
     @abstractmethod
     def parts(self) -> list[Part]:
@@ -143,10 +150,23 @@ class Source(ABC):
 
 
 class SegmentSource(Source):
-    """A log folder of a Kafka broker, or a copy of parts of one."""
+    """A log folder of a Kafka broker, or a copy of parts of one.
 
-    def __init__(self, path: str | Path) -> None:
-        self._parts = {part[:2]: part for part in segments.find_partitions(path)}
+    Args:
+        path: the folder.
+        partitions: its partitions, if known.
+        read: returns the content of a file by its path in `partitions`.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        partitions: Iterable[segments.SegmentPartition] | None = None,
+        read: segments.ReadFile = segments.mapped,
+    ) -> None:
+        found = segments.find_partitions(path) if partitions is None else partitions
+        self._parts = {part[:2]: part for part in found}
+        self._read = read
 
     def parts(self) -> list[Part]:
         """Implements `Source.parts`."""
@@ -164,11 +184,11 @@ class SegmentSource(Source):
 
     def read_rows(self, span: Span) -> Iterator[EventRow]:
         """Implements `Source.read_rows`."""
-        return segments.read_rows(self._parts[span.part[:2]], span.start, span.stop, span.on_fault)
+        return segments.read_rows(self._parts[span.part[:2]], span.start, span.stop, span.on_fault, self._read)
 
     def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
         """Implements `Source.read_batches`."""
-        return segments.read_batches(self._parts[span.part[:2]], span.start, span.stop, span.on_fault)
+        return segments.read_batches(self._parts[span.part[:2]], span.start, span.stop, span.on_fault, read=self._read)
 
 
 class FolderSource(Source):
@@ -357,12 +377,21 @@ def response_rows(
 def open_source(path: str | Path) -> Source:
     """Opens the source in a folder: an export, a broker's log folder, or a kcore data folder.
 
+    An export may be at a URI of another file system; pyarrow reads it. Jobs read URIs through Spark instead
+    (`kcore.spark.frames.logs`).
+
     Raises:
         KcoreError: the folder is none of these. If its subfolders are, the message names them.
     """
     from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
+    from kcore.spark.export.storage import local_path  # noqa: PLC0415
 
-    path = Path(path)
+    local = local_path(path)
+    if local is None:
+        from kcore.spark.export.exporter import ExportSource  # noqa: PLC0415
+
+        return ExportSource(path)
+    path = local
     if (path / MANIFEST).is_file():
         from kcore.spark.export.exporter import ExportSource  # noqa: PLC0415
 

@@ -7,12 +7,12 @@ events/topic=__consumer_offsets/partition=7/00000000000000000000.parquet
 from __future__ import annotations
 
 import base64
+import io
 import json
-import os
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -31,9 +31,8 @@ from kcore.spark.export.manifest import (
     ExportedFile,
     ExportedPartition,
     Manifest,
-    digest,
-    put_in_place,
 )
+from kcore.spark.export.storage import Storage, digest, storage_of
 
 ROWS_PER_FILE = 500_000
 
@@ -58,7 +57,7 @@ class ExportReport(NamedTuple):
 
 def export(
     source: Source,
-    out: str | Path,
+    out: str | Path | Storage,
     *,
     wanted: TopicFilter = lambda topic: True,
     start: int = 0,
@@ -74,7 +73,7 @@ def export(
 
     Args:
         source: the source.
-        out: the export's folder, created if it does not exist.
+        out: the export's folder, a path or a URI; created if it does not exist.
         wanted: selects topics.
         start: the first offset of every partition.
         stop: the offset before which to stop; None: the end.
@@ -87,8 +86,8 @@ def export(
     Raises:
         KcoreError: the folder holds an export in another format.
     """
-    folder = Path(out)
-    again = manifest is not None and (folder / MANIFEST).exists()
+    folder = storage_of(out)
+    again = manifest is not None and folder.exists(MANIFEST)
     if manifest is None:
         manifest = open_export(folder, form)
     report = ExportReport(0, 0, [], [])
@@ -102,7 +101,7 @@ def export(
             for written in _files(_Pieces(batches), exported, folder, manifest, rows_per_file):
                 on_file(written)
                 report = report._replace(files=report.files + 1, rows=report.rows + written.count)
-    if not again or _faults(manifest) != known_faults:
+    if not again or _faults(manifest) != known_faults or (manifest.noted and not folder.can_append):
         manifest.save(folder)
     return report
 
@@ -111,28 +110,35 @@ def _faults(manifest: Manifest) -> list[list[ExportedFault]]:
     return [list(part.faults) for part in manifest.partitions.values()]
 
 
-def open_export(folder: Path, form: str) -> Manifest:
+def open_export(folder: str | Path | Storage, form: str) -> Manifest:
     """Opens or creates an export's folder, discards unfinished files, and returns its manifest.
 
     Raises:
         KcoreError: the folder holds an export in another format, or its manifest cannot be read.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    manifest = Manifest.load(folder) if (folder / MANIFEST).exists() else Manifest(form)
+    storage = storage_of(folder)
+    storage.prepare()
+    manifest = Manifest.load(storage) if storage.exists(MANIFEST) else Manifest(form)
     if manifest.form != form:
-        raise KcoreError(f"{folder} holds an export in {manifest.form}, not {form}")
-    if (folder / JOURNAL).exists():
-        manifest.save(folder)  # its last line may be incomplete
-    _drop_leftovers(folder, manifest)
+        raise KcoreError(f"{storage.uri} holds an export in {manifest.form}, not {form}")
+    if storage.exists(JOURNAL):
+        manifest.save(storage)  # its last line may be incomplete
+    _drop_leftovers(storage, manifest)
     return manifest
 
 
-def _drop_leftovers(folder: Path, manifest: Manifest) -> None:
+def _drop_leftovers(storage: Storage, manifest: Manifest) -> None:
     """Removes files that an interrupted run wrote but did not add to the manifest."""
     named = {one.path for part in manifest.partitions.values() for one in part.files}
-    for path in folder.glob("topic=*/partition=*/*"):
-        if path.relative_to(folder).as_posix() not in named:
-            path.unlink()
+    for name in filter(_is_data, storage.sizes()):
+        if name not in named:
+            storage.delete(name)
+
+
+def _is_data(name: str) -> bool:
+    """True for files of partitions: `topic=T/partition=N/FILE`."""
+    parts = PurePosixPath(name).parts
+    return len(parts) == 3 and parts[0].startswith("topic=") and parts[1].startswith("partition=")
 
 
 def _place(part: Part, manifest: Manifest, start: int) -> ExportedPartition:
@@ -166,7 +172,7 @@ def _noting(
 
 
 def _files(
-    pieces: _Pieces, exported: ExportedPartition, folder: Path, manifest: Manifest, rows_per_file: int
+    pieces: _Pieces, exported: ExportedPartition, folder: Storage, manifest: Manifest, rows_per_file: int
 ) -> Iterator[ExportedFile]:
     """Writes a partition's files; yields each once it is in the manifest."""
     place = (exported.topic, exported.partition)
@@ -196,7 +202,7 @@ class _Pieces:
 
 
 def _write_file(
-    folder: Path, place: tuple[str, int], pieces: _Pieces, form: str, rows_per_file: int
+    folder: Storage, place: tuple[str, int], pieces: _Pieces, form: str, rows_per_file: int
 ) -> ExportedFile | None:
     """Writes the next file of a partition; returns None if no rows are left."""
     piece = pieces.take(rows_per_file)
@@ -204,11 +210,9 @@ def _write_file(
         return None
     topic, partition = place
     first_offset = piece.column("offset")[0].as_py()
-    path = folder / f"topic={quote(topic)}" / f"partition={partition}" / f"{first_offset:020d}.{form}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
+    name = f"topic={quote(topic)}/partition={partition}/{first_offset:020d}.{form}"
     count = 0
-    with open(temporary, "wb") as file:
+    with folder.create(name) as file:
         write, finish = _writer(file, form)
         try:
             while piece is not None:
@@ -218,16 +222,12 @@ def _write_file(
                 piece = pieces.take(rows_per_file - count)
         finally:
             finish()  # before the file is closed
-        file.flush()
-        os.fsync(file.fileno())
-    put_in_place(temporary, path)
-    relative = path.relative_to(folder).as_posix()
-    return ExportedFile(relative, first_offset, last_offset, count, path.stat().st_size, digest(path))
+    return ExportedFile(name, first_offset, last_offset, count, file.size_bytes, file.sha256)
 
 
 def _writer(file: Any, form: str) -> tuple[Callable[[pa.RecordBatch], None], Callable[[], None]]:
     if form == "jsonl":
-        return lambda batch: file.writelines(map(as_json, from_batch(batch))), lambda: None
+        return lambda batch: file.write(b"".join(map(as_json, from_batch(batch)))), lambda: None
     writer = pq.ParquetWriter(file, EVENT_SCHEMA, compression="zstd")
     return writer.write_batch, writer.close
 
@@ -257,11 +257,21 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 class ExportSource(Source):
-    """An export, read by its manifest."""
+    """An export, read by its manifest.
 
-    def __init__(self, path: str | Path) -> None:
-        self._folder = Path(path)
-        self._manifest = Manifest.load(self._folder)
+    Args:
+        path: its folder, a path or a URI.
+        manifest: its manifest, if known.
+        opened: opens a file by its name in the manifest; None: in the folder.
+    """
+
+    def __init__(
+        self, path: str | Path | Storage, manifest: Manifest | None = None, opened: Callable[[str], Any] | None = None
+    ) -> None:
+        if manifest is None or opened is None:
+            storage = storage_of(path)
+        self._manifest = Manifest.load(storage) if manifest is None else manifest
+        self._open = storage.open if opened is None else opened
 
     def parts(self) -> list[Part]:
         """Implements `Source.parts`."""
@@ -321,7 +331,7 @@ class ExportSource(Source):
 
             try:
                 inside = span.has(one.first_offset) and span.has(one.last_offset)
-                for batch in self._file_batches(self._folder / one.path, report, wanted):
+                for batch in self._file_batches(one.path, report, wanted):
                     found = batch if inside else in_range(batch, span.start, stop)
                     if found.num_rows:
                         yield found
@@ -329,13 +339,13 @@ class ExportSource(Source):
                 report(error)
 
     def _file_batches(
-        self, path: Path, report: Callable[[object], None], wanted: list[str] | None
+        self, name: str, report: Callable[[object], None], wanted: list[str] | None
     ) -> Iterator[pa.RecordBatch]:
         if self._manifest.form == "jsonl":
-            with open(path, "rb") as file:
-                yield from to_batches(_json_rows(file, report))
+            with self._open(name) as file:
+                yield from to_batches(_json_rows(_lines(file), report))
             return
-        with pq.ParquetFile(path) as parquet:
+        with self._open(name) as file, pq.ParquetFile(file) as parquet:
             yield from parquet.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False)
 
 
@@ -350,6 +360,11 @@ def _interspersed(batch: pa.RecordBatch, recorded: deque[tuple[int, str, str]], 
     yield batch
 
 
+def _lines(file: Any) -> Iterable[bytes]:
+    """Returns the lines of a file of pyarrow, which gives none itself."""
+    return io.BufferedReader(file)
+
+
 def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iterator[EventRow]:
     """Yields the rows of valid lines; reports other lines."""
     for number, line in enumerate(lines, 1):
@@ -359,7 +374,7 @@ def _json_rows(lines: Iterable[bytes], report: Callable[[object], None]) -> Iter
             report(f"line {number}: {error}")
 
 
-def verify(folder: str | Path) -> list[str]:
+def verify(folder: str | Path | Storage) -> list[str]:
     """Returns the faults of an export.
 
     An empty list means that every file exists unchanged and in order, and that the source was completely readable.
@@ -367,8 +382,9 @@ def verify(folder: str | Path) -> list[str]:
     Raises:
         KcoreError: there is no readable manifest.
     """
-    folder = Path(folder)
-    manifest = Manifest.load(folder)
+    storage = storage_of(folder)
+    manifest = Manifest.load(storage)
+    sizes = storage.sizes()
     findings: list[str] = []
     named = set()
     for part in manifest.partitions.values():
@@ -376,15 +392,14 @@ def verify(folder: str | Path) -> list[str]:
         behind = 0
         for one in part.files:
             named.add(one.path)
-            findings += [f"{one.path}: {what}" for what in _file_faults(folder / one.path, one)]
+            findings += [f"{one.path}: {what}" for what in _file_faults(storage, sizes, one)]
             if one.first_offset < behind:
                 findings.append(f"{one.path}: begins at {one.first_offset}, before the end of the file before it")
             behind = one.last_offset + 1
         if part.files and part.next_offset != behind:
             place = f"{part.topic}-{part.partition}"
             findings.append(f"{place}: the manifest continues at {part.next_offset}, but the files end at {behind}")
-    found = {path.relative_to(folder).as_posix() for path in folder.glob("topic=*/partition=*/*")}
-    return findings + [f"{path}: is not in the manifest" for path in sorted(found - named)]
+    return findings + [f"{name}: is not in the manifest" for name in sorted({*filter(_is_data, sizes)} - named)]
 
 
 def _lacking(part: ExportedPartition) -> Iterator[str]:
@@ -395,16 +410,17 @@ def _lacking(part: ExportedPartition) -> Iterator[str]:
         yield f"{place}: more parts may have been unreadable at export"
 
 
-def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:
-    if not path.is_file():
+def _file_faults(storage: Storage, sizes: Mapping[str, int], one: ExportedFile) -> Iterator[str]:
+    size = sizes.get(one.path)
+    if size is None:
         yield "is missing"
-    elif path.stat().st_size != one.size_bytes:
-        yield f"has {path.stat().st_size} bytes, not {one.size_bytes}"
-    elif digest(path) != one.sha256:
+    elif size != one.size_bytes:
+        yield f"has {size} bytes, not {one.size_bytes}"
+    elif digest(storage, one.path) != one.sha256:
         yield "was changed: its checksum differs"
     else:
         try:
-            count, first, last = _held(path)
+            count, first, last = _held(storage, one.path)
         except (OSError, ValueError, KeyError, TypeError) as error:  # includes pyarrow's errors
             yield f"cannot be read: {error}"
             return
@@ -413,12 +429,12 @@ def _file_faults(path: Path, one: ExportedFile) -> Iterator[str]:
             yield f"has {count} rows of offsets {first} to {last}, and the manifest says {expected}"
 
 
-def _held(path: Path) -> tuple[int, int, int]:
+def _held(storage: Storage, name: str) -> tuple[int, int, int]:
     """Returns the number of rows of an unchanged file, and the first and last offset."""
-    if path.suffix == ".jsonl":
-        with open(path, "rb") as file:
-            offsets = [int(json.loads(line)["offset"]) for line in file]
+    if name.endswith(".jsonl"):
+        with storage.open(name) as file:
+            offsets = [int(json.loads(line)["offset"]) for line in _lines(file)]
     else:
-        with pq.ParquetFile(path) as parquet:
+        with storage.open(name) as file, pq.ParquetFile(file) as parquet:
             offsets = parquet.read(columns=["offset"]).column("offset").to_pylist()
     return (len(offsets), offsets[0], offsets[-1]) if offsets else (0, -1, -1)

@@ -5,15 +5,14 @@ An export writes the manifest last and reads it first: files that it does not na
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path, PurePosixPath
 from types import NoneType
 from typing import Any, Final
 
 from kcore.errors import KcoreError
+from kcore.spark.export.storage import Files, Storage, storage_of
 
 MANIFEST = "manifest.json"
 JOURNAL = "manifest.jsonl"
@@ -27,7 +26,8 @@ MAX_FAULTS = 1_000
 """The maximum number of faults to keep per partition."""
 FORMAT_VERSION = 1
 FORMATS = ("parquet", "jsonl")
-CHUNK_BYTES = 1 << 20
+SAVED_EVERY = 16
+"""The number of files after which the manifest is saved on storage that cannot append to a journal."""
 
 
 @dataclass(slots=True)
@@ -146,44 +146,47 @@ class Manifest:
     partitions: dict[tuple[str, int], ExportedPartition] = field(default_factory=dict)
     noted: int = field(default=0, compare=False)
 
-    def note(self, folder: Path, part: ExportedPartition) -> None:
-        """Adds the newest file of a partition to the export durably."""
-        if not (folder / MANIFEST).exists() or self.noted >= max(MOST_NOTED, self._file_count()):
-            self.save(folder)
+    def note(self, folder: str | Path | Storage, part: ExportedPartition) -> None:
+        """Adds the newest file of a partition to the export durably; without a journal, after some more files."""
+        storage = storage_of(folder)
+        if not storage.can_append:
+            self.noted += 1
+            if self.noted >= SAVED_EVERY:
+                self.save(storage)
+            return
+        if not storage.exists(MANIFEST) or self.noted >= max(MOST_NOTED, self._file_count()):
+            self.save(storage)
             return
         line = {**asdict(part), "files": [asdict(part.files[-1])]}
-        begins = not self.noted
-        with open(folder / JOURNAL, "ab") as file:
-            file.write(json.dumps(line).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if begins:
-            sync_folder(folder)
+        storage.append(JOURNAL, json.dumps(line).encode() + b"\n")
         self.noted += 1
 
     def _file_count(self) -> int:
         return sum(len(part.files) for part in self.partitions.values())
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str | Path | Storage) -> None:
         """Replaces the stored manifest atomically and removes the journal."""
+        storage = storage_of(folder)
         parts = [asdict(part) for _, part in sorted(self.partitions.items())]
         document = {"version": FORMAT_VERSION, "format": self.form, "partitions": parts}
-        write_whole(folder / MANIFEST, (json.dumps(document, indent=1) + "\n").encode())
-        (folder / JOURNAL).unlink(missing_ok=True)
+        storage.write(MANIFEST, (json.dumps(document, indent=1) + "\n").encode())
+        storage.delete(JOURNAL)
         self.noted = 0
 
     @classmethod
-    def load(cls, folder: Path) -> Manifest:
+    def load(cls, folder: str | Path | Files) -> Manifest:
         """Reads the manifest of an export.
 
         Raises:
             KcoreError: there is no manifest, or it cannot be read.
         """
+        storage = folder if isinstance(folder, Files) else storage_of(folder)
         try:
-            document: dict[str, Any] = json.loads((folder / MANIFEST).read_bytes())
+            document: dict[str, Any] = json.loads(storage.read(MANIFEST))
             if document["version"] != FORMAT_VERSION:
                 raise KcoreError(
-                    f"{folder}: the manifest has version {document['version']}; supported is version {FORMAT_VERSION}"
+                    f"{storage.uri}: the manifest has version {document['version']}; "
+                    f"supported is version {FORMAT_VERSION}"
                 )
             manifest = cls(document["format"])
             if manifest.form not in FORMATS:
@@ -191,15 +194,14 @@ class Manifest:
             for part in document["partitions"]:
                 found = _partition(part)
                 manifest.partitions[found.topic, found.partition] = found
-            manifest._take_journal(folder)
+            manifest._take_journal(storage)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise KcoreError(f"{folder}: the manifest cannot be read: {error}") from error
+            raise KcoreError(f"{storage.uri}: the manifest cannot be read: {error}") from error
         return manifest
 
-    def _take_journal(self, folder: Path) -> None:
+    def _take_journal(self, storage: Files) -> None:
         """Applies the journal to the manifest. The manifest may contain its lines already."""
-        path = folder / JOURNAL
-        data = path.read_bytes() if path.exists() else b""
+        data = storage.read(JOURNAL) if storage.exists(JOURNAL) else b""
         for line in data[: data.rfind(b"\n") + 1].splitlines():  # an unterminated line was not written completely
             part = _partition(json.loads(line))
             known = self.partitions.get((part.topic, part.partition))
@@ -216,37 +218,3 @@ def _partition(document: dict[str, Any]) -> ExportedPartition:
     files = [ExportedFile(**one) for one in document["files"]]
     faults = [ExportedFault(**one) for one in document.get("faults", ())]
     return ExportedPartition(**{**document, "files": files, "faults": faults})
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file atomically and durably."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    put_in_place(temporary, path)
-
-
-def put_in_place(temporary: Path, path: Path) -> None:
-    """Renames a finished file durably to its final name."""
-    os.replace(temporary, path)
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Makes the names of the files in a folder durable."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def digest(path: Path) -> str:
-    """Returns the SHA-256 of a file in hexadecimal digits."""
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            found.update(chunk)
-    return found.hexdigest()

@@ -1,7 +1,6 @@
-"""Rebuilds states from folders: each task reads and replays its own coordinator partitions.
+"""Rebuilds states from event logs: each task replays its own coordinator partitions in offset order.
 
-Events do not pass through Spark, and nothing is shuffled or sorted, because a log is stored in offset order. Events
-in a frame (of Spark's own Kafka source, for example) are replayed by `transforms` with the same result.
+Events in any other frame are replayed by `transforms`, with the same result.
 """
 
 from __future__ import annotations
@@ -12,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kcore.errors import KcoreError
-from kcore.spark.frames.transforms import STATE_DDL
+from kcore.spark.frames.logs import Beside, EventLogs, Place, logs_at
+from kcore.spark.frames.transforms import CHECKPOINTED_DDL, STATE_DDL
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS, LOSSES
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from kcore.spark.events.sources import Part, Source
-    from kcore.spark.state.rebuild import AsOf, Rebuilt
+    from kcore.spark.state.rebuild import AsOf, Rebuilt, Resumed
 
 Moments = Mapping[tuple[str, int], "AsOf"]
 Give = Callable[[Iterable["Rebuilt"]], Iterator["pa.RecordBatch"]]
@@ -28,7 +28,7 @@ Give = Callable[[Iterable["Rebuilt"]], Iterator["pa.RecordBatch"]]
 
 def folder_state(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     *,
     topics: Iterable[str] = COORDINATOR_TOPICS,
     partitions: Iterable[int] | None = None,
@@ -39,7 +39,7 @@ def folder_state(
 
     Args:
         spark: a session.
-        path: an export, a data folder, or a broker's log folder, at a path that executors can read.
+        path: an export, a data folder, or a broker's log folder, as a path or a URI; or a cluster.
         topics: the internal topics.
         partitions: their partitions; None: all.
         offsets: (topic, partition) -> the offset before which to stop; other partitions are read to their ends.
@@ -53,7 +53,7 @@ def folder_state(
 
 def folder_tables(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     staging: str | Path,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
@@ -74,9 +74,30 @@ def folder_tables(
     return _replayed(spark, path, (COORDINATOR_TOPICS, None), (offsets, timestamp_ms), (give, WRITTEN_DDL))
 
 
+def folder_checkpoints(
+    spark: SparkSession,
+    logs: EventLogs,
+    previous: Beside | None,
+    *,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+    timestamp_ms: int | None = None,
+) -> DataFrame:
+    """Returns the state and its checkpoints, as rows of `CHECKPOINTED_DDL`.
+
+    Args:
+        spark: a session.
+        logs: the logs.
+        previous: the checkpoints to continue from; None: replays the logs from their start.
+        offsets: (topic, partition) -> the offset before which to stop.
+        timestamp_ms: stop before the first record with a later timestamp.
+    """
+    moment = (offsets, timestamp_ms)
+    return _replayed(spark, logs, (COORDINATOR_TOPICS, None), moment, (_checkpointed, CHECKPOINTED_DDL), previous)
+
+
 def folder_living(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
@@ -93,55 +114,63 @@ def folder_living(
 
 def _replayed(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     wanted: tuple[Iterable[str], Iterable[int] | None],
     moment: tuple[Mapping[tuple[str, int], int] | None, int | None],
     what: tuple[Give, str],
+    beside: Beside | None = None,
 ) -> DataFrame:
-    from kcore.spark.events.sources import open_source  # noqa: PLC0415
     from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
 
     (topics, partitions), (offsets, timestamp_ms), (give, ddl) = wanted, moment, what
     names, numbers = frozenset(topics), None if partitions is None else frozenset(partitions)
     moments = {place: AsOf(offset, timestamp_ms) for place, offset in (offsets or {}).items()}
     otherwise = AsOf(None, timestamp_ms)
-    with open_source(path) as source:
-        parts = [p for p in source.parts() if p.topic in names and (numbers is None or p.partition in numbers)]
-        _check_places(path, source, offsets or {})
-        tasks = shares(parts, 4 * spark.sparkContext.defaultParallelism if source.parallel else 1)
-    folder = str(path)
+    logs = logs_at(spark, path)
+    parts = [p for p in logs.parts() if p.topic in names and (numbers is None or p.partition in numbers)]
+    _check_places(logs, offsets or {})
+    hides_control = logs.hides_control
+    starts = {} if beside is None else beside.starts
+    with_records = give in (_living, _checkpointed)
 
-    def replay(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with open_source(folder) as source:
-            for batch in batches:
-                for task in batch.column("id").to_pylist():
-                    yield from give(
-                        rebuilt_of(source, part, moments.get(part[:2], otherwise), give is _living)
-                        for part in tasks[task]
-                    )
+    def replay(pairs: Iterable[tuple[Source, Part]]) -> Iterator[pa.RecordBatch]:
+        return give(
+            rebuilt_of(source, part, moments.get(part[:2], otherwise), with_records, hides_control, part[:2] in starts)
+            for source, part in pairs
+        )
 
-    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(replay, ddl)
+    return logs.run(parts, replay, ddl, beside)
 
 
-def _check_places(path: str | Path, source: Source, offsets: Mapping[tuple[str, int], int]) -> None:
+def _check_places(logs: EventLogs, offsets: Mapping[tuple[str, int], int]) -> None:
     """Raises KcoreError for an offset of a missing partition: its state would differ from the requested one."""
-    missing = sorted(offsets.keys() - {part[:2] for part in source.parts()})
+    missing = sorted(offsets.keys() - {part[:2] for part in logs.parts()})
     if missing:
         names = ", ".join(f"{topic}-{partition}" for topic, partition in missing)
-        raise KcoreError(f"{path} holds no {names}, whose state before an offset was requested")
-
-
-def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
-    """Divides partitions among at most `count` tasks, by size where known. Every task gets a partition."""
-    sized = sorted(parts, key=lambda part: (part.start - (part.end or part.start), *part[:2]))
-    return [share for number in range(count) if (share := sized[number::count])]
+        raise KcoreError(f"{logs.name} holds no {names}, whose state before an offset was requested")
 
 
 # ---- what runs on executors
 
 
-def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> Rebuilt:
-    """Rebuilds one partition; adds unreadable parts to its faults."""
+def rebuilt_of(
+    source: Source,
+    part: Part,
+    as_of: AsOf,
+    with_records: bool,
+    hides_control: bool = False,
+    from_checkpoint: bool = False,
+) -> Rebuilt:
+    """Rebuilds one partition; adds unreadable parts to its faults.
+
+    Args:
+        source: the source.
+        part: the partition.
+        as_of: the moment.
+        with_records: True to keep the records that make up the state.
+        hides_control: True if the source lacks transaction markers, so that a gap may be one.
+        from_checkpoint: True to continue from the checkpoint that the source has beside the log.
+    """
     from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
     from kcore.spark.events.event import LogFault  # noqa: PLC0415
     from kcore.spark.state.batch_replay import REPLAYED, rebuild_batches  # noqa: PLC0415
@@ -149,7 +178,9 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> R
 
     unread: list[LogFault] = []
     if with_records:
-        rows = chain.from_iterable(map(from_batch, source.batches(part, on_fault=unread.append)))
+        resumed = _resumed(source, part) if from_checkpoint else None
+        start = 0 if resumed is None else resumed.state.next_offset
+        rows = chain.from_iterable(map(from_batch, source.batches(part, start, on_fault=unread.append)))
         result = rebuild(
             *part[:2],
             rows,
@@ -158,6 +189,8 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> R
             active_offset=part.active_offset,
             log_start=part.log_start,
             with_records=True,
+            hides_control=hides_control,
+            resumed=resumed,
         )
     else:
         names = [name for name, _ in REPLAYED]
@@ -169,9 +202,10 @@ def rebuilt_of(source: Source, part: Part, as_of: AsOf, with_records: bool) -> R
             cleaned_to=part.cleaned_to,
             active_offset=part.active_offset,
             log_start=part.log_start,
+            hides_control=hides_control,
         )
     front = part.front
-    if front is not None:
+    if front is not None and not from_checkpoint:  # the checkpoint has the fault
         result.state.completeness.lost = True
         result.state.fault(part.log_start, "front", front)
     for fault in unread:
@@ -197,6 +231,33 @@ def _files(results: Iterable[Rebuilt], folder: str) -> Iterator[pa.RecordBatch]:
 
     for written in write_tables(all_tables(results), folder):
         yield pa.RecordBatch.from_pylist([written._asdict()])
+
+
+def _resumed(source: Source, part: Part) -> Resumed:
+    """Returns the state at the checkpoint of a partition. KcoreError if the log ends before it."""
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    from kcore.spark.state.checkpoint import resume  # noqa: PLC0415
+
+    tables = [pq.read_table(buffer, partitioning=None) for buffer in source.beside(part)]
+    resumed = resume(*part[:2], tables, part.cleaned_to)
+    if part.end is not None and part.end < resumed.state.next_offset:
+        raise KcoreError(
+            f"{part.topic}-{part.partition} ends at {part.end}, before its checkpoint at {resumed.state.next_offset}: "
+            "it is another log"
+        )
+    return resumed
+
+
+def _checkpointed(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
+    from kcore.spark.state.checkpoint import checkpoint_batches  # noqa: PLC0415
+    from kcore.spark.state.table_batches import all_tables, in_one_frame  # noqa: PLC0415
+    from kcore.spark.state.table_schemas import CHECKPOINT  # noqa: PLC0415
+
+    for result in results:
+        if result.live is not None and result.state.next_offset >= 0:
+            checkpoint = ((CHECKPOINT, batch) for batch in checkpoint_batches(result.live, result.cut))
+            yield from in_one_frame(chain(all_tables([result]), checkpoint), CHECKPOINT)
 
 
 def _living(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:

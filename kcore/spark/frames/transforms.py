@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcore.spark.state.table_schemas import TABLES, table_ddl
+from kcore.spark.state.table_schemas import CHECKPOINT_DDL, TABLES, table_ddl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +18,9 @@ EVENT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
 DETAIL_COLUMNS = ("producer_id", "producer_epoch", "last_sequence", "transactional", "control", "batch_only")
 STATE_DDL = "`table` string, " + ", ".join(f"`{name}` struct<{table_ddl(name)}>" for name in TABLES)
 """The schema of all tables in one frame: `table` names the struct that a row has."""
+
+CHECKPOINTED_DDL = f"{STATE_DDL}, `checkpoint` struct<{CHECKPOINT_DDL}>"
+"""The schema of all tables and of the checkpoints in one frame."""
 
 
 class LogProperties(NamedTuple):

@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from kcore.errors import KcoreError
 from kcore.printable import clean
 from kcore.spark.audit.finding import Evidence, Finding, finding
-from kcore.spark.audit.frames import audit_logs, finding_of, frame_of, logs_of, results_of_folder
+from kcore.spark.audit.frames import audit_logs, finding_of, frame_of, logs_of, results_of_logs
 from kcore.spark.audit.kinds import SEVERITIES, WARNING, rank
 from kcore.spark.audit.logs import GRACE_MS
 from kcore.spark.audit.report import lines, summary
 from kcore.spark.decode.record_types import TOPICS
-from kcore.spark.events.sources import Part, open_source
-from kcore.spark.export.manifest import write_whole
-from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, session
+from kcore.spark.events.sources import Part
+from kcore.spark.frames.logs import EventLogs, Place, logs_at
+from kcore.spark.frames.output import Output
+from kcore.spark.jobs.session import (
+    add_folder_argument,
+    add_output_arguments,
+    add_session_arguments,
+    session,
+    source_of,
+)
 from kcore.spark.state.absent import absent_partitions
 
 if TYPE_CHECKING:
@@ -47,22 +54,22 @@ class Audited(NamedTuple):
 
 def audit(
     spark: SparkSession,
-    path: str | Path,
-    out: str | Path,
+    path: Place | EventLogs,
+    out: str | Path | Output,
     *,
     topics: Sequence[str] = (),
     now_ms: int | None = None,
     grace_ms: int = GRACE_MS,
     shown: int = SHOWN,
 ) -> Audited:
-    """Writes the findings of a folder's logs as Parquet, worst first.
+    """Writes the findings on logs as a table, worst first.
 
-    A run replaces the output of an earlier one. It writes `audit.json` last: if that file exists, the table is whole.
+    It writes `audit.json` last: if that file exists, the table is whole.
 
     Args:
         spark: a session.
-        path: an export, a data folder, or raw segment files.
-        out: the output folder of the table `findings`.
+        path: an export, a data folder, or raw segment files; or a cluster.
+        out: the place of the table `findings`: a folder, whose earlier output is replaced, or an `Output`.
         topics: the topics to audit; empty: all.
         now_ms: the time at which to check open transactions for timeouts; None: the timestamp of the newest record.
         grace_ms: the tolerance beyond a transaction's timeout.
@@ -74,13 +81,13 @@ def audit(
     from pyspark import StorageLevel  # noqa: PLC0415
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    target = Path(out)
-    (target / DONE).unlink(missing_ok=True)
-    with open_source(path) as source:
-        parts = [part for part in source.parts() if not topics or part.topic in topics]
+    target = out if isinstance(out, Output) else Output(spark, out)
+    target.begin(DONE)
+    logs = logs_at(spark, path)
+    parts = [part for part in logs.parts() if not topics or part.topic in topics]
     if not parts:
-        raise KcoreError(f"{path} holds no logs" + (f" of {', '.join(topics)}" if topics else ""))
-    results = results_of_folder(spark, path, parts).persist(StorageLevel.DISK_ONLY)
+        raise KcoreError(f"{logs.name} holds no logs" + (f" of {', '.join(topics)}" if topics else ""))
+    results = results_of_logs(logs, parts).persist(StorageLevel.DISK_ONLY)
     # More tasks than logs would have little to do, and each costs a round trip to a Python worker.
     tasks = min(len(parts), 4 * spark.sparkContext.defaultParallelism)
     try:
@@ -88,18 +95,17 @@ def audit(
         found = found.unionByName(frame_of(spark, _absent(parts)))
         worst = f.array_position(f.array(*map(f.lit, SEVERITIES)), f.col("severity"))
         order = (worst, "kind", "topic", "partition", "offset")
-        found.repartition(1).sortWithinPartitions(*order).write.mode("overwrite").parquet(str(target / TABLE))
+        table = target.write(TABLE, found.repartition(1).sortWithinPartitions(*order))
     finally:
         results.unpersist()
-    table = spark.read.parquet(str(target / TABLE))
     counts = {(row[0], row[1]): int(row[2]) for row in table.groupBy("severity", "kind").count().collect()}
     first = table.orderBy(*order).limit(shown).collect()
     done = {
-        "source": str(path),
+        "source": logs.name,
         "logs": [f"{part.topic}-{part.partition}" for part in parts],
         "findings": {kind: number for (_, kind), number in sorted(counts.items())},
     }
-    write_whole(target / DONE, json.dumps(done, indent=1).encode())
+    target.note(DONE, json.dumps(done, indent=1).encode())
     return Audited(counts, [finding_of(row.asDict(recursive=True)) for row in first])
 
 
@@ -137,6 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help=f"the tolerance beyond a transaction's timeout (default {GRACE_MS})",
     )
+    add_output_arguments(parser)
     add_session_arguments(parser)
 
 
@@ -145,8 +152,8 @@ def run(options: argparse.Namespace) -> int:
     with session(options, "audit") as spark:
         found = audit(
             spark,
-            options.path,
-            options.out,
+            source_of(options),
+            Output(spark, options.out, options.format, options.mode),
             topics=options.topic,
             now_ms=options.now_ms,
             grace_ms=options.grace_ms,

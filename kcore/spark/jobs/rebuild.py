@@ -7,62 +7,72 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.printable import clean
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.events.event import EventRow
-from kcore.spark.events.sources import open_source
-from kcore.spark.export.manifest import write_whole
-from kcore.spark.frames.folders import folder_living, folder_tables
-from kcore.spark.frames.transforms import LogProperties
-from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
-from kcore.spark.state.absent import absent_partitions
+from kcore.spark.frames.checkpoints import checkpoints_at, write_checkpoints
+from kcore.spark.frames.folders import folder_checkpoints, folder_living, folder_state, folder_tables
+from kcore.spark.frames.logs import EventLogs, Place, logs_at
+from kcore.spark.frames.output import Output
+from kcore.spark.frames.transforms import table_of
+from kcore.spark.jobs.session import (
+    add_folder_argument,
+    add_output_arguments,
+    add_session_arguments,
+    parse_offsets,
+    session,
+    source_of,
+)
+from kcore.spark.state.absent import Absent, absent_partitions
 from kcore.spark.state.data_folder import WrittenFolder, check_empty, write_data_folder
 from kcore.spark.state.partition_state import COORDINATOR_TOPICS
-from kcore.spark.state.rebuild_report import absent_rows, doubts_of, placed_ids
+from kcore.spark.state.rebuild_report import Uncertainties, absent_rows, doubts_of, placed_ids
 from kcore.spark.state.table_files import WrittenFile, put_tables, staging_folder, write_tables
+from kcore.spark.state.table_schemas import CHECKPOINT, TABLES
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 DONE = "rebuild.json"
 LEAST_PARTITIONS = {CONSUMER_OFFSETS: 1}
 """The minimum partition count of an internal topic in a data folder, even if the source has no partition of it."""
 
 
-def log_properties(path: str | Path) -> LogProperties:
-    """Returns the properties of a folder's logs beside their rows."""
-    with open_source(path) as source:
-        parts = source.parts()
-    return LogProperties(
-        {part[:2]: part.cleaned_to for part in parts if part.cleaned_to is not None},
-        {part[:2]: part.active_offset for part in parts if part.active_offset is not None},
-    )
+class Moment(NamedTuple):
+    """The moment of a state: offsets by partition, and a time or None."""
+
+    offsets: Mapping[tuple[str, int], int] = {}
+    timestamp_ms: int | None = None
+
+
+END = Moment()
+"""The end of the logs."""
 
 
 def rebuild(
     spark: SparkSession,
-    path: str | Path,
-    out: str | Path,
+    path: Place | EventLogs,
+    out: str | Path | Output,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
     partitions: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
-    """Writes the tables of a folder's state as Parquet, one folder per table.
+    """Writes the tables of the state that logs give.
 
-    A run replaces the output of an earlier one. It writes `rebuild.json` last: if that file exists, all tables do.
-    Missing partitions have rows in `partitions` and `faults`.
+    It writes `rebuild.json` last: if that file exists, all tables do. Missing partitions have rows in `partitions` and
+    `faults`.
 
     Args:
         spark: a session.
-        path: an export, a data folder, or raw segment files.
-        out: the output folder; executors write there, so they must share it.
+        path: an export, a data folder, or raw segment files; or a cluster.
+        out: a folder, whose earlier output is replaced, or an `Output`.
         offsets: (topic, partition) -> the offset before which to stop.
         timestamp_ms: stop before the first record with a later timestamp.
-        partitions: internal topic -> partition count; inferred from the folder for other topics.
+        partitions: internal topic -> partition count; inferred from the logs for other topics.
 
     Returns:
         The number of rows of each table.
@@ -70,47 +80,135 @@ def rebuild(
     Raises:
         KcoreError: an offset names a missing partition, or a partition exists that its topic cannot have.
     """
-    target = Path(out).absolute()
-    (target / DONE).unlink(missing_ok=True)
-    staging = staging_folder(target)
-    try:
-        frame = folder_tables(spark, path, staging, offsets=offsets, timestamp_ms=timestamp_ms)
-        written = [WrittenFile(*row) for row in frame.collect()]
-        absent = absent_partitions(_present(path), placed_ids(written, staging), partitions)
-        written += write_tables(absent_rows(absent), staging)
-        found = put_tables(written, staging, target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    moment = {"timestamp_ms": timestamp_ms, "offsets": [[*place, at] for place, at in sorted((offsets or {}).items())]}
+    moment = Moment(offsets or {}, timestamp_ms)
+    return rebuild_with_doubts(spark, path, out, moment, partitions=partitions)[0]
+
+
+def rebuild_with_doubts(
+    spark: SparkSession,
+    path: Place | EventLogs,
+    out: str | Path | Output,
+    moment: Moment = END,
+    *,
+    partitions: Mapping[str, int] | None = None,
+    checkpoint: bool = False,
+    since: str | Path | None = None,
+) -> tuple[dict[str, int], Uncertainties]:
+    """Writes the tables, and returns the number of their rows and the uncertainties of the state.
+
+    The other arguments are those of `rebuild`.
+
+    Args:
+        spark: a session.
+        path: the logs.
+        out: the place of the tables.
+        moment: the moment of the state.
+        partitions: internal topic -> partition count.
+        checkpoint: True to write checkpoints, from which a later run can continue.
+        since: the output of an earlier run with checkpoints, to continue from; None: replays the logs from their start.
+
+    Raises:
+        KcoreError: the checkpoints do not fit the logs.
+    """
+    target = out if isinstance(out, Output) else Output(spark, out)
+    target.begin(DONE)
+    logs = logs_at(spark, path)
+    if checkpoint or since is not None:
+        previous = None if since is None else checkpoints_at(spark, logs, since)
+        frame = folder_checkpoints(spark, logs, previous, offsets=moment.offsets, timestamp_ms=moment.timestamp_ms)
+        counts, absent, doubts = _written_by_spark(spark, logs, target, frame, partitions, checkpoint)
+    elif target.folder is not None:
+        counts, absent, doubts = _written_by_tasks(spark, logs, target, moment, partitions)
+    else:
+        frame = folder_state(spark, logs, offsets=moment.offsets, timestamp_ms=moment.timestamp_ms)
+        counts, absent, doubts = _written_by_spark(spark, logs, target, frame, partitions)
     done = {
-        "source": str(path),
-        "as_of": moment,
-        "rows": found,
+        "source": logs.name,
+        "as_of": {
+            "timestamp_ms": moment.timestamp_ms,
+            "offsets": [[*place, at] for place, at in sorted(moment.offsets.items())],
+        },
+        "rows": counts,
         "absent": [[one.topic, partition] for one in absent for partition in one.partitions],
     }
-    write_whole(target / DONE, json.dumps(done, indent=1).encode())
-    return found
+    target.note(DONE, json.dumps(done, indent=1).encode())
+    return counts, doubts
 
 
-def _present(path: str | Path) -> dict[str, set[int]]:
-    """Returns internal topic -> its partitions in a folder."""
+Written = tuple[dict[str, int], "list[Absent]", Uncertainties]
+"""The number of rows by table, the missing partitions, and the uncertainties."""
+
+
+def _written_by_tasks(
+    spark: SparkSession, logs: EventLogs, target: Output, moment: Moment, partitions: Mapping[str, int] | None
+) -> Written:
+    """Writes Parquet to a local folder without passing the rows through Spark."""
+    folder = target.folder
+    assert folder is not None, "the caller checks it"
+    staging = staging_folder(folder)
+    try:
+        frame = folder_tables(spark, logs, staging, offsets=moment.offsets, timestamp_ms=moment.timestamp_ms)
+        written = [WrittenFile(*row) for row in frame.collect()]
+        absent = absent_partitions(_present(logs), placed_ids(written, staging), partitions)
+        written += write_tables(absent_rows(absent), staging)
+        counts = put_tables(written, staging, folder)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return counts, absent, doubts_of(folder)
+
+
+def _written_by_spark(
+    spark: SparkSession,
+    logs: EventLogs,
+    target: Output,
+    state: DataFrame,
+    partitions: Mapping[str, int] | None,
+    checkpoint: bool = False,
+) -> Written:
+    """Writes the tables with Spark's writers. The state is on the disks of executors until all are written."""
+    from pyspark import StorageLevel  # noqa: PLC0415
+
+    from kcore.spark.frames.uncertainties import doubts_of_frames, placed_ids_of, with_absent  # noqa: PLC0415
+
+    state = state.persist(StorageLevel.DISK_ONLY)
+    try:
+        counts = {**dict.fromkeys(TABLES, 0), **{row[0]: row[1] for row in state.groupBy("table").count().collect()}}
+        absent = absent_partitions(_present(logs), placed_ids_of(state), partitions)
+        tables = {name: with_absent(spark, table_of(state, name), name, absent) for name in TABLES}
+        for name in ("partitions", "faults"):
+            counts[name] += sum(len(one.partitions) for one in absent)
+        written = {name: target.write(name, table) for name, table in tables.items()}
+        if written["partitions"].count() != counts["partitions"]:
+            raise KcoreError(
+                f"the driver does not find the rows that executors wrote to {target.table('partitions')}: "
+                "name a folder that all of them share"
+            )
+        if checkpoint:
+            write_checkpoints(target, table_of(state, CHECKPOINT))
+        counts.pop(CHECKPOINT, None)
+        return counts, absent, doubts_of_frames(written["partitions"], written["faults"])
+    finally:
+        state.unpersist()
+
+
+def _present(logs: EventLogs) -> dict[str, set[int]]:
+    """Returns internal topic -> its partitions."""
     found: dict[str, set[int]] = {}
-    with open_source(path) as source:
-        for part in source.parts():
-            if part.topic in COORDINATOR_TOPICS:
-                found.setdefault(part.topic, set()).add(part.partition)
+    for part in logs.parts():
+        if part.topic in COORDINATOR_TOPICS:
+            found.setdefault(part.topic, set()).add(part.partition)
     return found
 
 
-def partition_counts(path: str | Path, given: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Returns the partition count of each internal topic, as given or else inferred from the folder."""
-    found = {topic: max(numbers) + 1 for topic, numbers in _present(path).items()}
+def partition_counts(logs: EventLogs, given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Returns the partition count of each internal topic, as given or else inferred from the logs."""
+    found = {topic: max(numbers) + 1 for topic, numbers in _present(logs).items()}
     return {**LEAST_PARTITIONS, **found, **(given or {})}
 
 
 def rebuild_folder(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     folder: str | Path,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
@@ -121,8 +219,8 @@ def rebuild_folder(
 
     Args:
         spark: a session.
-        path: an export, a data folder, or raw segment files.
-        folder: the new data folder, which must be empty or not exist.
+        path: an export, a data folder, or raw segment files; or a cluster.
+        folder: the new data folder on this machine, which must be empty or not exist.
         offsets: (topic, partition) -> the offset before which to stop.
         timestamp_ms: stop before the first record with a later timestamp.
         partitions: internal topic -> partition count, if the source does not contain all partitions.
@@ -131,9 +229,10 @@ def rebuild_folder(
         KcoreError: the folder is not empty, or a group is not in the partition that this partition count implies.
     """
     check_empty(Path(folder))
-    living = folder_living(spark, path, offsets=offsets, timestamp_ms=timestamp_ms)
+    logs = logs_at(spark, path)
+    living = folder_living(spark, logs, offsets=offsets, timestamp_ms=timestamp_ms)
     living = living.selectExpr("*", "unix_millis(timestamp) as timestamp_ms")
-    return write_data_folder(folder, partition_counts(path, partitions), map(event_of, living.toLocalIterator()))
+    return write_data_folder(folder, partition_counts(logs, partitions), map(event_of, living.toLocalIterator()))
 
 
 def event_of(row: Row) -> EventRow:
@@ -183,6 +282,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TOPIC=N",
         help="the partition count of an internal topic, if the folder lacks some partitions (may be repeated)",
     )
+    parser.add_argument(
+        "--checkpoint", action="store_true", help="also write checkpoints, from which --since can continue"
+    )
+    parser.add_argument(
+        "--since", metavar="PREVIOUS", help="continue from the output of an earlier run with --checkpoint"
+    )
+    add_output_arguments(parser)
     add_session_arguments(parser)
 
 
@@ -194,19 +300,26 @@ def run(options: argparse.Namespace) -> int:
     if options.data_folder is not None:
         check_empty(Path(options.data_folder))
     with session(options, "rebuild") as spark:
-        counts = rebuild(
-            spark, options.path, options.out, offsets=offsets, timestamp_ms=options.as_of_ms, partitions=given
+        logs = logs_at(spark, source_of(options))
+        target = Output(spark, options.out, options.format, options.mode)
+        counts, doubts = rebuild_with_doubts(
+            spark,
+            logs,
+            target,
+            Moment(offsets, options.as_of_ms),
+            partitions=given,
+            checkpoint=options.checkpoint,
+            since=options.since,
         )
         if options.data_folder is not None:
             written = rebuild_folder(
                 spark,
-                options.path,
+                logs,
                 options.data_folder,
                 offsets=offsets,
                 timestamp_ms=options.as_of_ms,
                 partitions=given,
             )
-        doubts = doubts_of(options.out)
     for name, count in counts.items():
         print(f"{name:14} {count}")
     for topic, count in sorted(written.records.items()) if written is not None else ():

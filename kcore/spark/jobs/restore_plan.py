@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.errors import ConfigError
 from kcore.protocol.records.base import CONSUMER_OFFSETS
-from kcore.spark.events.sources import open_source
 from kcore.spark.frames.folders import folder_state
-from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session
+from kcore.spark.frames.logs import EventLogs, Place, logs_at
+from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, parse_offsets, session, source_of
 from kcore.spark.restore.plan import COMPACTED, DAMAGED, REFUSE, WHOLE, Checked, Plan, is_csv
 from kcore.spark.restore.planning import CommittedAsOf, counts, make_rows
 from kcore.spark.restore.target import by_group, look, open_target
@@ -32,7 +32,7 @@ DAMAGED_SAID = "parts of their logs are missing: committed offsets may be missin
 
 def committed_then(
     spark: SparkSession,
-    path: str | Path,
+    path: Place | EventLogs,
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
@@ -47,7 +47,7 @@ def committed_then(
 
     Args:
         spark: a session.
-        path: an export, a data folder, or a broker's log folder.
+        path: an export, a data folder, or a broker's log folder; or a cluster.
         offsets: (topic, partition) -> the offset before which to stop.
         timestamp_ms: stop before the first record with a later timestamp.
         groups: the groups; empty: all.
@@ -57,16 +57,16 @@ def committed_then(
         offset that was deleted there since may have left no trace. Missing partitions count as damaged.
     """
     topics = (CONSUMER_OFFSETS,)
-    state = folder_state(spark, path, topics=topics, offsets=offsets, timestamp_ms=timestamp_ms)
+    logs = logs_at(spark, path)
+    state = folder_state(spark, logs, topics=topics, offsets=offsets, timestamp_ms=timestamp_ms)
     found, incomplete, ids = _offsets(state, groups)
     if incomplete:
-        at_end, _, _ = _offsets(folder_state(spark, path, topics=topics, partitions=incomplete), groups, incomplete)
+        at_end, _, _ = _offsets(folder_state(spark, logs, topics=topics, partitions=incomplete), groups, incomplete)
         for key in at_end.keys() - found.keys():
             found[key] = CommittedAsOf(*key, None, history=at_end[key].history)
     # In a whole history, an offset that existed only in an open transaction was not committed.
     then = [one for _, one in sorted(found.items()) if one.offset is not None or one.history != WHOLE]
-    with open_source(path) as source:
-        present = {part.partition for part in source.parts() if part.topic == CONSUMER_OFFSETS}
+    present = {part.partition for part in logs.parts() if part.topic == CONSUMER_OFFSETS}
     for absent in absent_partitions({CONSUMER_OFFSETS: present}, ids):
         incomplete |= dict.fromkeys(absent.partitions, DAMAGED)
     return then, incomplete
@@ -175,9 +175,10 @@ def run(options: argparse.Namespace) -> int:
     if options.as_of_ms is None and not options.as_of_offset:
         raise ConfigError("name the moment: --as-of-ms MS or --as-of-offset TOPIC-PARTITION:OFFSET")
     offsets = parse_offsets(options.as_of_offset)
+    log = source_of(options)
     with session(options, "restore-plan") as spark:
         then, histories = committed_then(
-            spark, options.path, offsets=offsets, timestamp_ms=options.as_of_ms, groups=frozenset(options.group)
+            spark, log, offsets=offsets, timestamp_ms=options.as_of_ms, groups=frozenset(options.group)
         )
     with _target(options) as (brokers, where):
         checked = plan_restore(then, brokers, where, include_same=options.include_same)
@@ -188,7 +189,7 @@ def run(options: argparse.Namespace) -> int:
     )
     plan = replace(
         checked,
-        source=str(options.path),
+        source=str(log),
         timestamp_ms=options.as_of_ms,
         offsets=moment,
         compacted=compacted,

@@ -12,20 +12,57 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import kcore
-from kcore.errors import KcoreError
+from kcore.config.properties import read_properties
+from kcore.errors import ConfigError, KcoreError
+from kcore.spark.frames.logs import KafkaCluster, Place
+from kcore.spark.frames.output import FORMATS, MODES, OVERWRITE, PARQUET
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def add_folder_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument for the source of events, as `path`."""
-    parser.add_argument("path", metavar="FOLDER", help="an export, a data folder, or a broker's log folder")
+    """Adds the arguments for the source of events."""
+    parser.add_argument(
+        "path", nargs="?", metavar="FOLDER", help="an export, a data folder, or a broker's log folder; a path or a URI"
+    )
+    parser.add_argument(
+        "--kafka", metavar="HOST:PORT", help="read this running cluster with Spark's Kafka source instead of a folder"
+    )
+    parser.add_argument(
+        "--kafka-config", metavar="FILE", help="a properties file of Kafka's clients for --kafka: TLS and SASL"
+    )
+
+
+def source_of(options: argparse.Namespace) -> Place:
+    """Returns the source that the arguments name. ConfigError unless they name exactly one."""
+    if (options.path is None) == (options.kafka is None):
+        raise ConfigError("name a folder, or --kafka HOST:PORT of a running cluster")
+    if options.kafka is None:
+        return str(options.path)
+    found = {} if options.kafka_config is None else read_properties(Path(options.kafka_config))
+    return KafkaCluster(options.kafka, {name: value for name, (value, _) in found.items()})
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds the arguments for the format of tables."""
+    parser.add_argument(
+        "--format", choices=FORMATS, default=PARQUET, help="the format of the tables (default %(default)s)"
+    )
+    parser.add_argument(
+        "--mode",
+        choices=MODES,
+        default=OVERWRITE,
+        help="replace earlier tables, add rows to them, or refuse to write (default %(default)s)",
+    )
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the argument for Spark's master."""
+    """Adds the arguments for the session."""
     parser.add_argument("--master", help="Spark's master (default: that of spark-submit, else local[*])")
+    parser.add_argument(
+        "--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark (may be repeated)"
+    )
 
 
 def check_java() -> None:
@@ -62,6 +99,8 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.appName(f"kcore {job}").config("spark.sql.session.timeZone", "UTC")
+    for name, value in parse_settings(options.conf).items():
+        builder = builder.config(name, value)
     if options.master is not None:
         builder = builder.master(options.master)
     spark = builder.getOrCreate()
@@ -73,6 +112,17 @@ def session(options: argparse.Namespace, job: str) -> Iterator[SparkSession]:
         raise KcoreError(f"the job failed: {lines[-1] if lines else type(error).__name__}") from error
     finally:
         spark.stop()
+
+
+def parse_settings(texts: Sequence[str]) -> dict[str, str]:
+    """Parses `NAME=VALUE` entries to a mapping. ConfigError for anything else."""
+    found = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise ConfigError(f"{text!r} is not NAME=VALUE")
+        found[name] = value
+    return found
 
 
 def parse_offsets(texts: Sequence[str]) -> dict[tuple[str, int], int]:

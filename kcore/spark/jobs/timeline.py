@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import KcoreError
-from kcore.spark.events.sources import open_source
-from kcore.spark.export.manifest import write_whole
-from kcore.spark.jobs.rebuild import log_properties
-from kcore.spark.jobs.session import add_folder_argument, add_session_arguments, session
-from kcore.spark.state.partition_state import COORDINATOR_TOPICS
+from kcore.spark.frames.logs import EventLogs, Place, logs_at
+from kcore.spark.frames.output import Output
+from kcore.spark.jobs.session import (
+    add_folder_argument,
+    add_output_arguments,
+    add_session_arguments,
+    session,
+    source_of,
+)
 from kcore.spark.timeline.frames import (
     GAP_MS,
     STORM_COUNT,
@@ -20,9 +24,10 @@ from kcore.spark.timeline.frames import (
     Bounds,
     events_of_kind,
     log_ends,
+    log_times_of,
     nice_width,
     shared_topics,
-    timeline_events,
+    timeline_events_of,
     timeline_tables,
 )
 from kcore.spark.timeline.history import HistoryOptions
@@ -53,16 +58,21 @@ class TimelineOptions(NamedTuple):
     session_timeout_ms: int | None = None
 
 
-def timeline(spark: SparkSession, path: str | Path, out: str | Path, options: TimelineOptions | None = None) -> Summary:
-    """Writes the tables as Parquet, one folder per table, and `timeline.html`.
+def timeline(
+    spark: SparkSession,
+    path: Place | EventLogs,
+    out: str | Path | Output,
+    options: TimelineOptions | None = None,
+) -> Summary:
+    """Writes the tables, and `timeline.html` if the output has a folder.
 
-    A run replaces the output of an earlier one. It writes `timeline.json` last: if that file exists, the output is
+    It writes `timeline.json` last: if that file exists, the output is
     complete.
 
     Args:
         spark: a session.
-        path: an export, a data folder, or raw segment files.
-        out: the output folder.
+        path: an export, a data folder, or raw segment files; or a cluster.
+        out: a folder, whose earlier output is replaced, or an `Output`.
         options: the options.
 
     Returns:
@@ -71,39 +81,31 @@ def timeline(spark: SparkSession, path: str | Path, out: str | Path, options: Ti
     from pyspark import StorageLevel  # noqa: PLC0415
 
     options = options or TimelineOptions()
-    target = Path(out)
-    (target / DONE).unlink(missing_ok=True)
-    events = spark.read.format("kcore").option("includeBatches", "true").load(str(path))
-    wanted = HistoryOptions(options.groups, options.session_timeout_ms)
-    derived = timeline_events(events, wanted, log_properties(path), tasks=_coordinator_partitions(path))
+    target = out if isinstance(out, Output) else Output(spark, out)
+    target.begin(DONE)
+    logs = logs_at(spark, path)
+    derived = timeline_events_of(logs, HistoryOptions(options.groups, options.session_timeout_ms))
     derived = derived.persist(StorageLevel.DISK_ONLY)
 
     def stored(name: str, table: DataFrame) -> DataFrame:
-        place = str(target / name)
-        table.coalesce(1).write.mode("overwrite").parquet(place)
-        return spark.read.schema(table.schema).parquet(place)
+        return target.write(name, table.coalesce(1))
 
     try:
         bounds = _bounds(options, derived)
         topics = shared_topics(derived)
-        ends = log_ends(events, topics, bounds.window_ms) if topics else None
+        rows = log_times_of(logs, topics, bounds.window_ms) if topics else None
+        ends = None if rows is None else log_ends(rows, topics, bounds.window_ms)
         written = timeline_tables(derived, bounds, stored, ends)
     finally:
         derived.unpersist()
     summary = summarise(written, bounds)
-    summary["source"] = str(path)
+    summary["source"] = logs.name
     summary["groups_asked"] = sorted(options.groups or ())
-    write_whole(target / REPORT, render(summary).encode())
+    target.note(REPORT, render(summary).encode())
     counts = {name: table.count() for name, table in written.items()}
-    done = {"source": str(path), "bounds": bounds._asdict(), "groups": summary["groups_asked"], "rows": counts}
-    write_whole(target / DONE, json.dumps(done, indent=1).encode())
+    done = {"source": logs.name, "bounds": bounds._asdict(), "groups": summary["groups_asked"], "rows": counts}
+    target.note(DONE, json.dumps(done, indent=1).encode())
     return summary
-
-
-def _coordinator_partitions(path: str | Path) -> int:
-    """Returns the number of partitions of internal topics in a folder, at least 1."""
-    with open_source(path) as source:
-        return max(1, sum(part.topic in COORDINATOR_TOPICS for part in source.parts()))
 
 
 def _bounds(options: TimelineOptions, derived: DataFrame) -> Bounds:
@@ -159,6 +161,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="group.consumer.session.timeout.ms, which no log contains: separates members that left from timeouts",
     )
+    add_output_arguments(parser)
     add_session_arguments(parser)
 
 
@@ -186,7 +189,9 @@ def run(options: argparse.Namespace) -> int:
     """Runs the job in its own session."""
     chosen = timeline_options(options)
     with session(options, "timeline") as spark:
-        summary = timeline(spark, options.path, options.out, chosen)
+        target = Output(spark, options.out, options.format, options.mode)
+        summary = timeline(spark, source_of(options), target, chosen)
+        report = None if target.files is None else f"{target.files.uri}/{REPORT}"
     totals = summary["totals"]
     for name in ("groups", "rebalances", "superseded", "storms", "commits", "gaps", "transactions", "aborted", "open"):
         print(f"{name:14} {totals[name]}")
@@ -194,5 +199,6 @@ def run(options: argparse.Namespace) -> int:
         print(f"{totals['faults']} records could not be decoded: see `faults` in the table `logs`")
     if totals["rebalances_not_whole"]:
         print(f"{totals['rebalances_not_whole']} rebalances may be incomplete, as the log was compacted: see `whole`")
-    print(f"report: {Path(options.out).resolve() / REPORT}")
+    if report is not None:
+        print(f"report: {report}")
     return 0

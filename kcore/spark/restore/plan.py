@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kcore.errors import KcoreError
 from kcore.protocol.topic_partition import TopicPartition
-from kcore.spark.export.manifest import write_whole
+from kcore.spark.export.storage import write_whole
 
 FORMAT: Final = "kcore-restore-plan"
 VERSION: Final = 1

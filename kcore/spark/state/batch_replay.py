@@ -79,7 +79,7 @@ class BatchReplay:
         state.records += walk.plain - self._fast_records
         self._added, self._fast_records = walk.added, walk.plain
 
-    def end(self, active_offset: int | None = None, log_start: int = 0) -> Rebuilt:
+    def end(self, active_offset: int | None = None, log_start: int = 0, hides_control: bool = False) -> Rebuilt:
         """Returns the state at the end of the log. The arguments are those of `rebuild`."""
         walk, state = self._walk, self._state
         if walk.first >= 0:
@@ -88,7 +88,7 @@ class BatchReplay:
         if walk.log_first >= 0:
             repeated_at = walk.repeated_at if walk.repeated_at >= 0 else None
             state.completeness.was_seen(walk.log_first, walk.gaps, walk.last_gap, repeated_at)
-        state.completeness.at_end(active_offset, walk.log_last + 1, log_start)
+        state.completeness.at_end(active_offset, walk.log_last + 1, log_start, hides_control)
         return Rebuilt(state, walk.cut)
 
 
@@ -101,6 +101,7 @@ def rebuild_batches(
     cleaned_to: int | None = None,
     active_offset: int | None = None,
     log_start: int = 0,
+    hides_control: bool = False,
 ) -> Rebuilt:
     """Returns the state of one partition as of a moment from record batches.
 
@@ -109,7 +110,7 @@ def rebuild_batches(
     replay = BatchReplay(topic, partition, as_of, cleaned_to)
     for batch in batches:
         replay.add(batch)
-    return replay.end(active_offset, log_start)
+    return replay.end(active_offset, log_start, hides_control)
 
 
 def _offsets_of(shard: GroupShard) -> Callable[[str, str], dict[int, OffsetAndMetadata]]:

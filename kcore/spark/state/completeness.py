@@ -76,13 +76,16 @@ class Completeness:
         if self.cleaned_to is None:
             self.cleaned_to = repeated_at
 
-    def at_end(self, active_offset: int | None, next_offset: int, log_start: int = 0) -> None:
+    def at_end(
+        self, active_offset: int | None, next_offset: int, log_start: int = 0, hides_control: bool = False
+    ) -> None:
         """Finishes tracking at the end of the log.
 
         Args:
             active_offset: the base offset of the newest segment, which is never compacted; None if unknown.
             next_offset: the end of the log.
             log_start: the start of the readable log. Compaction did not remove the records before it.
+            hides_control: True if the log is shown without transaction markers, so that a gap may be one.
         """
         limit = next_offset if active_offset is None else active_offset
         bound = limit if self.cleaned_to is None else min(self.cleaned_to, limit)
@@ -90,7 +93,7 @@ class Completeness:
             bound = 0
         else:
             self.lost |= log_start > 0
-        self.lost |= self.last_gap > bound
+        self.lost |= self.last_gap > bound and not hides_control
         if self._given:
             return
         self.cleaned_to = limit if self.cleaned_to is None else min(self.cleaned_to, limit)

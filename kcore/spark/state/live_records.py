@@ -34,12 +34,15 @@ class LiveRecords:
 
     Args:
         state: the partition's state, which has applied each row before it is collected here.
+
+    Attributes:
+        state: the partition's state.
     """
 
-    __slots__ = ("_faults", "_latest", "_limit", "_offsets", "_opened", "_shares", "_state", "_tombstones")
+    __slots__ = ("_faults", "_latest", "_limit", "_offsets", "_opened", "_shares", "_tombstones", "state")
 
     def __init__(self, state: PartitionState) -> None:
-        self._state = state
+        self.state = state
         self._faults = 0
         self._latest: dict[bytes, EventRow] = {}  # by key
         self._offsets: dict[int, EventRow] = {}  # committed offsets, by the offset of their records
@@ -50,7 +53,7 @@ class LiveRecords:
 
     def saw(self, row: EventRow) -> None:
         """Collects a row that was applied. Rows that the state refused are ignored."""
-        refused, self._faults = self._state.fault_count != self._faults, self._state.fault_count
+        refused, self._faults = self.state.fault_count != self._faults, self.state.fault_count
         if row.control:
             self._opened.pop(row.producer_id, None)
             return
@@ -59,9 +62,9 @@ class LiveRecords:
             return
         if row.transactional:
             self._opened.setdefault(row.producer_id, row)
-        if self._state.topic == SHARE_GROUP_STATE:
+        if self.state.topic == SHARE_GROUP_STATE:
             self._saw_share(key, row)
-        elif self._state.topic == CONSUMER_OFFSETS and key[:TYPE_BYTES] in OFFSET_COMMIT_TYPES:
+        elif self.state.topic == CONSUMER_OFFSETS and key[:TYPE_BYTES] in OFFSET_COMMIT_TYPES:
             if row.value is not None:
                 self._offsets[row.offset] = row
             if len(self._offsets) >= self._limit:
@@ -92,7 +95,7 @@ class LiveRecords:
 
     def _living_offsets(self) -> set[int]:
         """Returns the log offsets of the records of all committed and pending offsets in the state."""
-        store = self._state.groups.offsets
+        store = self.state.groups.offsets
         alive: set[int] = set()
         for group_id in store.groups():
             for partitions in store.topics(group_id).values():
@@ -115,10 +118,7 @@ class LiveRecords:
                 newest[producer_id] = first
                 yield first
                 yield _without_producer(first._replace(value=None))
-        living = [*self._latest.values(), *self._tombstones.values(), *self._offsets.values()]
-        for of_share in self._shares.values():
-            living += of_share
-        for row in sorted(living, key=lambda row: row.offset):
+        for row in sorted(self._living(), key=lambda row: row.offset):
             if self._is_pending(row):
                 newest[row.producer_id] = row
                 yield row
@@ -126,12 +126,34 @@ class LiveRecords:
                 yield _without_producer(row)
         yield from self._final_batches(newest)
 
+    def checkpoint_rows(self) -> Iterator[EventRow]:
+        """Yields the live records in order; those of open transactions keep their producers."""
+        self._forget_dead()
+        for row in sorted(self._living(), key=lambda row: row.offset):
+            yield row if self._is_pending(row) else _without_producer(row)
+
+    def _living(self) -> list[EventRow]:
+        living = [*self._latest.values(), *self._tombstones.values(), *self._offsets.values()]
+        for of_share in self._shares.values():
+            living += of_share
+        return living
+
+    def resumed(self) -> None:
+        """Takes over the open transactions of a restored state, whose first records may be dead."""
+        opened = self._opened
+        self._opened = {}
+        self._faults = self.state.fault_count
+        for entry in self.state.producers.entries():
+            if entry.txn_first_offset >= 0:
+                row = opened.get(entry.producer_id, self._empty_row(entry))
+                self._opened[entry.producer_id] = row._replace(offset=entry.txn_first_offset)
+
     def _final_batches(self, newest: Mapping[int, EventRow]) -> Iterator[EventRow]:
         """Yields an empty batch for each producer whose open transaction's last record is dead.
 
         It keeps the time and sequence number of that record.
         """
-        for entry in self._state.producers.entries():
+        for entry in self.state.producers.entries():
             row = newest.get(entry.producer_id)
             if row is not None and (row.timestamp_ms, row.last_sequence) != (
                 entry.last_timestamp_ms,
@@ -145,7 +167,7 @@ class LiveRecords:
 
     def _producers(self) -> Iterator[EventRow]:
         """Yields each producer's state except its open transaction: an empty batch and a marker without effect."""
-        for entry in self._state.producers.entries():
+        for entry in self.state.producers.entries():
             row = self._empty_row(entry)
             ended = entry.coordinator_epoch >= 0
             if entry.last_sequence >= 0 or not ended:
@@ -159,8 +181,8 @@ class LiveRecords:
         return EventRow(
             None,
             None,
-            self._state.topic,
-            self._state.partition,
+            self.state.topic,
+            self.state.partition,
             0,
             entry.last_timestamp_ms,
             producer_id=entry.producer_id,

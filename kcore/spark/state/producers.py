@@ -10,16 +10,20 @@ MARKER_BYTES = 6
 
 
 class Producers:
-    """The producers of one partition, kept by the broker's own code."""
+    """The producers of one partition, kept by the broker's own code.
 
-    __slots__ = ("_states",)
+    Attributes:
+        states: the broker's object.
+    """
+
+    __slots__ = ("states",)
 
     def __init__(self) -> None:
-        self._states = ProducerStates()
+        self.states = ProducerStates()
 
     def replay(self, row: EventRow) -> None:
         """Applies a row that has a producer id."""
-        states = self._states
+        states = self.states
         if not row.control:
             batch = BatchMetadata(row.last_sequence, row.last_sequence, row.offset, row.offset, row.timestamp_ms)
             if row.batch_only:
@@ -40,11 +44,11 @@ class Producers:
 
     def entries(self) -> list[ProducerEntry]:
         """Returns every producer, by id."""
-        return [entry for _, entry in sorted(self._states.entries.items())]
+        return [entry for _, entry in sorted(self.states.entries.items())]
 
     def first_unstable_offset(self) -> int | None:
         """Returns the start of the earliest open transaction, None without one."""
-        return self._states.first_unstable_offset()
+        return self.states.first_unstable_offset()
 
 
 def marker_of(row: EventRow) -> tuple[bool, int] | None:

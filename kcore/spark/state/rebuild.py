@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kcore.errors import KcoreError
 from kcore.spark.events.event import EventRow
 from kcore.spark.state.live_records import LiveRecords
 from kcore.spark.state.partition_state import PartitionState
@@ -33,6 +34,13 @@ END = AsOf()
 """The end of the log."""
 
 
+class Resumed(NamedTuple):
+    """A partition's state at a checkpoint, and its live records."""
+
+    state: PartitionState
+    live: LiveRecords
+
+
 class Rebuilt(NamedTuple):
     """A rebuilt partition.
 
@@ -57,6 +65,8 @@ def rebuild(
     active_offset: int | None = None,
     log_start: int = 0,
     with_records: bool = False,
+    hides_control: bool = False,
+    resumed: Resumed | None = None,
 ) -> Rebuilt:
     """Returns the state of one partition as of a moment.
 
@@ -71,18 +81,33 @@ def rebuild(
         active_offset: the base offset of the newest segment, if known.
         log_start: the start of the readable log.
         with_records: True to keep the records that make up the state.
+        hides_control: True if the log is shown without transaction markers.
+        resumed: the state at a checkpoint, from which the rows continue; None: the rows begin with the log.
+
+    Raises:
+        KcoreError: compaction has passed the checkpoint, or the moment is before it.
     """
-    state = PartitionState(topic, partition, cleaned_to)
-    live = LiveRecords(state) if with_records else None
+    if resumed is None:
+        state = PartitionState(topic, partition, cleaned_to)
+        live = LiveRecords(state) if with_records else None
+    else:
+        state, live = resumed
     completeness = state.completeness
     cut = False
-    last = -1
+    last = state.next_offset - 1 if resumed is not None else -1
+    if resumed is not None and as_of.offset is not None and as_of.offset <= last:
+        raise KcoreError(f"{topic}-{partition}: the checkpoint is at offset {last + 1}, behind {as_of.offset}")
     for row in rows:
         if row.offset <= last:
             continue
         beyond = cut
         if not cut and as_of.excludes(row):
             cut = True
+        if resumed is not None and not cut and row.offset != last + 1:
+            raise KcoreError(
+                f"{topic}-{partition} lacks the offsets {last + 1} to {row.offset - 1}: compaction has passed the "
+                f"checkpoint, or records were lost; rebuild without --since"
+            )
         if cut:
             completeness.saw(row, last + 1 if last >= 0 else -1, beyond)
         else:
@@ -90,5 +115,5 @@ def rebuild(
             if live is not None:
                 live.saw(row)
         last = row.offset
-    completeness.at_end(active_offset, last + 1, log_start)
+    completeness.at_end(active_offset, last + 1, log_start, hides_control)
     return Rebuilt(state, cut, live)

@@ -67,23 +67,52 @@ def doubts_of(out: str | Path) -> Uncertainties:
     columns = ["complete", "lost", "holes_to"]
     partitions = pq.read_table(Path(out) / "partitions", columns=columns).to_pylist()
     faults = pq.read_table(Path(out) / "faults").to_pylist()
-    faults_found = sorted(
+    named = sorted(
         (one["topic"], one["coordinator_partition"], one["offset"], one["detail"])
         for one in faults
         if one["kind"] in NAMED
     )
-    lines = [f"{topic}-{partition}: {detail}" for topic, partition, _, detail in faults_found[:SHOWN]]
-    if len(faults_found) > SHOWN:
-        lines.append(f"and {len(faults_found) - SHOWN} more missing logs and files; see the table `faults`")
     lost = sum(one["lost"] for one in partitions)
     compacted = sum(not one["complete"] and not one["lost"] for one in partitions)
     holes = sum(one["holes_to"] is not None and not one["lost"] for one in partitions)
+    return uncertainties(DoubtCounts(lost, compacted, holes, len(faults), len(named)), named[:SHOWN])
+
+
+class DoubtCounts(NamedTuple):
+    """The numbers behind the uncertainties of a state.
+
+    Attributes:
+        lost: partitions that lack parts of their logs.
+        compacted: partitions that were compacted since the moment.
+        holes: partitions that may lack a file unnoticed.
+        faults: rows of the table `faults`.
+        named: rows of it on whole logs and files.
+    """
+
+    lost: int
+    compacted: int
+    holes: int
+    faults: int
+    named: int
+
+
+def uncertainties(counts: DoubtCounts, named: Iterable[tuple[str, int, int, str]]) -> Uncertainties:
+    """Returns the messages on a state.
+
+    Args:
+        counts: the numbers.
+        named: topic, partition, offset and detail of the first faults of whole logs and files, up to `SHOWN`.
+    """
+    lines = [f"{topic}-{partition}: {detail}" for topic, partition, _, detail in named]
+    lost, compacted, holes, faults, of_files = counts
+    if of_files > SHOWN:
+        lines.append(f"and {of_files - SHOWN} more missing logs and files; see the table `faults`")
     if lost:
         lines.append(f"{lost} partitions are not complete: parts of their logs are missing; see the table `partitions`")
     if compacted:
         lines.append(f"{compacted} partitions are not complete: compacted since then; see the table `partitions`")
     if faults:
-        lines.append(f"{len(faults)} records or parts could not be read or applied; see the table `faults`")
+        lines.append(f"{faults} records or parts could not be read or applied; see the table `faults`")
     if holes:
         lines.append(f"{holes} partitions were compacted: the loss of a file there would go unnoticed; see `holes_to`")
     return Uncertainties(lines, bool(lost or compacted or faults))

@@ -77,9 +77,14 @@ def _offset_batch(columns: OffsetColumns) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def in_one_frame(batches: Iterable[TableBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields rows of all tables in the columns of `transforms.STATE_DDL`: table name, and one struct per table."""
-    kinds = {name: arrow_struct(table_ddl(name)) for name in TABLES}
+def in_one_frame(batches: Iterable[TableBatch], *more: str) -> Iterator[pa.RecordBatch]:
+    """Yields rows of all tables in the columns of `transforms.STATE_DDL`: table name, and one struct per table.
+
+    Args:
+        batches: the rows.
+        more: further tables than those of `TABLES`: the checkpoints.
+    """
+    kinds = {name: arrow_struct(table_ddl(name)) for name in (*TABLES, *more)}
     for table, batch in batches:
         size = batch.num_rows
         own = batch.to_struct_array()

@@ -186,6 +186,16 @@ TABLES: Final[dict[str, Columns]] = {
 """Table -> its columns."""
 
 
+CHECKPOINT: Final = "checkpoint"
+"""The name of the table with the checkpoints of all partitions."""
+CHECKPOINT_DDL: Final = (
+    "topic string, partition int, number bigint, key binary, value binary, offset bigint, timestamp_ms bigint, "
+    "producer_id bigint, producer_epoch int, last_sequence int, transactional boolean"
+)
+
+
 def table_ddl(name: str) -> str:
-    """Returns a table's schema in Spark's DDL."""
+    """Returns a table's schema in Spark's DDL; also that of the checkpoints."""
+    if name == CHECKPOINT:
+        return CHECKPOINT_DDL
     return ", ".join(f"`{column}` {kind}" for column, kind, _ in TABLES[name])

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.spark.frames.transforms import LogProperties, coordinator_events
+from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.timeline.event_kinds import TIMELINE_EVENTS_DDL, TimelineEvent, event_batches
 from kcore.spark.timeline.history import History, HistoryOptions
 from kcore.spark.timeline.tables import TABLES
@@ -16,6 +17,9 @@ from kcore.spark.timeline.text import DAY_MS, HOUR_MS
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
+
+    from kcore.spark.events.sources import Part, Source
+    from kcore.spark.frames.logs import EventLogs
 
 ROWS_PER_BATCH = 5_000
 NICE_MS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000)
@@ -69,6 +73,49 @@ def timeline_events(
     )
     ordered = spread.sortWithinPartitions("topic", "partition", "offset")
     return ordered.mapInArrow(walk, TIMELINE_EVENTS_DDL)
+
+
+def timeline_events_of(logs: EventLogs, options: HistoryOptions) -> DataFrame:
+    """Returns the events of every coordinator partition of some logs, as rows of all kinds (`TIMELINE_EVENTS_DDL`)."""
+
+    def walk(pairs: Iterable[tuple[Source, Part]]) -> Iterator[pa.RecordBatch]:
+        events = (
+            History(*part[:2], options, part.cleaned_to).events(source.rows(part), part.active_offset)
+            for source, part in pairs
+        )
+        return event_batches(chain.from_iterable(events), ROWS_PER_BATCH)
+
+    parts = [part for part in logs.parts() if part.topic in COORDINATOR_TOPICS]
+    return logs.run(parts, walk, TIMELINE_EVENTS_DDL)
+
+
+def log_times_of(logs: EventLogs, topics: Sequence[str], window_ms: int) -> DataFrame:
+    """Returns the newest row of each partition of some topics in each window, as `log_ends` reads them."""
+
+    def newest(pairs: Iterable[tuple[Source, Part]]) -> Iterator[pa.RecordBatch]:
+        return chain.from_iterable(_newest(source, part, window_ms) for source, part in pairs)
+
+    parts = [part for part in logs.parts() if part.topic in topics]
+    return logs.run(parts, newest, "topic string, partition int, offset bigint, timestamp_ms bigint")
+
+
+def _newest(source: Source, part: Part, window_ms: int) -> Iterator[pa.RecordBatch]:
+    """Yields the highest offset of each window of a partition, once for each batch that it is read in."""
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    for batch in source.batches(part, columns=("offset", "timestamp")):
+        times = pc.divide(batch.column("timestamp").cast(pa.int64()), 1_000 * window_ms)
+        starts = pc.multiply(times, window_ms)
+        table = pa.table({"timestamp_ms": starts, "offset": batch.column("offset")})
+        ends = table.group_by("timestamp_ms").aggregate([("offset", "max")])
+        place = [
+            pa.repeat(pa.scalar(part.topic), len(ends)),
+            pa.repeat(pa.scalar(part.partition, pa.int32()), len(ends)),
+        ]
+        columns = [*place, ends.column("offset_max"), ends.column("timestamp_ms")]
+        names = ["topic", "partition", "offset", "timestamp_ms"]
+        yield from pa.table(columns, names=names).combine_chunks().to_batches()
 
 
 def walk_batches(
@@ -201,7 +248,7 @@ def log_ends(events: DataFrame, topics: Sequence[str], window_ms: int) -> DataFr
     """Returns the end of each partition of some topics, for each window in which it grew.
 
     Args:
-        events: the log's rows, those of users' topics included.
+        events: rows with topic, partition, offset and `timestamp_ms`, those of users' topics included.
         topics: the topics.
         window_ms: the width of a window.
     """

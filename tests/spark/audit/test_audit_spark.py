@@ -16,12 +16,13 @@ from kcore.log import LmdbLogEngine
 from kcore.log.lmdb_layout import LOG_KEY
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.spark.audit.finding import Finding
-from kcore.spark.audit.frames import finding_of, results_of_folder, results_of_partitions
+from kcore.spark.audit.frames import finding_of, results_of_logs, results_of_partitions
 from kcore.spark.audit.kinds import rank
 from kcore.spark.audit.report import SENTENCE_LETTERS, lines, summary
 from kcore.spark.events.event import EventRow, LogFault
-from kcore.spark.events.sources import FolderSource, Part, Source, Span, open_source
+from kcore.spark.events.sources import FolderSource, Part, Source, Span
 from kcore.spark.export.exporter import export
+from kcore.spark.frames.logs import logs_at
 from kcore.spark.jobs import audit as audit_job
 from kcore.transaction.states import COMPLETE_COMMIT, EMPTY, ONGOING, PREPARE_COMMIT
 from kcore_ext.batch import BatchBuilder
@@ -131,8 +132,8 @@ def test_frame_gives_the_same_as_folder(spark: Any, kafka_logs: Path, tmp_path: 
         (tmp_path / name / path.name).write_bytes(data)
     events = spark.read.format("kcore").option("includeBatches", "true").option("includeFaults", "true")
     frame = events.load(str(tmp_path))
-    with open_source(tmp_path) as source:
-        direct = results_of_folder(spark, tmp_path, source.parts())
+    logs = logs_at(spark, tmp_path)
+    direct = results_of_logs(logs, logs.parts())
     assert sorted_results(results_of_partitions(frame.orderBy(frame["offset"].desc()), tasks=1)) == sorted_results(
         direct
     )

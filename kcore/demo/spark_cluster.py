@@ -1,0 +1,248 @@
+"""A standalone Spark cluster and an S3 server on this machine: a master, and workers with folders of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import kcore
+from kcore.errors import ConfigError, KcoreError
+
+HOST: Final = "127.0.0.1"
+WORKERS: Final = 2
+START_S: Final = 120.0
+POLL_S: Final = 0.1
+KEY: Final = "kcore"
+"""Access key and secret of the S3 server, which accepts any."""
+
+
+def s3_jars(folder: Path | None = None) -> list[Path]:
+    """Finds the packages that Spark needs for `s3a:` beside those of its own distribution.
+
+    Args:
+        folder: the folder to search; None: Maven's local repository.
+
+    Raises:
+        ConfigError: one is missing; the message tells how to get it.
+    """
+    import pyspark  # noqa: PLC0415
+
+    jars = Path(pyspark.__file__).parent / "jars"
+    version = next((jar.stem.rpartition("-")[2] for jar in sorted(jars.glob("hadoop-client-api-*.jar"))), "")
+    root = Path.home() / ".m2" / "repository" if folder is None else folder
+    found = []
+    for name in (f"hadoop-aws-{version}.jar", "bundle-2.*.jar", "analyticsaccelerator-s3-*.jar"):
+        matches = sorted(root.rglob(name))
+        if not matches:
+            raise ConfigError(
+                f"{root} lacks {name}, which Spark needs for s3a: URIs; get it and what it needs (700 MB) with: "
+                f"mvn dependency:get -Dartifact=org.apache.hadoop:hadoop-aws:{version}"
+            )
+        found.append(matches[-1])
+    return found
+
+
+def moto_command() -> list[str]:
+    """Returns the command of moto's server.
+
+    Raises:
+        ConfigError: moto is not installed.
+    """
+    beside = Path(sys.executable).parent / "moto_server"
+    found = str(beside) if beside.is_file() else shutil.which("moto_server")
+    if found is None:
+        raise ConfigError("the demonstration needs moto's S3 server: pip install 'moto[server]'")
+    return [found]
+
+
+def free_port() -> int:
+    """Returns a port that no process listens on."""
+    with socket.socket() as one:
+        one.bind((HOST, 0))
+        return int(one.getsockname()[1])
+
+
+class Cluster:
+    """The processes of the cluster. They end with the context.
+
+    Args:
+        folder: the folder of logs and of the workers' own folders.
+        jars: the packages for S3, on the class path of driver and executors.
+
+    Attributes:
+        master: the master's URL.
+        endpoint: HOST:PORT of the S3 server.
+    """
+
+    def __init__(self, folder: Path, jars: Sequence[Path]) -> None:
+        self._folder = folder
+        self._class_path = ":".join(map(str, jars))
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.master = f"spark://{HOST}:{free_port()}"
+        self.endpoint = f"{HOST}:{free_port()}"
+
+    def __enter__(self) -> Cluster:
+        import pyspark  # noqa: PLC0415
+
+        home = Path(pyspark.__file__).parent
+        try:
+            port = self.endpoint.rpartition(":")[2]
+            self._start("s3", [*moto_command(), "-H", HOST, "-p", port], self._folder / "s3")
+            spark = [str(home / "bin" / "spark-class")]
+            address = ["--host", HOST, "--port", self.master.rpartition(":")[2], "--webui-port", "0"]
+            self._start("master", [*spark, "org.apache.spark.deploy.master.Master", *address], self._folder / "master")
+            self._await("master", "Starting Spark master at")
+            for number in range(WORKERS):
+                own = self._folder / f"worker-{number}"
+                limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(own / "work"), "--webui-port", "0"]
+                command = [*spark, "org.apache.spark.deploy.worker.Worker", "--host", HOST, *limits, self.master]
+                self._start(f"worker-{number}", command, own)
+            for number in range(WORKERS):
+                self._await(f"worker-{number}", "Successfully registered with master")
+            self._await_s3()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in self._processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def _start(self, name: str, command: list[str], own: Path) -> None:
+        """Starts a process in a folder of its own, which is also that of its temporary files."""
+        for place in (own, own / "tmp"):
+            place.mkdir(parents=True, exist_ok=True)
+        environment = {
+            **os.environ,
+            "SPARK_LOCAL_DIRS": str(own / "tmp"),
+            "TMPDIR": str(own / "tmp"),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        with open(self._folder / f"{name}.log", "wb") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    command, cwd=own, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                )
+            )
+
+    def _await(self, name: str, text: str) -> None:
+        """Waits for a line in a process's log."""
+        path = self._folder / f"{name}.log"
+        for _ in _until(f"{name} did not start: see {path}"):
+            if text in path.read_text(errors="replace"):
+                return
+
+    def _await_s3(self) -> None:
+        for _ in _until(f"the S3 server did not start: see {self._folder / 's3.log'}"):
+            with suppress(OSError), urllib.request.urlopen(f"http://{self.endpoint}/", timeout=5):
+                return
+
+    def create_bucket(self, name: str) -> None:
+        """Creates a bucket."""
+        request = urllib.request.Request(f"http://{self.endpoint}/{name}", method="PUT")
+        with urllib.request.urlopen(request, timeout=30):
+            pass
+
+    def settings(self) -> dict[str, str]:
+        """Returns Spark's settings for this cluster."""
+        return {
+            "spark.driver.extraClassPath": self._class_path,
+            "spark.executor.extraClassPath": self._class_path,
+            "spark.executor.memory": "512m",
+            "spark.executorEnv.PYTHONPATH": str(Path(kcore.__file__).parents[1]),
+            "spark.hadoop.fs.s3a.endpoint": f"http://{self.endpoint}",
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
+            "spark.hadoop.fs.s3a.access.key": KEY,
+            "spark.hadoop.fs.s3a.secret.key": KEY,
+        }
+
+    def environment(self) -> dict[str, str]:
+        """Returns the environment of jobs: the interpreter of executors, and the credentials that pyarrow reads."""
+        return {
+            "PYSPARK_PYTHON": sys.executable,
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": KEY,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def arrow_uri(self, path: str) -> str:
+        """Returns the URI of a folder for pyarrow."""
+        return f"s3://{path}?endpoint_override={self.endpoint}&scheme=http"
+
+    def kill_executor(self, runs: Callable[[], bool]) -> int | None:
+        """Waits until an executor runs Python tasks, and kills it.
+
+        Args:
+            runs: True while the job runs.
+
+        Returns:
+            The executor's process id; None if the job ended before.
+        """
+        while runs():
+            executors = _executors(self._folder)
+            if executors:
+                os.kill(executors[0], signal.SIGKILL)
+                return executors[0]
+            time.sleep(POLL_S)
+        return None
+
+
+def _until(message: str) -> Iterator[None]:
+    """Yields until the time to wait is over; then raises KcoreError."""
+    end_s = time.monotonic() + START_S
+    while time.monotonic() < end_s:
+        yield
+        time.sleep(POLL_S)
+    raise KcoreError(message)
+
+
+def _executors(folder: Path) -> list[int]:
+    """Returns the executors below a folder that have started Python workers, by process id."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            command = (stat.parent / "cmdline").read_bytes()
+            if b"pyspark.daemon" not in command:
+                continue
+            parent = int(re.sub(r".*\)", "", stat.read_text()).split()[1])
+            working = os.readlink(f"/proc/{parent}/cwd")
+            if working.startswith(str(folder.resolve())):
+                found.append(parent)
+    return sorted(found)
+
+
+@contextmanager
+def in_environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables of the environment, and restores them at the end."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

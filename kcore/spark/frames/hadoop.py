@@ -1,0 +1,126 @@
+"""Whole files on the file systems of a session: HDFS, S3, Azure and all others that its Hadoop knows.
+
+The driver reads manifests and lists folders with it. Data passes through Spark's readers and writers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import KcoreError
+from kcore.spark.export.storage import Files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+ADVICE = {
+    "org.apache.hadoop.fs.s3a.S3AFileSystem": "--conf spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION",
+    "org.apache.hadoop.fs.azurebfs.SecureAzureBlobFileSystem": (
+        "--conf spark.jars.packages=org.apache.hadoop:hadoop-azure:VERSION"
+    ),
+}
+"""Class of a file system that Spark's own distribution lacks -> the argument that adds it."""
+
+
+class HadoopFiles(Files):
+    """The files below a folder of any file system of Hadoop.
+
+    Args:
+        spark: a session with a JVM of its own; Spark Connect has none.
+        place: a URI, or a path on the session's default file system.
+
+    Attributes:
+        uri: the folder, with scheme and host.
+
+    Raises:
+        KcoreError: the session does not know the file system, or cannot reach it.
+    """
+
+    def __init__(self, spark: SparkSession, place: str | Path) -> None:
+        jvm: Any = getattr(spark, "_jvm", None)
+        if jvm is None:
+            raise KcoreError(f"{place}: jobs need a session with a JVM of its own, and Spark Connect has none")
+        session: Any = spark
+        self._place = str(place)
+        self._jvm = jvm
+        with self._errors():
+            configuration = session._jsparkSession.sessionState().newHadoopConf()
+            root = jvm.org.apache.hadoop.fs.Path(self._place)
+            self._files: Any = root.getFileSystem(configuration)
+            self.uri = str(self._files.makeQualified(root).toString()).rstrip("/")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Raises errors of Java as KcoreError, with the first line of their message."""
+        from py4j.protocol import Py4JJavaError  # noqa: PLC0415
+
+        try:
+            yield
+        except Py4JJavaError as error:
+            raise KcoreError(f"{self._place}: {cause_of(error)}") from error
+
+    def _path(self, name: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
+
+    def read(self, name: str) -> bytes:
+        """Implements `Files.read`."""
+        if not self.exists(name):
+            raise FileNotFoundError(f"{self.uri}/{name}")
+        with self._errors():
+            stream = self._files.open(self._path(name))
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+    def write(self, name: str, data: bytes) -> None:
+        """Implements `Files.write`: renames a finished file, which object storage does by a copy."""
+        folder, _, own = name.rpartition("/")
+        temporary = self._path(f"{folder}/.{own}.tmp" if folder else f".{own}.tmp")
+        with self._errors():
+            stream = self._files.create(temporary, True)
+            try:
+                stream.write(bytearray(data))
+            finally:
+                stream.close()
+            self._files.delete(self._path(name), False)
+            self._files.rename(temporary, self._path(name))
+
+    def delete(self, name: str) -> None:
+        """Implements `Files.delete`."""
+        with self._errors():
+            self._files.delete(self._path(name), False)
+
+    def exists(self, name: str) -> bool:
+        """Implements `Files.exists`; True for folders, too."""
+        with self._errors():
+            return bool(self._files.exists(self._path(name)))
+
+    def sizes(self) -> dict[str, int]:
+        """Implements `Files.sizes`. Returns nothing for a missing folder."""
+        found: dict[str, int] = {}
+        with self._errors():
+            root = self._jvm.org.apache.hadoop.fs.Path(self.uri)
+            if not self._files.exists(root):
+                return found
+            statuses = self._files.listFiles(root, True)
+            while statuses.hasNext():
+                status = statuses.next()
+                found[str(status.getPath().toString())[len(self.uri) + 1 :]] = int(status.getLen())
+        return found
+
+
+def cause_of(error: Any) -> str:
+    """Returns the cause of an error of Java in one line, with advice if a file system is not installed."""
+    exception = error.java_exception
+    while exception.getCause() is not None:
+        exception = exception.getCause()
+    text = str(exception.toString()).splitlines()[0]
+    for name, argument in ADVICE.items():
+        if "ClassNotFound" in text and name in text:
+            return f"{text}; add {argument}, with the version of the session's Hadoop"
+    return text

@@ -1,0 +1,219 @@
+"""The event logs of a job: local folders, folders at URIs, and live clusters.
+
+Each runs a function on every partition, in one task per partition and in offset order, and returns a frame of its
+results. Local folders are read by the tasks themselves. All others pass Spark's own readers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.errors import KcoreError
+from kcore.spark.events.sources import Part, Source, open_source
+from kcore.spark.export.storage import is_uri
+from kcore.spark.frames.hadoop import HadoopFiles
+from kcore.spark.frames.stored_files import FILE_DDL, sources_of, stored_log
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+Give = Callable[[Iterable[tuple[Source, Part]]], Iterator["pa.RecordBatch"]]
+"""Runs on executors: reads each partition from its source, before it takes the next one, and yields results."""
+
+
+class KafkaCluster(NamedTuple):
+    """A live cluster as the source of a job.
+
+    Attributes:
+        bootstrap: HOST:PORT of a broker.
+        options: settings of Kafka's clients, without the prefix `kafka.`: TLS and SASL, for example.
+    """
+
+    bootstrap: str
+    options: Mapping[str, str] = {}
+
+    def __str__(self) -> str:
+        return f"kafka://{self.bootstrap}"
+
+
+class Beside(NamedTuple):
+    """Files that a job needs beside the logs: the checkpoints of an earlier run.
+
+    Attributes:
+        uri: their folder.
+        names: partition -> the names of its files in the folder.
+        starts: partition -> the offset from which the log is read.
+    """
+
+    uri: str
+    names: Mapping[tuple[str, int], tuple[str, ...]]
+    starts: Mapping[tuple[str, int], int]
+
+
+Place = str | Path | KafkaCluster
+"""The place of a log: a path, a URI, or a cluster."""
+
+
+class EventLogs(ABC):
+    """The event logs at one place.
+
+    Attributes:
+        name: the place, for messages.
+        hides_control: True if the rows lack transaction markers, which then look like gaps.
+    """
+
+    name: str
+    hides_control = False
+
+    @abstractmethod
+    def parts(self) -> list[Part]:
+        """Returns the partitions, by topic and number."""
+
+    @abstractmethod
+    def run(self, parts: Iterable[Part], give: Give, ddl: str, beside: Beside | None = None) -> DataFrame:
+        """Runs a function on partitions, and returns its results.
+
+        Args:
+            parts: the partitions.
+            give: the function.
+            ddl: the columns of its results.
+            beside: other files that the function needs; None: none.
+        """
+
+
+def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
+    """Divides partitions among at most `count` tasks, by size where known. Every task gets a partition."""
+    sized = sorted(parts, key=lambda part: (part.start - (part.end or part.start), *part[:2]))
+    return [share for number in range(count) if (share := sized[number::count])]
+
+
+class LocalLogs(EventLogs):
+    """A folder that this machine and its workers read themselves: an export, a data folder, or segment files."""
+
+    def __init__(self, spark: SparkSession, path: str | Path) -> None:
+        self._spark = spark
+        self.name = str(path)
+        with open_source(path) as source:
+            self._parts = source.parts()
+            self._parallel = source.parallel
+
+    def parts(self) -> list[Part]:
+        """Implements `EventLogs.parts`."""
+        return self._parts
+
+    def run(self, parts: Iterable[Part], give: Give, ddl: str, beside: Beside | None = None) -> DataFrame:
+        """Implements `EventLogs.run`."""
+        tasks = shares(parts, 4 * self._spark.sparkContext.defaultParallelism if self._parallel else 1)
+        folder = self.name
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with open_source(folder) as source:
+                if beside is not None:
+                    source.beside = partial(_local_files, beside)
+                for batch in batches:
+                    for task in batch.column("id").to_pylist():
+                        yield from give((source, part) for part in tasks[task])
+
+        return self._spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(run, ddl)
+
+
+class StoredLogs(EventLogs):
+    """An export or segment files at a URI, read by Spark's `binaryFile` reader."""
+
+    def __init__(self, spark: SparkSession, uri: str | Path) -> None:
+        self._spark = spark
+        files = HadoopFiles(spark, uri)
+        self._uri = files.uri
+        self.name = str(uri)
+        self._log = stored_log(files)
+
+    def parts(self) -> list[Part]:
+        """Implements `EventLogs.parts`."""
+
+        def unread(name: str) -> Any:
+            raise KcoreError(f"{self.name}: {name} is read by tasks only")
+
+        return self._log.source(unread).parts()
+
+    def run(self, parts: Iterable[Part], give: Give, ddl: str, beside: Beside | None = None) -> DataFrame:
+        """Implements `EventLogs.run`."""
+        tasks = shares(parts, 4 * self._spark.sparkContext.defaultParallelism)
+        ordered = [part for task in tasks for part in task]
+        log = self._log
+        others = None if beside is None else {place: uris_of(beside, place) for place in beside.names}
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            yield from give(sources_of(batches, log, ordered, others))
+
+        frame = self._files(tasks, beside or Beside("", {}, {}))
+        return in_tasks(frame, len(tasks), ("part", "number")).mapInArrow(run, ddl)
+
+    def _files(self, tasks: list[list[Part]], beside: Beside) -> DataFrame:
+        """Returns the files of all tasks as rows of `FILE_DDL`, in any order: first those beside a log."""
+        from pyspark.sql import functions as f  # noqa: PLC0415
+
+        starts: list[tuple[Any, ...]] = []
+        rows: list[tuple[Any, ...]] = []
+        index = 0
+        for task, of_task in enumerate(tasks):
+            for part in of_task:
+                starts.append((task, index, -1, "", b""))
+                place = part[:2]
+                unneeded = self._log.source.ends_before(place, beside.starts.get(place, 0))
+                names = [name for name in self._log.files[place] if name not in unneeded]
+                files = [(uri, uri) for uri in uris_of(beside, place)]
+                files += [(name, f"{self._uri}/{name}") for name in names]
+                rows += [(task, index, number, *file) for number, file in enumerate(files)]
+                index += 1
+        first = self._spark.createDataFrame(starts, FILE_DDL)
+        if not rows:
+            return first
+        places = self._spark.createDataFrame(rows, "task int, part int, number int, name string, path string")
+        contents = self._spark.read.format("binaryFile").load([row[-1] for row in rows]).select("path", "content")
+        joined = contents.join(f.broadcast(places), "path").select("task", "part", "number", "name", "content")
+        return first.unionByName(joined)
+
+
+def uris_of(beside: Beside, place: tuple[str, int]) -> list[str]:
+    """Returns the URIs of the files beside a partition's log."""
+    return [f"{beside.uri}/{name}" for name in beside.names.get(place, ())]
+
+
+def _local_files(beside: Beside, part: Part) -> list[Any]:
+    """Reads the files beside a partition's log from a local folder."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    folder = Path(beside.uri)
+    return [pa.py_buffer((folder / name).read_bytes()) for name in beside.names.get(part[:2], ())]
+
+
+def in_tasks(frame: DataFrame, tasks: int, order: tuple[str, ...]) -> DataFrame:
+    """Sends each row to the task that its column `task` names, in an order within tasks."""
+    if not hasattr(frame, "repartitionById"):  # before Spark 4.1: some tasks get the rows of two, and some none
+        return frame.repartition(max(1, tasks), "task").sortWithinPartitions(*order)
+    return frame.repartitionById(max(1, tasks), "task").sortWithinPartitions(*order)
+
+
+def is_local(spark: SparkSession, place: str | Path) -> bool:
+    """True for a path in a local session. A cluster resolves paths on its default file system."""
+    return not is_uri(place) and str(spark.sparkContext.master).startswith("local")
+
+
+def logs_at(spark: SparkSession, place: Place | EventLogs) -> EventLogs:
+    """Opens the event logs at a place.
+
+    Raises:
+        KcoreError: there are no logs, or the place cannot be read.
+    """
+    if isinstance(place, EventLogs):
+        return place
+    if isinstance(place, KafkaCluster):
+        from kcore.spark.frames.kafka_logs import KafkaLogs  # noqa: PLC0415
+
+        return KafkaLogs(spark, place)
+    return LocalLogs(spark, place) if is_local(spark, place) else StoredLogs(spark, place)

@@ -1,0 +1,190 @@
+"""Reads event logs whose files Spark has read: each task gets the files of its partitions as rows, in order.
+
+Executors need no access to the storage of their own, no folder that they share, and no order of Spark's readers. The
+rows pass the same readers as local files do, so the same log gives the same result, with the same faults.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.errors import KcoreError
+from kcore.spark.events.segments import CLEANER_CHECKPOINT, SegmentPartition, partitions_of
+from kcore.spark.events.sources import DATA_FILE, Part, SegmentSource, Source
+from kcore.spark.export.manifest import MANIFEST, Manifest
+from kcore.spark.export.storage import Files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILE_DDL = "task int, part int, number int, name string, content binary"
+"""The rows of a task: the index of the partition, the file's number in the order of reading, its name and content."""
+
+
+class StoredFile(NamedTuple):
+    """A file of a partition: its name, and None or its content."""
+
+    part: int
+    name: str
+    content: Any
+
+
+class StoredLog(NamedTuple):
+    """A log in storage.
+
+    Attributes:
+        source: opens the source: (function that returns a file's content as a buffer of pyarrow) -> source.
+        files: partition -> the names of its existing files, in the order in which the source reads them.
+    """
+
+    source: _Export | _Segments
+    files: Mapping[tuple[str, int], tuple[str, ...]]
+
+
+def stored_log(files: Files) -> StoredLog:
+    """Returns the log in a folder.
+
+    Raises:
+        KcoreError: the folder contains neither an export nor segment files of a broker.
+    """
+    if files.exists(MANIFEST):
+        return _export(files)
+    sizes = files.sizes()
+    folders: dict[str, list[str]] = {}
+    for name in sizes:
+        folder, _, own = name.rpartition("/")
+        place = folder or files.uri.rpartition("/")[2]
+        if "/" not in folder:
+            folders.setdefault(place, []).append(own)
+    checkpoint = files.read(CLEANER_CHECKPOINT).decode() if CLEANER_CHECKPOINT in sizes else ""
+    partitions = partitions_of(folders, checkpoint)
+    if not partitions and DATA_FILE in sizes:
+        raise KcoreError(f"{files.uri} is a data folder: a task cannot open one in storage; export it first")
+    if not partitions:
+        raise KcoreError(f"{files.uri} holds neither an export nor segment files of a broker")
+    inside = {one[:2]: tuple(_in_root(path, files, sizes) for path in one.paths) for one in partitions}
+    renamed = [one._replace(paths=inside[one[:2]]) for one in partitions]
+    return StoredLog(_Segments(files.uri, tuple(renamed)), inside)
+
+
+def _in_root(path: str, files: Files, sizes: Mapping[str, int]) -> str:
+    """Returns a segment's name below the folder: the folder may be the one of the partition itself."""
+    return path if path in sizes else path.rpartition("/")[2]
+
+
+def _export(files: Files) -> StoredLog:
+    manifest = Manifest.load(files)
+    sizes = files.sizes()
+    present = {
+        place: tuple(one.path for one in part.files if one.path in sizes) for place, part in manifest.partitions.items()
+    }
+    return StoredLog(_Export(files.uri, manifest), present)
+
+
+class _Segments(NamedTuple):
+    """Opens the segment files of a broker."""
+
+    uri: str
+    partitions: tuple[SegmentPartition, ...]
+
+    def ends_before(self, place: tuple[str, int], start: int) -> frozenset[str]:
+        """Returns the files of a partition without rows from an offset on: those before the last one that begins."""
+        (paths,) = (one.paths for one in self.partitions if one[:2] == place)
+        bases = [int(path.rpartition("/")[2].partition(".")[0]) for path in paths]
+        return frozenset(path for path, following in zip(paths, bases[1:], strict=False) if following <= start)
+
+    def __call__(self, read: Callable[[str], Any]) -> Source:
+        return SegmentSource(self.uri, self.partitions, lambda path: read(path).to_pybytes())
+
+
+class _Export(NamedTuple):
+    """Opens an export."""
+
+    uri: str
+    manifest: Manifest
+
+    def ends_before(self, place: tuple[str, int], start: int) -> frozenset[str]:
+        """Returns the files of a partition without rows from an offset on."""
+        return frozenset(one.path for one in self.manifest.partitions[place].files if one.last_offset < start)
+
+    def __call__(self, read: Callable[[str], Any]) -> Source:
+        import pyarrow as pa  # noqa: PLC0415
+
+        from kcore.spark.export.exporter import ExportSource  # noqa: PLC0415
+
+        return ExportSource(self.uri, self.manifest, lambda name: pa.BufferReader(read(name)))
+
+
+class FileRows:
+    """The files of a task, one after another: at most one batch of rows is in memory.
+
+    Args:
+        batches: rows of `FILE_DDL`, by partition and number. The first row of each partition has no name.
+        present: the names of all files.
+    """
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], present: Collection[str]) -> None:
+        self._present = present
+        self._rows = chain.from_iterable(map(_files_of, batches))
+        self._next: StoredFile | None = None
+        self._part = -1
+
+    def parts(self) -> Iterator[int]:
+        """Yields the indexes of the partitions. Files that a partition's reader leaves are skipped."""
+        while (row := self._peek()) is not None:
+            if row.part == self._part:
+                self._next = None
+                continue
+            self._part = row.part
+            yield row.part
+
+    def read(self, name: str) -> Any:
+        """Returns the content of a file as a buffer of pyarrow. The files of a partition are read in order.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        while name in self._present and (row := self._peek()) is not None and row.part == self._part:
+            self._next = None
+            if row.name == name:
+                return row.content
+        raise FileNotFoundError(errno.ENOENT, "No such file", name)
+
+    def _peek(self) -> StoredFile | None:
+        if self._next is None:
+            self._next = next(self._rows, None)
+        return self._next
+
+
+def _files_of(batch: pa.RecordBatch) -> Iterator[StoredFile]:
+    content = batch.column("content")
+    for row, (part, name) in enumerate(
+        zip(batch.column("part").to_pylist(), batch.column("name").to_pylist(), strict=True)
+    ):
+        yield StoredFile(part, name, content[row].as_buffer())
+
+
+def sources_of(
+    batches: Iterable[pa.RecordBatch],
+    log: StoredLog,
+    parts: list[Part],
+    beside: Mapping[tuple[str, int], Sequence[str]] | None = None,
+) -> Iterator[tuple[Source, Part]]:
+    """Yields the partitions of a task, each with the source to read it from before the next one is requested.
+
+    Args:
+        batches: the files of the task.
+        log: the log.
+        parts: the partitions of all tasks.
+        beside: the names of other files of partitions, which come before those of the log.
+    """
+    others = beside or {}
+    names = frozenset(chain(*log.files.values(), *others.values()))
+    rows = FileRows(batches, names)
+    source = log.source(rows.read)
+    source.beside = lambda part: [rows.read(name) for name in others.get(part[:2], ())]
+    for index in rows.parts():
+        yield source, parts[index]

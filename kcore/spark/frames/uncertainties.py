@@ -1,0 +1,62 @@
+"""The uncertainties of a state in frames: the same reports as for the files of a local rebuild, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from kcore.spark.frames.transforms import table_of
+from kcore.spark.state.absent import Absent, PlacedId
+from kcore.spark.state.rebuild_report import (
+    ID_COLUMNS,
+    IDS,
+    NAMED,
+    SHOWN,
+    DoubtCounts,
+    Uncertainties,
+    absent_rows,
+    uncertainties,
+)
+from kcore.spark.state.table_schemas import table_ddl
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def placed_ids_of(state: DataFrame) -> Iterator[PlacedId]:
+    """Yields ids of a state with their partitions: two of each partition, and a sample of all."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    for name, (topic, column) in ID_COLUMNS.items():
+        ids = table_of(state, name).select("coordinator_partition", column)
+        bounds = ids.groupBy("coordinator_partition").agg(f.min(column), f.max(column)).collect()
+        for partition, least, most in bounds:
+            yield PlacedId(topic, partition, least)
+            yield PlacedId(topic, partition, most)
+        for partition, one in ids.limit(IDS).collect():
+            yield PlacedId(topic, partition, one)
+
+
+def with_absent(spark: SparkSession, table: DataFrame, name: str, absent: Iterable[Absent]) -> DataFrame:
+    """Returns a table with the rows for missing partitions."""
+    rows = [row for of, batch in absent_rows(absent) if of == name for row in batch.to_pylist()]
+    if not rows:
+        return table
+    return table.unionByName(spark.createDataFrame([tuple(row.values()) for row in rows], table_ddl(name)))
+
+
+def doubts_of_frames(partitions: DataFrame, faults: DataFrame) -> Uncertainties:
+    """Returns the uncertainties that the tables `partitions` and `faults` show."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    counted = partitions.selectExpr(
+        "count_if(lost) as lost",
+        "count_if(not complete and not lost) as compacted",
+        "count_if(holes_to is not null and not lost) as holes",
+    ).collect()[0]
+    of_files = faults.where(f.col("kind").isin(*NAMED))
+    columns = ("topic", "coordinator_partition", "offset", "detail")
+    named = [tuple(row) for row in of_files.select(*columns).orderBy(*columns).limit(SHOWN).collect()]
+    lost, compacted, holes = counted
+    counts = DoubtCounts(lost, compacted, holes, faults.count(), of_files.count())
+    return uncertainties(counts, named)

@@ -1,0 +1,121 @@
+"""Checkpoints: a rebuild that continues from one equals a rebuild from the start of the log, or refuses."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kcore.errors import KcoreError
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.segments import SegmentPartition, find_partitions, read_rows
+from kcore.spark.state.checkpoint import checkpoint_batches, resume
+from kcore.spark.state.rebuild import END, AsOf, Rebuilt, Resumed, rebuild
+from kcore.spark.state.tables import table_rows
+from tests.seeds import SEED
+
+TRANSACTIONS = "__transaction_state"
+INFERRED = ("cleaned_to",)
+"""Columns of `partitions` that a whole log may bound more closely."""
+
+
+def tables(result: Rebuilt) -> list[str]:
+    rows = []
+    for table, row in table_rows(result.state, result.cut):
+        rows.append((table, {name: value for name, value in row.items() if name not in INFERRED}))
+    return sorted(map(repr, rows))
+
+
+def through_storage(result: Rebuilt) -> Resumed:
+    """Writes a checkpoint and reads it again."""
+    assert result.live is not None
+    table = pa.Table.from_batches(list(checkpoint_batches(result.live, result.cut)))
+    middle = len(table) // 2
+    return resume(result.state.topic, result.state.partition, [table.slice(middle), table.slice(0, middle)], None)
+
+
+def rebuilt(part: SegmentPartition, rows: list[EventRow], as_of: AsOf = END, **options: Any) -> Rebuilt:
+    return rebuild(*part[:2], rows, as_of, active_offset=part.active_offset, with_records=True, **options)
+
+
+def logs_of(kafka_logs: Path, moment: str) -> list[tuple[SegmentPartition, list[EventRow]]]:
+    found = [(part, list(read_rows(part))) for part in find_partitions(kafka_logs / moment)]
+    return [(part, rows) for part, rows in found if rows]
+
+
+def check_cuts(random: Random, kafka_logs: Path, cuts: int) -> None:
+    """Continues at random cuts, twice, and compares with rebuilds from the start."""
+    for part, rows in logs_of(kafka_logs, "moment-1"):
+        whole = tables(rebuilt(part, rows))
+        gaps = [row.offset for before, row in pairwise(rows) if row.offset != before.offset + 1]
+        solid = max([rows[0].offset + 1, *gaps])  # the log was compacted below
+        for _ in range(cuts if rows[-1].offset > solid else 0):
+            first, second = sorted(random.sample(range(solid, rows[-1].offset + 2), 2))
+            resumed = through_storage(rebuilt(part, rows, AsOf(first)))
+            behind = [row for row in rows if row.offset >= resumed.state.next_offset]
+            later = rebuilt(part, behind, AsOf(second), resumed=resumed)
+            assert tables(later) == tables(rebuilt(part, rows, AsOf(second))), (part[:2], first, second)
+            again = through_storage(later)
+            behind = [row for row in rows if row.offset >= again.state.next_offset]
+            assert tables(rebuilt(part, behind, resumed=again)) == whole, (part[:2], first, second)
+
+
+@pytest.mark.seeded
+def test_a_rebuild_from_a_checkpoint_equals_a_whole_one(kafka_logs: Path) -> None:
+    check_cuts(Random(SEED), kafka_logs, 2)
+
+
+@pytest.mark.long
+@pytest.mark.seeded
+def test_a_rebuild_from_many_checkpoints_equals_a_whole_one(kafka_logs: Path) -> None:
+    check_cuts(Random(SEED), kafka_logs, 20)
+
+
+def test_a_log_that_was_compacted_since_is_refused_or_gives_the_same(kafka_logs: Path) -> None:
+    """Continues from the end of a log in a later copy, which a broker has compacted meanwhile."""
+    later = {part[:2]: (part, rows) for part, rows in logs_of(kafka_logs, "moment-2")}
+    same = refused = 0
+    for part, rows in logs_of(kafka_logs, "moment-1"):
+        resumed = through_storage(rebuilt(part, rows))
+        new_part, new_rows = later[part[:2]]
+        behind = [row for row in new_rows if row.offset >= resumed.state.next_offset]
+        present = {row.offset for row in behind}
+        if present == set(range(resumed.state.next_offset, new_rows[-1].offset + 1)):
+            found, whole = rebuilt(new_part, behind, resumed=resumed), rebuilt(new_part, new_rows)
+            # The later log lacks records that were replaced before the checkpoint; the state does not.
+            assert state_tables(found) == state_tables(whole)
+            same += 1
+        else:
+            with pytest.raises(KcoreError, match=r"lacks the offsets .* rebuild without --since"):
+                rebuilt(new_part, behind, resumed=resumed)
+            refused += 1
+    assert (same, refused) == (12, 3), "three partitions of the later copy are compacted behind the checkpoint"
+
+
+def state_tables(result: Rebuilt) -> list[str]:
+    return sorted(repr(row) for row in table_rows(result.state, result.cut) if row[0] not in ("partitions", "faults"))
+
+
+def test_checkpoints_that_cannot_be_used_are_refused(kafka_logs: Path) -> None:
+    part, rows = next((part, rows) for part, rows in logs_of(kafka_logs, "moment-1") if part.topic == TRANSACTIONS)
+    begun = rebuilt(part, rows, AsOf(100))
+    assert begun.live is not None
+    table = pa.Table.from_batches(list(checkpoint_batches(begun.live, begun.cut)))
+    with pytest.raises(KcoreError, match="is not complete: rebuild without --since"):
+        resume(*part[:2], [table.slice(1)], None)
+    with pytest.raises(KcoreError, match="is not complete: rebuild without --since"):
+        resume(*part[:2], [table.slice(0, 5), table.slice(6)], None)
+    with pytest.raises(KcoreError, match="the checkpoint is at offset 100, behind 40"):
+        rebuilt(part, rows[100:], AsOf(40), resumed=through_storage(begun))
+
+    compacted = rows[:20] + rows[40:]
+    early = rebuild(*part[:2], compacted, AsOf(50), cleaned_to=len(rows), with_records=True)
+    assert early.live is not None
+    assert not early.state.completeness.is_complete(early.state.last_stable_offset, early.cut)
+    batches = list(checkpoint_batches(early.live, early.cut))
+    with pytest.raises(KcoreError, match="was compacted before the state of its checkpoint"):
+        resume(*part[:2], [pa.Table.from_batches(batches)], None)

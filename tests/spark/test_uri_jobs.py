@@ -1,0 +1,153 @@
+"""Jobs over URIs in Spark: Spark's readers and writers give the same tables as the tasks of a local session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcore.errors import ConfigError, KcoreError
+from kcore.spark.events.sources import SegmentSource
+from kcore.spark.export.exporter import export
+from kcore.spark.frames.hadoop import HadoopFiles
+from kcore.spark.frames.output import Output
+from kcore.spark.jobs.audit import audit
+from kcore.spark.jobs.rebuild import DONE, Moment, rebuild, rebuild_with_doubts
+from kcore.spark.jobs.restore_plan import committed_then
+from kcore.spark.jobs.session import parse_settings
+from kcore.spark.jobs.timeline import REPORT, timeline
+from kcore.spark.state.table_schemas import TABLES
+from tests.spark.audit.test_log_order import batches
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def logs(kafka_logs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Partitions of every internal topic, one with a damaged batch, and a group's partition number that is missing."""
+    folder = tmp_path_factory.mktemp("uri") / "logs"
+    for name in ("__consumer_offsets-2", "__transaction_state-3", "__share_group_state-1"):
+        (folder / name).mkdir(parents=True)
+        for path in (kafka_logs / "moment-2" / name).glob("*.log"):
+            data = bytearray(path.read_bytes())
+            if name == "__transaction_state-3":
+                data[batches(data)[3] + 70] ^= 1
+            (folder / name / path.name).write_bytes(data)
+    return folder
+
+
+def rows_of(spark: Any, place: str, name: str) -> list[str]:
+    return sorted(map(repr, spark.read.parquet(f"{place}/{name}").collect()))
+
+
+def test_a_rebuild_through_sparks_readers_and_writers_equals_the_local_one(
+    spark: Any, logs: Path, tmp_path: Path
+) -> None:
+    """Tables, counts and messages are the same, including those on damage and on missing partitions."""
+    export(SegmentSource(logs), tmp_path / "events", rows_per_file=500)
+    local = rebuild_with_doubts(spark, tmp_path / "events", tmp_path / "local")
+    stored = rebuild_with_doubts(spark, (tmp_path / "events").as_uri(), (tmp_path / "stored").as_uri())
+    assert stored == local
+    assert local[1].are_grave
+    for name in TABLES:
+        assert rows_of(spark, str(tmp_path / "stored"), name) == rows_of(spark, str(tmp_path / "local"), name), name
+    done, expected = (json.loads((tmp_path / out / DONE).read_text()) for out in ("stored", "local"))
+    assert {**done, "source": ""} == {**expected, "source": ""}
+
+
+@pytest.mark.long
+def test_every_job_reads_segments_at_a_uri(spark: Any, logs: Path, tmp_path: Path) -> None:
+    uri, out = logs.as_uri(), tmp_path.as_uri()
+    assert rebuild(spark, uri, f"{out}/state") == rebuild(spark, logs, tmp_path / "local-state")
+    for name in TABLES:
+        assert rows_of(spark, f"{out}/state", name) == rows_of(spark, str(tmp_path / "local-state"), name)
+    assert audit(spark, uri, f"{out}/audit") == audit(spark, logs, tmp_path / "local-audit")
+    assert committed_then(spark, uri, timestamp_ms=2**62) == committed_then(spark, logs, timestamp_ms=2**62)
+    stored, local = timeline(spark, uri, f"{out}/timeline"), timeline(spark, logs, tmp_path / "local-timeline")
+    assert {**stored, "source": ""} == {**local, "source": ""}
+    assert (tmp_path / "timeline" / REPORT).read_text().startswith("<!DOCTYPE html>")
+
+
+def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Callable[[Path], str]) -> None:
+    """Rebuilds a part of a log with checkpoints, continues when the log has grown, and compares with a whole run."""
+    folder = tmp_path / "logs"
+    for name in ("__transaction_state-3", "__share_group_state-1"):
+        (folder / name).mkdir(parents=True)
+        for path in (kafka_logs / "moment-1" / name).glob("*.log"):
+            (folder / name / path.name).write_bytes(path.read_bytes())
+    events = tmp_path / "events"
+    export(SegmentSource(folder / "__transaction_state-3"), events, stop=400, rows_per_file=100)
+    places = {name: as_place(tmp_path / name) for name in ("events", "first", "continued", "whole")}
+    rebuild_with_doubts(spark, places["events"], places["first"], checkpoint=True)
+
+    export(SegmentSource(folder), events, rows_per_file=100)
+    moment = Moment({("__transaction_state", 3): 700})
+    options = {"moment": moment, "since": places["first"]}
+    continued = rebuild_with_doubts(spark, places["events"], places["continued"], **options)
+    assert continued == rebuild_with_doubts(spark, places["events"], places["whole"], moment)
+    for name in TABLES:
+        assert rows_of(spark, places["continued"], name) == rows_of(spark, places["whole"], name), name
+
+    with pytest.raises(KcoreError, match="has no complete checkpoints"):
+        rebuild_with_doubts(spark, places["events"], places["whole"], since=places["continued"])
+
+
+@pytest.mark.long
+def test_a_rebuild_continues_from_checkpoints(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    """A partition without a checkpoint, which appeared meanwhile, is replayed from its start."""
+    check_continued(spark, kafka_logs, tmp_path, str)
+
+
+@pytest.mark.long
+def test_a_rebuild_continues_from_checkpoints_at_uris(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
+    check_continued(spark, kafka_logs, tmp_path, Path.as_uri)
+
+
+def test_modes_of_an_output(spark: Any, tmp_path: Path) -> None:
+    """Each mode does what Spark's writer does; `error` also looks for the file of a complete run."""
+    uri = tmp_path.as_uri()
+
+    def write(mode: str, *numbers: int) -> list[int]:
+        output = Output(spark, uri, mode=mode)
+        output.begin("done.json")
+        frame = spark.createDataFrame([(number,) for number in numbers], "n int").coalesce(1)
+        written = sorted(row[0] for row in output.write("t", frame).collect())
+        output.note("done.json", b"{}")
+        return written
+
+    def table() -> list[int]:
+        return sorted(row[0] for row in spark.read.parquet(f"{uri}/t").collect())
+
+    assert (write("overwrite", 1, 2), table()) == ([1, 2], [1, 2])
+    assert (write("overwrite", 3), table()) == ([3], [3])
+    assert (write("append", 4), table()) == ([4], [3, 4]), "later tables are computed from the rows of this run only"
+    with pytest.raises(KcoreError, match=r"has an earlier output, done\.json"):
+        write("error", 5)
+    assert (tmp_path / "done.json").read_bytes() == b"{}"
+    with pytest.raises(ConfigError, match="the formats are parquet, delta, iceberg"):
+        Output(spark, uri, "csv")
+
+
+def test_files_of_a_session(spark: Any, tmp_path: Path) -> None:
+    files = HadoopFiles(spark, (tmp_path / "new").as_uri())
+    assert files.sizes() == {}
+    for content in (b"one", bytes(range(256))):
+        files.write("a/b%2Fc d.bin", content)
+        assert files.read("a/b%2Fc d.bin") == content
+    assert files.sizes() == {"a/b%2Fc d.bin": 256}
+    assert (files.exists("a/b%2Fc d.bin"), files.exists("a/none")) == (True, False)
+    with pytest.raises(FileNotFoundError):
+        files.read("a/none")
+    files.delete("a/b%2Fc d.bin")
+    assert not files.exists("a/b%2Fc d.bin")
+    with pytest.raises(KcoreError, match="UnsupportedFileSystemException: No FileSystem for scheme"):
+        HadoopFiles(spark, "nowhere://host/folder")
+
+
+def test_settings_of_a_session_are_parsed() -> None:
+    assert parse_settings(["a=b=c", "d="]) == {"a": "b=c", "d": ""}
+    with pytest.raises(ConfigError, match="'a' is not NAME=VALUE"):
+        parse_settings(["a"])
