@@ -311,7 +311,7 @@ class Config(SecuritySettings):
     )
     max_connections: int = setting(
         INT_MAX,
-        "Maximum number of open connections, TLS handshakes included; further clients wait. A listener may have its own.",
+        "Maximum number of open connections, TLS handshakes included; further clients wait. A listener may have one.",
         low=0,
         dynamic=True,
     )
