@@ -1,19 +1,15 @@
 """Settings and the tests that depend on them: without its effect, the test of a setting fails.
 
 `NAMED` tests set the setting themselves or in a helper of their module. `INDIRECT` tests depend on its default value,
-or set it by an option.
+or set it by an option; the second text is a value with which they fail, "" for the default. test_ignored_settings.py
+proves both.
 """
 
 from __future__ import annotations
 
 NAMED = {
-    "node.id": "clients/test_confluent_admin.py::test_the_cluster_is_described",
-    "cluster.id": "clients/test_confluent_admin.py::test_the_cluster_is_described",
     "listeners": "server/test_accept.py::test_all_addresses_of_a_listener_have_the_same_port",
     "advertised.listeners": "cli/test_serve.py::test_each_listener_advertises_its_own_address",
-    "group.min.session.timeout.ms": "group/classic/test_rebalance.py::test_session_timeouts_are_bounded",
-    "group.initial.rebalance.delay.ms": "group/migration/test_static.py::"
-    "test_the_only_consumer_member_returns_as_a_classic_one",
     "group.coordinator.rebalance.protocols": "group/consumer/test_heartbeats.py::test_the_protocol_can_be_disabled",
     "group.consumer.max.size": "group/consumer/test_heartbeats.py::test_a_full_group_refuses_new_members",
     "group.consumer.assignors": "group/consumer/test_heartbeats.py::test_a_custom_assignor",
@@ -24,22 +20,16 @@ NAMED = {
     "test_an_invalid_result_of_a_custom_assignor_is_refused",
     "offsets.topic.compression.codec": "group/test_record_limits.py::test_records_of_groups_are_compressed",
     "offset.metadata.max.bytes": "group/offsets/test_offset_commit.py::test_metadata_is_limited_in_utf16_code_units",
-    "offsets.retention.minutes": "group/offsets/test_expiry.py::test_a_new_commit_restarts_the_retention_time",
-    "offsets.retention.check.interval.ms": "observability/test_group_counts.py::test_counts_follow_every_change",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "transaction/test_time.py::"
     "test_a_transaction_is_aborted_at_the_first_check_after_its_timeout",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "transaction/test_time.py::test_an_unused_id_expires",
     "transactional.id.expiration.ms": "transaction/test_time.py::test_an_unused_id_expires",
-    "producer.id.expiration.ms": "broker/data/test_producer_state.py::test_idle_producers_expire_and_others_stay",
-    "producer.id.expiration.check.interval.ms": "broker/data/test_producer_state.py::test_the_expiry_runs_by_its_timer",
     "transaction.partition.verification.enable": "broker/data/test_producer_state.py::"
     "test_idle_producers_expire_and_others_stay",
     "share.coordinator.snapshot.update.records.per.snapshot": "share/test_coordinator.py::test_no_updates_at_all",
-    "auto.create.topics.enable": "clients/test_confluent_kafka.py::test_producing_to_a_missing_topic_creates_it",
     "delete.topic.enable": "broker/metadata/test_topic_apis.py::test_deletion_can_be_disabled",
     "log.retention.check.interval.ms": "broker/data/test_offsets_and_retention.py::test_retention_runs_by_its_timer",
     "log.cleaner.backoff.ms": "cli/test_log_verify.py::test_a_compacted_folder_is_valid_and_has_the_same_state",
-    "fetch.max.bytes": "clients/test_aiokafka.py::test_a_message_larger_than_a_fetch_arrives",
     "kcore.max.fetch.session.partitions": "broker/data/test_fetch_session_bounds.py::"
     "test_the_partitions_of_all_sessions_are_limited",
     "max.request.partition.size.limit": "broker/metadata/test_topic_apis.py::test_pages_join_to_the_whole",
@@ -105,14 +95,23 @@ NAMED = {
 }
 
 INDIRECT = {
-    "kcore.http.listen": "observability/test_server.py::test_head_has_no_body",
-    "group.consumer.regex.refresh.interval.ms": "group/consumer/test_heartbeats.py::"
-    "test_patterns_are_resolved_again_after_the_interval",
-    "group.share.initialize.retry.interval.ms": "group/share/test_heartbeats.py::"
-    "test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interval",
-    "sasl.oauthbearer.clock.skew.seconds": "security/test_jwt_validator.py::test_valid_tokens",
-    "sasl.oauthbearer.scope.claim.name": "security/test_jwt_validator.py::test_the_user_may_be_in_another_claim",
-    "sasl.oauthbearer.sub.claim.name": "security/test_jwt_validator.py::test_the_user_may_be_in_another_claim",
-    "connections.max.reauth.ms": "security/test_sasl_exchange.py::test_how_long_a_session_lives",
-    "kcore.response.stall.ms": "server/test_unread.py::test_a_peer_that_reads_nothing_is_closed_when_memory_is_short",
+    "kcore.http.listen": ("observability/test_server.py::test_head_has_no_body", ""),
+    "group.consumer.regex.refresh.interval.ms": (
+        "group/consumer/test_heartbeats.py::test_patterns_are_resolved_again_after_the_interval",
+        "86400000",
+    ),
+    "group.share.initialize.retry.interval.ms": (
+        "group/share/test_heartbeats.py::test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interval",
+        "86400000",
+    ),
+    "sasl.oauthbearer.clock.skew.seconds": ("security/test_jwt_validator.py::test_valid_tokens", "0"),
+    "sasl.oauthbearer.scope.claim.name": (
+        "security/test_jwt_validator.py::test_the_user_may_be_in_another_claim",
+        "",
+    ),
+    "sasl.oauthbearer.sub.claim.name": ("security/test_jwt_validator.py::test_the_user_may_be_in_another_claim", ""),
+    "kcore.response.stall.ms": (
+        "server/test_unread.py::test_a_peer_that_reads_nothing_is_closed_when_memory_is_short",
+        "3600000",
+    ),
 }

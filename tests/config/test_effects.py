@@ -41,6 +41,7 @@ from kcore.server.tls import server_context
 from tests.broker.context import BrokerContext
 from tests.config.effects import INDIRECT, NAMED
 from tests.config.ignored_setting.sitecustomize import fixed
+from tests.config.node_checks import NODE_CHECKS
 from tests.security.certificates import Authority
 
 TESTS = Path(__file__).parents[1]
@@ -261,6 +262,16 @@ def validator(setting: str) -> None:
         exchange_maker(missing.for_listener("X"), node)
 
 
+def session_of_a_login(setting: str) -> None:
+    """A login ends after this time, and clients authenticate again before."""
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
+    values = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": users, setting: "5000"}
+    login = exchange_maker(Config.of(values).for_listener("X"), engine())()
+    login.handshake(1, "PLAIN", 0)
+    login.evaluate(b"\0ann\0secret")
+    assert login.evaluated(0, 0) == 5_000
+
+
 def quota_windows(setting: str) -> None:
     config = Config.of({setting: "5"})
     quotas = ClientQuotas(Topics(), Now(ManualClock()), config)
@@ -290,8 +301,10 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "max.incremental.fetch.session.cache.slots": fetch_sessions,
     "ssl.principal.mapping.rules": principal_rules,
     "kcore.sasl.oauthbearer.validator": validator,
+    "connections.max.reauth.ms": session_of_a_login,
     "quota.window.num": quota_windows,
     "quota.window.size.seconds": quota_windows,
+    **NODE_CHECKS,
 }
 
 
@@ -337,7 +350,7 @@ def functions(path: str) -> tuple[str, frozenset[str]]:
 @pytest.mark.parametrize("name", sorted({**NAMED, **INDIRECT}))
 def test_the_named_tests_exist(name: str) -> None:
     """A test in `NAMED` contains the setting's name, in Kafka's form or as an attribute."""
-    path, _, test = {**NAMED, **INDIRECT}[name].partition("::")
+    path, _, test = (NAMED[name] if name in NAMED else INDIRECT[name][0]).partition("::")
     text, names = functions(path)
     assert test in names
     if name in NAMED:

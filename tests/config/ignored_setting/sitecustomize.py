@@ -17,7 +17,7 @@ def fixed(name: str, text: str | None = None) -> tuple[type, str, Any]:
 
     Args:
         name: the setting.
-        text: the value that it has from now on, whatever is set; None: its default.
+        text: the value that it has from now on; None: its default.
     """
     from kcore.config.node import Config
     from kcore.config.security import SecuritySettings
