@@ -5,15 +5,19 @@ from __future__ import annotations
 import importlib
 import posixpath
 import re
+from functools import cache
 
 import pytest
 
 from tools import site
 
-PAGES = dict(site.pages())
-FILES = frozenset(site.site_paths().values())
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(#[^)\s]+)?\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+@cache
+def pages() -> dict[str, str]:
+    return dict(site.pages())
 
 
 def anchors_of(text: str) -> set[str]:
@@ -25,20 +29,21 @@ def anchors_of(text: str) -> set[str]:
 
 def test_every_link_leads_to_a_page_and_a_heading() -> None:
     wrong = []
-    for name, text in PAGES.items():
+    files = {*pages(), *site.site_paths().values()}
+    for name, text in pages().items():
         if not name.endswith(".md") or name.startswith("reference/"):
             continue
         for target, fragment in LINK.findall("".join(site.FENCE.split(text)[::2])):
             page = posixpath.normpath(posixpath.join(posixpath.dirname(name), target)) if target else name
-            if page not in {*PAGES, *FILES} or (fragment and fragment[1:] not in anchors_of(PAGES[page])):
+            if page not in files or (fragment and fragment[1:] not in anchors_of(pages()[page])):
                 wrong.append((name, target + fragment))
     assert wrong == []
 
 
 def test_the_navigation_has_every_page_of_the_docs_folder() -> None:
     navigation = set(re.findall(r": (\S+\.md)$", (site.ROOT / "docs/mkdocs.yml").read_text(), re.MULTILINE))
-    omitted = {name for name in PAGES if name.startswith(("examples/", "bench/")) and name != "examples/index.md"}
-    assert navigation == {name for name in PAGES if name.endswith(".md")} - omitted
+    omitted = {name for name in pages() if name.startswith(("examples/", "bench/")) and name != "examples/index.md"}
+    assert navigation == {name for name in pages() if name.endswith(".md")} - omitted
 
 
 def test_every_name_of_the_reference_exists_and_has_a_docstring() -> None:
