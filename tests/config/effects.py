@@ -52,7 +52,7 @@ NAMED = {
     "test_a_request_with_too_many_elements_is_refused_before_it_is_decided",
     "kcore.max.response.memory.bytes": "server/test_unread.py::"
     "test_without_room_connections_with_unread_responses_wait_and_others_are_served",
-    "kcore.max.response.bytes": "server/test_response_bounds.py::test_a_setting_can_allow_longer_responses",
+    "kcore.max.response.bytes": "server/test_response_bounds.py::test_a_response_beyond_the_limit_is_an_error",
     "listener.security.protocol.map": "security/test_tls_settings.py::test_listeners_have_protocols",
     "ssl.keystore.type": "security/test_key_material.py::test_a_pkcs12_file_has_the_key_and_the_authorities",
     "ssl.keystore.location": "security/test_tls_settings.py::test_a_context_says_what_the_settings_say",
