@@ -68,7 +68,6 @@ NAMED = {
     "ssl.enabled.protocols": "security/test_tls_settings.py::test_a_context_says_what_the_settings_say",
     "ssl.cipher.suites": "security/test_tls_settings.py::test_a_context_says_what_the_settings_say",
     "sasl.enabled.mechanisms": "security/test_jwt_validator.py::test_a_real_client_authenticates_with_a_token",
-    "sasl.server.callback.handler.class": "security/test_jwt_validator.py::test_settings_that_are_refused",
     "sasl.oauthbearer.jwks.endpoint.url": "security/test_jwt_validator.py::"
     "test_a_real_client_authenticates_with_a_token",
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": "security/test_jwt_validator.py::test_keys_are_read_when_they_are_due",
@@ -115,3 +114,6 @@ INDIRECT = {
         "3600000",
     ),
 }
+
+VALIDATED = {"sasl.server.callback.handler.class": "com.example.Handler"}
+"""Settings whose only effect is that other values, such as this one, are refused."""

@@ -39,7 +39,7 @@ from kcore.server.listeners import parse_listeners
 from kcore.server.mechanisms import exchange_maker
 from kcore.server.tls import server_context
 from tests.broker.context import BrokerContext
-from tests.config.effects import INDIRECT, NAMED
+from tests.config.effects import INDIRECT, NAMED, VALIDATED
 from tests.config.ignored_setting.sitecustomize import fixed
 from tests.config.node_checks import NODE_CHECKS
 from tests.security.certificates import Authority
@@ -313,6 +313,12 @@ def test_single_settings(name: str) -> None:
     CHECKS[name](name)
 
 
+@pytest.mark.parametrize("name", sorted(VALIDATED))
+def test_refused_values(name: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        Config.of({name: VALIDATED[name]})
+
+
 # ---------------------------------------------------------------- checks of the checks
 
 IN_PROCESS: dict[str, Callable[[str], None]] = {
@@ -335,7 +341,7 @@ def test_a_check_fails_if_its_setting_has_no_effect(name: str, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", sorted({*Config.SETTINGS, *UNDERSTOOD, *SAME_AS}))
 def test_every_setting_has_a_proof(name: str) -> None:
-    rows = [table for table in (GROUPS, DEFAULTS, CHECKS, NAMED, INDIRECT) if name in table]
+    rows = [table for table in (GROUPS, DEFAULTS, CHECKS, NAMED, INDIRECT, VALIDATED) if name in table]
     assert rows, f"{name} needs a check in this file, or the test that depends on it in effects.py"
 
 
@@ -358,4 +364,4 @@ def test_the_named_tests_exist(name: str) -> None:
 
 
 def test_the_table_has_only_settings_with_an_effect() -> None:
-    assert {*NAMED, *INDIRECT, *CHECKS} <= {*Config.SETTINGS, *UNDERSTOOD, *SAME_AS}
+    assert {*NAMED, *INDIRECT, *CHECKS, *VALIDATED} <= {*Config.SETTINGS, *UNDERSTOOD, *SAME_AS}
