@@ -121,12 +121,17 @@ class Acceptor:
 
     def _accept(self) -> None:
         # A failed accept costs as much as a successful one: try as many as there were connections last time.
+        made_room = False
         for _ in range(self._burst):
-            if self._quota.full and not self._quota.make_room():
-                self._warn("%d connections are open (%s)", *self._quota.reached())
-                self._quota.wait(self)
-                self._pause()
-                return
+            if made_room:
+                return  # a further client, if there is one, makes room for itself in the next turn
+            if self._quota.full:
+                made_room = self._quota.make_room()
+                if not made_room:
+                    self._warn("%d connections are open (%s)", *self._quota.reached())
+                    self._quota.wait(self)
+                    self._pause()
+                    return
             try:
                 client, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):
