@@ -42,6 +42,7 @@ NAMED = {
     "max.connection.creation.rate": "server/test_limits.py::test_connections_beyond_the_rate_of_the_server_wait",
     "queued.max.request.bytes": "server/test_limits.py::test_requests_of_all_connections_together_are_bounded",
     "kcore.data.dir": "cli/test_serve.py::test_without_a_data_folder_a_warning_is_logged",
+    "kcore.http.listen": "cli/test_serve.py::test_metrics_are_served_at_the_address_of_the_setting",
     "kcore.durability": "cli/test_serve.py::test_without_a_data_folder_a_warning_is_logged",
     "kcore.snapshot.min.bytes": "runtime/test_snapshots.py::test_a_pass_runs_only_when_enough_records_are_new",
     "kcore.snapshot.live.ratio": "runtime/test_snapshots.py::test_a_pass_runs_only_when_enough_records_are_new",
@@ -73,28 +74,17 @@ NAMED = {
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": "security/test_jwt_validator.py::test_keys_are_read_when_they_are_due",
     "sasl.oauthbearer.expected.audience": "security/test_jwt_validator.py::test_refused_tokens",
     "sasl.oauthbearer.expected.issuer": "security/test_jwt_validator.py::test_refused_tokens",
-    "sasl.server.max.receive.size": "security/test_sasl_wire.py::"
-    "test_frames_are_small_before_and_large_behind_the_exchange",
     "plain.sasl.jaas.config": "security/test_plain_and_oauthbearer.py::test_a_listener_has_the_users_of_its_settings",
-    "connection.failed.authentication.delay.ms": "security/test_plain_and_oauthbearer.py::"
-    "test_a_listener_has_the_users_of_its_settings",
     "authorizer.class.name": "security/test_acls.py::test_an_authorizer_of_ones_own",
     "super.users": "security/test_acls.py::test_authorizers_that_cannot_be",
     "allow.everyone.if.no.acl.found": "security/test_acls.py::test_everybody_where_no_entry_is_found",
-    "group.consumer.migration.policy": "group/migration/test_policy.py::test_a_policy_name_is_case_insensitive",
+    "group.consumer.migration.policy": "group/migration/test_policy.py::test_a_classic_member_joins_a_consumer_group",
     "quota.window.num": "config/test_effects.py::test_single_settings",
     "quota.window.size.seconds": "config/test_effects.py::test_single_settings",
-    "process.roles": "config/test_kafka_settings.py::test_kafkas_own_file_starts_a_server",
-    "controller.listener.names": "config/test_kafka_settings.py::test_kafkas_own_file_starts_a_server",
-    "inter.broker.listener.name": "config/test_kafka_settings.py::test_kafkas_own_file_starts_a_server",
-    "broker.id": "config/test_kafka_settings.py::test_names_of_kafka_that_mean_settings_of_kcore",
-    "log.dirs": "config/test_kafka_settings.py::test_names_of_kafka_that_mean_settings_of_kcore",
-    "log.dir": "config/test_kafka_settings.py::test_names_of_kafka_that_mean_settings_of_kcore",
     "sasl.jaas.config": "config/test_jaas.py::test_the_name_without_a_mechanism_is_the_default_of_listeners",
 }
 
 INDIRECT = {
-    "kcore.http.listen": ("observability/test_server.py::test_head_has_no_body", ""),
     "group.consumer.regex.refresh.interval.ms": (
         "group/consumer/test_heartbeats.py::test_patterns_are_resolved_again_after_the_interval",
         "86400000",
@@ -109,11 +99,15 @@ INDIRECT = {
         "",
     ),
     "sasl.oauthbearer.sub.claim.name": ("security/test_jwt_validator.py::test_the_user_may_be_in_another_claim", ""),
+    "sasl.server.max.receive.size": (
+        "security/test_sasl_wire.py::test_frames_are_small_before_and_large_behind_the_exchange",
+        "1048576",
+    ),
     "kcore.response.stall.ms": (
         "server/test_unread.py::test_a_peer_that_reads_nothing_is_closed_when_memory_is_short",
         "3600000",
     ),
 }
 
-VALIDATED = {"sasl.server.callback.handler.class": "com.example.Handler"}
+VALIDATED = {"sasl.server.callback.handler.class": "com.example.Handler", "process.roles": "controller"}
 """Settings whose only effect is that other values, such as this one, are refused."""

@@ -1,4 +1,4 @@
-"""Checks of settings by embedded nodes in virtual time: each fails if kcore ignores the setting."""
+"""Checks of settings by nodes, most of them in virtual time: each fails if kcore ignores the setting."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import kcore
+from kcore.config.jaas import PLAIN_MODULE
+from kcore.config.node import SAME_AS, Config
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.runtime import Pending
+from kcore.server.listeners import parse_listeners
+from tests.security.test_sasl_wire import handshake, plain
+from tests.server.live import LiveServer, Raw
 
 
 @contextmanager
@@ -117,6 +122,48 @@ def largest_fetch(setting: str) -> None:
         assert [bool(partition.records) for partition in response.partitions] == [True, False, False]
 
 
+def delay_of_refused_logins(setting: str) -> None:
+    """The response to a wrong password waits; the check lets the loop run this timer, and only this one, at once."""
+    jaas = f'{PLAIN_MODULE} required user_ann="secret";'
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,LOGIN://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "plain.sasl.jaas.config": jaas,
+        setting: "7777000",
+    }
+    with LiveServer(settings) as live:
+        call_later, delays_s = live.loop.call_later, []
+
+        def call_at_once(delay_s: float, callback: Callable[..., object], *arguments: Any) -> Any:
+            delays_s.append(delay_s)
+            return call_later(0 if delay_s == 7_777 else delay_s, callback, *arguments)
+
+        live.loop.call_later = call_at_once  # type: ignore[method-assign]
+        with Raw(live.server.addresses["LOGIN"][1]) as raw:
+            assert handshake(raw, "PLAIN").error_code == 0
+            assert plain(raw, "wrong", "ann").error_code == 58
+        assert 7_777 in delays_s
+
+
+def controllers(setting: str) -> None:
+    """The server does not listen for a controller."""
+    listeners = {"listeners": "PLAINTEXT://127.0.0.1:9092,QUORUM://127.0.0.1:9093"}
+    assert [listener.name for listener in parse_listeners(Config.of(listeners | {setting: "QUORUM"}))] == ["PLAINTEXT"]
+
+
+def described_without_warning(setting: str) -> None:
+    """Nothing depends on it in one node, so it is not named as a setting without effect; DescribeConfigs shows it."""
+    config = Config.of({setting: "INTERNAL"})
+    assert (config.get(setting), config.without_effect()) == ("INTERNAL", [])
+
+
+def other_name(setting: str) -> None:
+    """Kafka's name sets the setting of kcore."""
+    config = Config.of({setting: "77"})
+    assert str(config.get(SAME_AS[setting])) == "77"
+
+
 NODE_CHECKS: dict[str, Callable[[str], None]] = {
     "node.id": node_id,
     "cluster.id": cluster_id,
@@ -128,4 +175,10 @@ NODE_CHECKS: dict[str, Callable[[str], None]] = {
     "group.min.session.timeout.ms": least_session_timeout,
     "auto.create.topics.enable": created_by_metadata,
     "fetch.max.bytes": largest_fetch,
+    "connection.failed.authentication.delay.ms": delay_of_refused_logins,
+    "controller.listener.names": controllers,
+    "inter.broker.listener.name": described_without_warning,
+    "broker.id": other_name,
+    "log.dirs": other_name,
+    "log.dir": other_name,
 }
