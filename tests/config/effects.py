@@ -79,8 +79,6 @@ NAMED = {
     "super.users": "security/test_acls.py::test_authorizers_that_cannot_be",
     "allow.everyone.if.no.acl.found": "security/test_acls.py::test_everybody_where_no_entry_is_found",
     "group.consumer.migration.policy": "group/migration/test_policy.py::test_a_classic_member_joins_a_consumer_group",
-    "quota.window.num": "config/test_effects.py::test_single_settings",
-    "quota.window.size.seconds": "config/test_effects.py::test_single_settings",
     "sasl.jaas.config": "config/test_jaas.py::test_the_name_without_a_mechanism_is_the_default_of_listeners",
 }
 
