@@ -153,7 +153,7 @@ def controllers(setting: str) -> None:
 
 
 def described_without_warning(setting: str) -> None:
-    """Nothing depends on it in one node, so it is not named as a setting without effect; DescribeConfigs shows it."""
+    """One node needs no such name, so no warning names it as a setting without effect; DescribeConfigs shows it."""
     config = Config.of({setting: "INTERNAL"})
     assert (config.get(setting), config.without_effect()) == ("INTERNAL", [])
 
