@@ -12,7 +12,7 @@ STAMP := $(VENV)/.built
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate soak sanitize bench bench-peers lint docs clean
+.PHONY: build demo demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate soak sanitize bench bench-peers lint docs dist dist-test site clean
 
 build: $(STAMP)
 
@@ -92,6 +92,18 @@ bench: build
 
 bench-peers: build
 	$(BIN)/python -m bench.compare
+
+# The sdist and the wheel of this machine; `cibuildwheel` builds those of other platforms.
+dist:
+	$(PYTHON) -m tools.distributions build
+
+dist-test:
+	test -d dist || $(PYTHON) -m tools.distributions build
+	$(PYTHON) -m tools.distributions test
+
+# The documentation as HTML pages in build/site.
+site:
+	$(PYTHON) -m tools.site
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

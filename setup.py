@@ -54,17 +54,23 @@ def drop_code_of_other_versions() -> None:
                 generated.unlink()
 
 
-if Cython.__version__ in ("3.3.0", "3.3.1"):
-    sys.stderr.write(f"setup.py: Cython {Cython.__version__} releases objects twice when memory runs out; use 3.2\n")
-drop_code_of_other_versions()
+def generated() -> list[Extension]:
+    """Generates the C code of the extensions."""
+    if Cython.__version__ in ("3.3.0", "3.3.1"):
+        sys.stderr.write(
+            f"setup.py: Cython {Cython.__version__} releases objects twice when memory runs out; use 3.2\n"
+        )
+    drop_code_of_other_versions()
+    # Cython's own workers are forked, which is safe on Linux alone.
+    return cythonize(extensions(), compiler_directives=DIRECTIVES, nthreads=JOBS if sys.platform == "linux" else 0)
+
 
 JOBS = os.cpu_count() or 1
+ONLY_METADATA = {"egg_info", "dist_info", "sdist"}
+"""Commands that compile nothing: they need the names of the extensions, not the C code."""
 
 setup(
-    # Cython's own workers are forked, which is safe on Linux alone.
-    ext_modules=cythonize(
-        extensions(), compiler_directives=DIRECTIVES, nthreads=JOBS if sys.platform == "linux" else 0
-    ),
+    ext_modules=extensions() if ONLY_METADATA & set(sys.argv) else generated(),
     options={
         "build_ext": {"parallel": JOBS},
         # An editable install puts the checkout into the module path: Spark looks for data sources nowhere else.

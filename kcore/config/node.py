@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from kcore.config.connections import overrides_fault
 from kcore.config.jaas import OTHER_MECHANISMS, PLAIN_MODULE, login_module, other_jaas_fault
-from kcore.config.security import LISTENER_PREFIX, OF_OAUTHBEARER, PER_LISTENER, SecuritySettings
+from kcore.config.security import LISTENER_LIMITS, LISTENER_PREFIX, OF_OAUTHBEARER, PER_LISTENER, SecuritySettings
 from kcore.config.setting import INT_MAX, Setting, SettingType, declared, setting
 from kcore.errors import ConfigError
 
@@ -311,7 +311,7 @@ class Config(SecuritySettings):
     )
     max_connections: int = setting(
         INT_MAX,
-        "Maximum number of open connections, TLS handshakes included; further clients wait.",
+        "Maximum number of open connections, TLS handshakes included; further clients wait. A listener may have one.",
         low=0,
         dynamic=True,
     )
@@ -326,7 +326,10 @@ class Config(SecuritySettings):
         check=overrides_fault,
     )
     max_connection_creation_rate: int = setting(
-        INT_MAX, "Maximum number of new connections per second; above it, further clients wait.", low=0, dynamic=True
+        INT_MAX,
+        "Maximum number of new connections per second; above it, further clients wait. A listener may have its own.",
+        low=0,
+        dynamic=True,
     )
     queued_max_request_bytes: int = setting(
         -1, "Bytes of queued requests at which the whole server stops reading; -1: no limit.", kind=LONG
@@ -519,6 +522,16 @@ class Config(SecuritySettings):
         yield from self._of_listeners.values()
         yield from self._foreign.values()
 
+    def of_listener(self, name: str, default: Any) -> Any:
+        """Returns a listener's own value of a setting.
+
+        Args:
+            name: the setting's name with the listener's prefix, in lower case.
+            default: the result if the listener has no value of its own.
+        """
+        own = self._of_listeners.get(name)
+        return default if own is None else own.value
+
     def for_listener(self, listener: str, changed: Mapping[str, Any] | None = None) -> SecuritySettings:
         """Returns the security settings of one listener: its own, else those of all listeners.
 
@@ -547,7 +560,7 @@ class Config(SecuritySettings):
         """
         if OTHER_MECHANISMS.fullmatch(name.removeprefix(LISTENER_PREFIX)):
             return Setting(name, SettingType.PASSWORD, None, "It has no effect.", check=other_jaas_fault)
-        for attribute in PER_LISTENER:
+        for attribute in PER_LISTENER | LISTENER_LIMITS:
             setting_name = attribute.replace("_", ".")
             if name.endswith(f".{setting_name}") and len(name) > len(LISTENER_PREFIX + setting_name) + 1:
                 return self.SETTINGS[setting_name]._replace(name=name)

@@ -190,6 +190,9 @@ PER_LISTENER = frozenset(
 )
 """Attributes of the settings that may be set for one listener."""
 
+LISTENER_LIMITS = frozenset(("max_connections", "max_connection_creation_rate"))
+"""Attributes of the limits that a listener may have beside those of the server; they may change at run time."""
+
 OF_OAUTHBEARER = ("sasl.oauthbearer.", "sasl.server.callback.")
 """Beginnings of the settings that may also have the mechanism's prefix: listener.name.NAME.oauthbearer.SETTING."""
 

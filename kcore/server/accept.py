@@ -12,18 +12,14 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final
 
-from kcore.broker.data.rates import Rate
-from kcore.config.connections import connection_overrides
-from kcore.config.setting import INT_MAX
 from kcore.server.log_limits import QuietLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kcore.broker.data.client_quotas import ClientQuotas
-    from kcore.config.node import Config
     from kcore.server.authentication import ListenerSecurity
     from kcore.server.connection import Connection
+    from kcore.server.connection_quota import ListenerQuota
     from kcore.server.handshake import Handshakes
     from kcore.server.log_limits import ClientLog
 
@@ -49,98 +45,12 @@ _NO_DESCRIPTORS: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, e
 _PEER_GONE: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.EINTR))
 
 
-class ConnectionQuota:
-    """Counts the server's connections in total and per client address, from accept to close.
-
-    Args:
-        config: contains the limits `max.connection*`, which may change at any time.
-        clients: the quotas of addresses.
-
-    Attributes:
-        total: number of connections.
-        by_host: client address -> number of its connections.
-    """
-
-    __slots__ = ("_clients", "_config", "_handshakes", "_rate", "_waiting", "by_host", "total")
-
-    def __init__(self, config: Config, clients: ClientQuotas) -> None:
-        self._config = config
-        self._clients = clients
-        self._rate = Rate()
-        self._handshakes: list[Handshakes] = []
-        self._waiting: dict[Acceptor, None] = {}
-        self.by_host: dict[str, int] = {}
-        self.total = 0
-
-    @property
-    def full(self) -> bool:
-        """True while no further connection may be accepted."""
-        return self.total >= self._config.max_connections
-
-    def add_handshakes(self, handshakes: Handshakes) -> None:
-        """Adds TLS handshakes of which silent ones may be closed to make room."""
-        self._handshakes.append(handshakes)
-
-    def make_room(self) -> bool:
-        """Closes a client that does not begin its TLS handshake. Returns False if there is none."""
-        return any(handshakes.make_room() for handshakes in self._handshakes)
-
-    def take(self, host: str) -> bool:
-        """Counts a new connection. Returns False, without counting it, if its address has too many connections."""
-        count = self.by_host.get(host, 0)
-        if count >= self.limit_of(host):
-            return False
-        self.by_host[host] = count + 1
-        self.total += 1
-        return True
-
-    def limit_of(self, host: str) -> int:
-        """Returns the maximum number of connections of an address."""
-        config = self._config
-        text, limit = config.max_connections_per_ip_overrides, config.max_connections_per_ip
-        return connection_overrides(text).get(host[1:], limit) if text else limit
-
-    def creation_pause_ms(self, now_ms: int) -> int:
-        """Counts a new connection for `max.connection.creation.rate`; returns the time until the next may be accepted.
-
-        As in Kafka, it is at most the time of one sample.
-        """
-        bound = self._config.max_connection_creation_rate
-        if bound == INT_MAX:
-            return 0
-        window_ms = self._clients.window_ms
-        self._rate.record(1, now_ms, window_ms)
-        if not bound:
-            return window_ms
-        return min(self._rate.excess_ms(bound, now_ms, window_ms, self._clients.samples), window_ms)
-
-    def throttle_ms(self, host: str) -> int:
-        """Counts a new connection for the quota of its address; returns the time after which to close it, or 0."""
-        return self._clients.connection_throttle_ms(host[1:])
-
-    def release(self, host: str) -> None:
-        """Uncounts a connection; listeners that waited for a slot accept again."""
-        left = self.by_host[host] - 1
-        if left:
-            self.by_host[host] = left
-        else:
-            del self.by_host[host]
-        self.total -= 1
-        if self._waiting and not self.full:
-            waiting, self._waiting = self._waiting, {}
-            for acceptor in waiting:
-                acceptor.resume()
-
-    def wait(self, acceptor: Acceptor) -> None:
-        """Resumes `acceptor` when a slot is free."""
-        self._waiting[acceptor] = None
-
-
 class Acceptor:
     """Accepts the connections of one listening socket.
 
-    - At `max.connections` connections it stops accepting until one ends; clients wait in the backlog.
-    - Above `max.connection.creation.rate` it stops accepting for some time.
+    - At `max.connections` connections of the server or the listener it stops accepting until one ends; clients wait in
+      the backlog.
+    - Above `max.connection.creation.rate` of the server or the listener it stops accepting for some time.
     - A connection beyond `max.connections.per.ip` or its overrides is closed immediately.
     - A connection above the quota of its address (connection_creation_rate) is not read, and closed after some time.
     - Without a free file descriptor it retries every `RETRY_S`.
@@ -150,7 +60,7 @@ class Acceptor:
     Args:
         listening: the listening socket; the acceptor closes it.
         security: the listener's security.
-        quota: counts the connections of all listeners.
+        quota: counts the connections of the listener, which may have several acceptors, and of the server.
         make: creates the connection for a client address.
         log: logs failed TLS handshakes.
         loop: the event loop.
@@ -164,7 +74,7 @@ class Acceptor:
         self,
         listening: socket.socket,
         security: ListenerSecurity,
-        quota: ConnectionQuota,
+        quota: ListenerQuota,
         make: Callable[[str], Connection],
         log: ClientLog,
         loop: asyncio.AbstractEventLoop,
@@ -211,12 +121,17 @@ class Acceptor:
 
     def _accept(self) -> None:
         # A failed accept costs as much as a successful one: try as many as there were connections last time.
+        made_room = False
         for _ in range(self._burst):
-            if self._quota.full and not self._quota.make_room():
-                self._warn("%d connections are open (max.connections)", self._quota.total)
-                self._quota.wait(self)
-                self._pause()
-                return
+            if made_room:
+                return  # a further client, if there is one, makes room for itself in the next turn
+            if self._quota.full:
+                made_room = self._quota.make_room()
+                if not made_room:
+                    self._warn("%d connections are open (%s)", *self._quota.reached())
+                    self._quota.wait(self)
+                    self._pause()
+                    return
             try:
                 client, address = self._socket.accept()
             except (BlockingIOError, InterruptedError):
@@ -276,7 +191,7 @@ class Acceptor:
             self._refused_log.warn(
                 "connection from %s refused: the address has %d connections (max.connections.per.ip)",
                 host,
-                self._quota.by_host.get(host, 0),
+                self._quota.connections_of(host),
                 listener=self._security.name,
             )
             client.close()

@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from kcore.broker.data.client_quotas import REQUEST_PERCENTAGE
-from kcore.server.accept import Acceptor, ConnectionQuota, listening_sockets, resolve
+from kcore.server.accept import Acceptor, listening_sockets, resolve
 from kcore.server.authentication import Authentications, ListenerSecurity, ServerKeys
 from kcore.server.connection import Connection
+from kcore.server.connection_quota import ConnectionQuota
 from kcore.server.dispatch import Dispatch
 from kcore.server.listeners import Listener
 from kcore.server.log_limits import ClientLog
@@ -128,7 +129,8 @@ class Server:
         sockets = listening_sockets(await resolve(listener.host, self.loop), listener.port)
         for listening in sockets:
             make = partial(self._connection, security)
-            self.acceptors.append(Acceptor(listening, security, self.quota, make, self.client_log, self.loop))
+            quota = self.quota.of_listener(security.name)
+            self.acceptors.append(Acceptor(listening, security, quota, make, self.client_log, self.loop))
         port = sockets[0].getsockname()[1]
         self.addresses[listener.name] = (listener.host, port)
         self.engine.cluster.advertise(listener.name, listener.advertised_host, listener.advertised_port or port)
@@ -203,7 +205,7 @@ class Server:
             self.responses.claim(connection, 0)
         self.engine.connection_closed(connection.connection_id)
         self.flushes.discard(connection)
-        self.quota.release(connection.client_host)
+        self.quota.of_listener(connection.listener).release(connection.client_host)
         if self.memory is not None:
             self.memory.claim(connection, 0)
 

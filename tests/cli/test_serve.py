@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import re
 import signal
 import socket
@@ -258,3 +259,19 @@ def test_a_server_can_be_started_again_after_a_failed_start(tmp_path: Path) -> N
         server.start()
         assert "1 topics" in server.recovered
         assert server.stop() == 0
+
+
+def test_metrics_are_served_at_the_address_of_the_setting() -> None:
+    """kcore.http.listen: the first line of the output names the port."""
+    command = [sys.executable, "-m", "kcore", "serve", "--listen", "127.0.0.1:0", "-c", "kcore.http.listen=127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            assert server.stdout is not None
+            printed = re.fullmatch(r"kcore: metrics at http://127\.0\.0\.1:(\d+)/metrics\n", server.stdout.readline())
+            assert printed is not None
+            connection = http.client.HTTPConnection("127.0.0.1", int(printed[1]), timeout=20)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read() == b"ok\n"
+            connection.close()
+        finally:
+            server.kill()

@@ -1,19 +1,15 @@
 """Settings and the tests that depend on them: without its effect, the test of a setting fails.
 
 `NAMED` tests set the setting themselves or in a helper of their module. `INDIRECT` tests depend on its default value,
-or set it by an option.
+or set it by an option; the second text is a value with which they fail, "" for the default. test_ignored_settings.py
+proves both.
 """
 
 from __future__ import annotations
 
 NAMED = {
-    "node.id": "clients/test_confluent_admin.py::test_the_cluster_is_described",
-    "cluster.id": "clients/test_confluent_admin.py::test_the_cluster_is_described",
     "listeners": "server/test_accept.py::test_all_addresses_of_a_listener_have_the_same_port",
     "advertised.listeners": "cli/test_serve.py::test_each_listener_advertises_its_own_address",
-    "group.min.session.timeout.ms": "group/classic/test_rebalance.py::test_session_timeouts_are_bounded",
-    "group.initial.rebalance.delay.ms": "group/migration/test_static.py::"
-    "test_the_only_consumer_member_returns_as_a_classic_one",
     "group.coordinator.rebalance.protocols": "group/consumer/test_heartbeats.py::test_the_protocol_can_be_disabled",
     "group.consumer.max.size": "group/consumer/test_heartbeats.py::test_a_full_group_refuses_new_members",
     "group.consumer.assignors": "group/consumer/test_heartbeats.py::test_a_custom_assignor",
@@ -24,22 +20,16 @@ NAMED = {
     "test_an_invalid_result_of_a_custom_assignor_is_refused",
     "offsets.topic.compression.codec": "group/test_record_limits.py::test_records_of_groups_are_compressed",
     "offset.metadata.max.bytes": "group/offsets/test_offset_commit.py::test_metadata_is_limited_in_utf16_code_units",
-    "offsets.retention.minutes": "group/offsets/test_expiry.py::test_a_new_commit_restarts_the_retention_time",
-    "offsets.retention.check.interval.ms": "observability/test_group_counts.py::test_counts_follow_every_change",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "transaction/test_time.py::"
     "test_a_transaction_is_aborted_at_the_first_check_after_its_timeout",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "transaction/test_time.py::test_an_unused_id_expires",
     "transactional.id.expiration.ms": "transaction/test_time.py::test_an_unused_id_expires",
-    "producer.id.expiration.ms": "broker/data/test_producer_state.py::test_idle_producers_expire_and_others_stay",
-    "producer.id.expiration.check.interval.ms": "broker/data/test_producer_state.py::test_the_expiry_runs_by_its_timer",
     "transaction.partition.verification.enable": "broker/data/test_producer_state.py::"
     "test_idle_producers_expire_and_others_stay",
     "share.coordinator.snapshot.update.records.per.snapshot": "share/test_coordinator.py::test_no_updates_at_all",
-    "auto.create.topics.enable": "clients/test_confluent_kafka.py::test_producing_to_a_missing_topic_creates_it",
     "delete.topic.enable": "broker/metadata/test_topic_apis.py::test_deletion_can_be_disabled",
     "log.retention.check.interval.ms": "broker/data/test_offsets_and_retention.py::test_retention_runs_by_its_timer",
     "log.cleaner.backoff.ms": "cli/test_log_verify.py::test_a_compacted_folder_is_valid_and_has_the_same_state",
-    "fetch.max.bytes": "clients/test_aiokafka.py::test_a_message_larger_than_a_fetch_arrives",
     "kcore.max.fetch.session.partitions": "broker/data/test_fetch_session_bounds.py::"
     "test_the_partitions_of_all_sessions_are_limited",
     "max.request.partition.size.limit": "broker/metadata/test_topic_apis.py::test_pages_join_to_the_whole",
@@ -52,6 +42,7 @@ NAMED = {
     "max.connection.creation.rate": "server/test_limits.py::test_connections_beyond_the_rate_of_the_server_wait",
     "queued.max.request.bytes": "server/test_limits.py::test_requests_of_all_connections_together_are_bounded",
     "kcore.data.dir": "cli/test_serve.py::test_without_a_data_folder_a_warning_is_logged",
+    "kcore.http.listen": "cli/test_serve.py::test_metrics_are_served_at_the_address_of_the_setting",
     "kcore.durability": "cli/test_serve.py::test_without_a_data_folder_a_warning_is_logged",
     "kcore.snapshot.min.bytes": "runtime/test_snapshots.py::test_a_pass_runs_only_when_enough_records_are_new",
     "kcore.snapshot.live.ratio": "runtime/test_snapshots.py::test_a_pass_runs_only_when_enough_records_are_new",
@@ -62,7 +53,7 @@ NAMED = {
     "test_a_request_with_too_many_elements_is_refused_before_it_is_decided",
     "kcore.max.response.memory.bytes": "server/test_unread.py::"
     "test_without_room_connections_with_unread_responses_wait_and_others_are_served",
-    "kcore.max.response.bytes": "server/test_response_bounds.py::test_a_setting_can_allow_longer_responses",
+    "kcore.max.response.bytes": "server/test_response_bounds.py::test_a_response_beyond_the_limit_is_an_error",
     "listener.security.protocol.map": "security/test_tls_settings.py::test_listeners_have_protocols",
     "ssl.keystore.type": "security/test_key_material.py::test_a_pkcs12_file_has_the_key_and_the_authorities",
     "ssl.keystore.location": "security/test_tls_settings.py::test_a_context_says_what_the_settings_say",
@@ -78,42 +69,47 @@ NAMED = {
     "ssl.enabled.protocols": "security/test_tls_settings.py::test_a_context_says_what_the_settings_say",
     "ssl.cipher.suites": "security/test_tls_settings.py::test_a_context_says_what_the_settings_say",
     "sasl.enabled.mechanisms": "security/test_jwt_validator.py::test_a_real_client_authenticates_with_a_token",
-    "sasl.server.callback.handler.class": "security/test_jwt_validator.py::test_settings_that_are_refused",
     "sasl.oauthbearer.jwks.endpoint.url": "security/test_jwt_validator.py::"
     "test_a_real_client_authenticates_with_a_token",
     "sasl.oauthbearer.jwks.endpoint.refresh.ms": "security/test_jwt_validator.py::test_keys_are_read_when_they_are_due",
     "sasl.oauthbearer.expected.audience": "security/test_jwt_validator.py::test_refused_tokens",
     "sasl.oauthbearer.expected.issuer": "security/test_jwt_validator.py::test_refused_tokens",
-    "sasl.server.max.receive.size": "security/test_sasl_wire.py::"
-    "test_frames_are_small_before_and_large_behind_the_exchange",
     "plain.sasl.jaas.config": "security/test_plain_and_oauthbearer.py::test_a_listener_has_the_users_of_its_settings",
-    "connection.failed.authentication.delay.ms": "security/test_plain_and_oauthbearer.py::"
-    "test_a_listener_has_the_users_of_its_settings",
     "authorizer.class.name": "security/test_acls.py::test_an_authorizer_of_ones_own",
     "super.users": "security/test_acls.py::test_authorizers_that_cannot_be",
     "allow.everyone.if.no.acl.found": "security/test_acls.py::test_everybody_where_no_entry_is_found",
-    "group.consumer.migration.policy": "group/migration/test_policy.py::test_a_policy_name_is_case_insensitive",
-    "quota.window.num": "config/test_effects.py::test_single_settings",
-    "quota.window.size.seconds": "config/test_effects.py::test_single_settings",
-    "process.roles": "config/test_kafka_settings.py::test_kafkas_own_file_starts_a_server",
-    "controller.listener.names": "config/test_kafka_settings.py::test_kafkas_own_file_starts_a_server",
-    "inter.broker.listener.name": "config/test_kafka_settings.py::test_kafkas_own_file_starts_a_server",
-    "broker.id": "config/test_kafka_settings.py::test_names_of_kafka_that_mean_settings_of_kcore",
-    "log.dirs": "config/test_kafka_settings.py::test_names_of_kafka_that_mean_settings_of_kcore",
-    "log.dir": "config/test_kafka_settings.py::test_names_of_kafka_that_mean_settings_of_kcore",
+    "group.consumer.migration.policy": "group/migration/test_policy.py::test_a_classic_member_joins_a_consumer_group",
     "sasl.jaas.config": "config/test_jaas.py::test_the_name_without_a_mechanism_is_the_default_of_listeners",
 }
 
 INDIRECT = {
-    "kcore.metrics.max.partitions": "observability/test_data_metrics.py::test_the_number_of_series_is_bounded",
-    "kcore.http.listen": "observability/test_server.py::test_head_has_no_body",
-    "group.consumer.regex.refresh.interval.ms": "group/consumer/test_heartbeats.py::"
-    "test_patterns_are_resolved_again_after_the_interval",
-    "group.share.initialize.retry.interval.ms": "group/share/test_heartbeats.py::"
-    "test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interval",
-    "sasl.oauthbearer.clock.skew.seconds": "security/test_jwt_validator.py::test_valid_tokens",
-    "sasl.oauthbearer.scope.claim.name": "security/test_jwt_validator.py::test_the_user_may_be_in_another_claim",
-    "sasl.oauthbearer.sub.claim.name": "security/test_jwt_validator.py::test_the_user_may_be_in_another_claim",
-    "connections.max.reauth.ms": "security/test_sasl_exchange.py::test_how_long_a_session_lives",
-    "kcore.response.stall.ms": "server/test_unread.py::test_a_peer_that_reads_nothing_is_closed_when_memory_is_short",
+    "kcore.metrics.max.partitions": (
+        "observability/test_data_metrics.py::test_the_number_of_series_is_bounded",
+        "1000",
+    ),
+    "group.consumer.regex.refresh.interval.ms": (
+        "group/consumer/test_heartbeats.py::test_patterns_are_resolved_again_after_the_interval",
+        "86400000",
+    ),
+    "group.share.initialize.retry.interval.ms": (
+        "group/share/test_heartbeats.py::test_an_unconfirmed_initialization_is_requested_again_after_the_retry_interval",
+        "86400000",
+    ),
+    "sasl.oauthbearer.clock.skew.seconds": ("security/test_jwt_validator.py::test_valid_tokens", "0"),
+    "sasl.oauthbearer.scope.claim.name": (
+        "security/test_jwt_validator.py::test_the_user_may_be_in_another_claim",
+        "",
+    ),
+    "sasl.oauthbearer.sub.claim.name": ("security/test_jwt_validator.py::test_the_user_may_be_in_another_claim", ""),
+    "sasl.server.max.receive.size": (
+        "security/test_sasl_wire.py::test_frames_are_small_before_and_large_behind_the_exchange",
+        "1048576",
+    ),
+    "kcore.response.stall.ms": (
+        "server/test_unread.py::test_a_peer_that_reads_nothing_is_closed_when_memory_is_short",
+        "3600000",
+    ),
 }
+
+VALIDATED = {"sasl.server.callback.handler.class": "com.example.Handler", "process.roles": "controller"}
+"""Settings whose only effect is that other values, such as this one, are refused."""

@@ -167,6 +167,22 @@ def test_silent_clients_make_room_for_connections_of_any_listener(
         assert server.counted == (3, {"/127.0.0.1": 3})
 
 
+def test_silent_clients_make_room_for_others_of_a_full_listener(
+    tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not hold the slots of their listener's own limit either."""
+    monkeypatch.setattr(handshake, "HANDSHAKE_TIMEOUT_S", NEVER_S)
+    monkeypatch.setattr(handshake, "SILENT_GRACE_S", 0.1)
+    server = tls({"listener.name.ssl.max.connections": "2"})
+    silent = [peers.enter_context(server.half_open(b"")) for _ in range(2)]
+    wait_until(lambda: server.handshakes == 2, "two clients")
+    other = peers.enter_context(server.half_open())
+    assert other.recv(1) == b"\x16", "the server begins the handshake"
+    assert ended(silent[0])
+    assert server.counted == (2, {"/127.0.0.1": 2})
+    assert server.live.call(lambda: server.live.server.quota.of_listener("SSL").count) == 2
+
+
 def test_clients_that_wait_for_a_slot_make_room_as_well(
     tls: MakeTls, peers: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

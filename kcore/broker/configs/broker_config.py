@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
 from kcore.broker.metadata.image import ConfigType
 from kcore.config.kafka_settings import THREAD_POOLS
-from kcore.config.security import LISTENER_PREFIX, RELOADABLE
+from kcore.config.security import LISTENER_LIMITS, LISTENER_PREFIX, RELOADABLE
 from kcore.errors import ConfigError
 from kcore.runtime.topics import MetadataListener
 
@@ -69,14 +69,25 @@ class SynonymValue(NamedTuple):
 
 def is_reloadable(name: str) -> bool:
     """Tests if a name is that of a listener's key or certificate, which may change at run time."""
+    return _is_of_listener(name, RELOADABLE)
+
+
+def is_listener_limit(name: str) -> bool:
+    """Tests if a name is that of a listener's limit of connections, which may change at run time."""
+    return _is_of_listener(name, LISTENER_LIMITS)
+
+
+def _is_of_listener(name: str, attributes: frozenset[str]) -> bool:
     return name.startswith(LISTENER_PREFIX) and any(
-        name.endswith("." + attribute.replace("_", ".")) for attribute in RELOADABLE
+        name.endswith("." + attribute.replace("_", ".")) for attribute in attributes
     )
 
 
 def _aliases(name: str) -> tuple[str, ...]:
     if name == "log.flush.interval.ms":
         return (name, "log.flush.scheduler.interval.ms")
+    if is_listener_limit(name):
+        return (name, name.removeprefix(LISTENER_PREFIX).partition(".")[2])
     return next((group for group in ALIASES if name in group), (name,))
 
 
@@ -150,6 +161,18 @@ class BrokerConfig(MetadataListener):
             del synonyms[0]
         return tuple(synonyms)
 
+    def described(self, name: str) -> tuple[Setting | None, Any]:
+        """Returns the declaration and the value of a setting, also of a listener's; (None, None) if it is unknown."""
+        setting = self.config.setting(name)
+        if setting is not None or not name.startswith(LISTENER_PREFIX):
+            return setting, self.config.get(name)
+        try:
+            of_listener = self.config.listener_setting(name)
+        except ConfigError:
+            return None, None
+        # As in Kafka, it has no documentation and is not dynamic by its own name.
+        return of_listener._replace(doc="", dynamic=False), self.config.of_listener(name.lower(), None)
+
     def fault(self, name: str, text: str) -> str | None:
         """Describes the reason to refuse a change of `name` to `text` at run time; None if the change is allowed.
 
@@ -165,7 +188,7 @@ class BrokerConfig(MetadataListener):
             return str(error)
         if setting is None:
             return None
-        if of_listener and not is_reloadable(name):
+        if of_listener and not (is_reloadable(name) or is_listener_limit(name)):
             return f"{name} cannot be changed while the broker runs"
         if not of_listener and not setting.dynamic:
             if name.replace(".", "_") in RELOADABLE:
@@ -175,6 +198,8 @@ class BrokerConfig(MetadataListener):
             value = read_value(setting, text)
         except InvalidValueError as error:
             return f"{name}: the value is not valid; valid: {setting.valid}" if of_listener else str(error)
+        if of_listener and is_listener_limit(name) and not value:
+            return f"{name}: 0 is not valid at run time, because it would lock all clients out; valid: at least 1"
         if name in THREAD_POOLS:
             present = self.config.get(name)
             if not 1 <= value <= 2 * present or value < present // 2:
@@ -207,7 +232,8 @@ class BrokerConfig(MetadataListener):
         overrides = {**self.cluster_defaults(), **self.own()}
         reloads = any(map(is_reloadable, {*self._changed, *overrides}))
         for setting_name in sorted(self._changed - overrides.keys()):
-            if is_reloadable(setting_name) and (static := self._static_of_listener(setting_name)) is not None:
+            of_listener = setting_name.startswith(LISTENER_PREFIX)
+            if of_listener and (static := self._static_of_listener(setting_name)) is not None:
                 self.config.set(setting_name, *static)
             elif setting_name in self.static:
                 self.config.set(setting_name, *self.static[setting_name])
@@ -215,7 +241,7 @@ class BrokerConfig(MetadataListener):
                 self.config.reset(setting_name)
             self._changed.discard(setting_name)
         for setting_name, text in overrides.items():
-            if is_reloadable(setting_name):
+            if is_reloadable(setting_name) or is_listener_limit(setting_name):
                 setting: Setting | None = self.config.listener_setting(setting_name)
             else:
                 setting = self.config.setting(setting_name)

@@ -150,11 +150,11 @@ class SettingsView:
     def _broker_setting(
         self, shape: Shape, name: str, synonyms: tuple[SynonymValue, ...], default_value: str | None = None
     ) -> DescribeConfigsResourceResult:
-        setting = self._broker.config.setting(name)
+        setting, present = self._broker.described(name)
         if setting is None or setting.type is SettingType.PASSWORD:
             value, synonyms = None, tuple(synonym._replace(value=None) for synonym in synonyms)
         else:
-            value = show_value(self._broker.config.get(name)) if default_value is None else default_value
+            value = show_value(present) if default_value is None else default_value
         return shape.result(
             name,
             value,
@@ -232,7 +232,7 @@ class Shape:
             if self._synonyms
             else [],
             config_type=UNKNOWN_TYPE if setting is None else setting.type.value,
-            documentation=setting.doc if self._documentation and setting is not None else None,
+            documentation=(setting.doc or None) if self._documentation and setting is not None else None,
         )
 
 
