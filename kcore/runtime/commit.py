@@ -213,11 +213,13 @@ class CommitPipeline(PipelineCore):
         self.settling = False
         return True
 
-    def start_background(self, gate: Gate) -> BackgroundCommit | None:
+    def start_background(self, gate: Gate, exclusive: bool = False) -> BackgroundCommit | None:
         """Closes the round, so that it can be written while the next one is decided.
 
         Args:
             gate: an open lock, for a caller that must wait until the round is written.
+            exclusive: True if the caller neither decides a request nor completes a response before
+                `finish_background`. Then every participant allows it.
 
         Returns:
             The background commit, to be written by `BackgroundCommit.write` and then passed to `finish_background`.
@@ -228,12 +230,14 @@ class CommitPipeline(PipelineCore):
             self.settling
             or self._undecided is not None
             or self._background_commit is not None
-            or not self.allows_background_commit
+            or not (exclusive or self.allows_background_commit)
             or not self._participants
         ):
             return None
         self._seal()
-        if self._abort_error is not None or self.changing or not self.allows_background_commit or not self._log.dirty:
+        if self._abort_error is not None or self.changing or not self._log.dirty:
+            return None
+        if not (exclusive or self.allows_background_commit):  # sealing may enlist participants
             return None
         background_commit = BackgroundCommit(gate, self._log)
         participants, responses = self._take_round()
