@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from _thread import get_ident
@@ -394,5 +393,8 @@ class ThreadDriver:
 
 
 def _wake(sleeper: threading.Lock) -> None:
-    with contextlib.suppress(RuntimeError):  # it was released before
+    # No context manager: one would need memory, and the thread would sleep on without it.
+    try:
         sleeper.release()
+    except RuntimeError:  # it was released before
+        return

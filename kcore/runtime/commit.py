@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
 from kcore.process_logging import log_failure
+from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.runtime.shard import PipelineCore, ShardCore
 
 if TYPE_CHECKING:
@@ -345,13 +346,21 @@ class CommitPipeline(PipelineCore):
                 restored = self._restore(participant, error) and restored
             self._undecided = None
         for pending, _ in responses:
-            try:
-                if not pending.done:
-                    pending.fail(pending.api.storage_error)
-            except Exception as failure:
-                self._response_failed(pending, failure)
+            if not pending.done:
+                self._fail_response(pending)
         if restored:
             self.settling = False
+
+    def _fail_response(self, pending: Pending) -> None:
+        """Completes a response with an error. Tries again if the API cannot build it, as memory may be short."""
+        for code in (pending.api.storage_error, pending.api.storage_error, ErrorCode.UNKNOWN_SERVER_ERROR):
+            try:
+                pending.fail(code)
+            except Exception as failure:
+                with contextlib.suppress(Exception):
+                    self._response_failed(pending, failure)
+            if pending.done:
+                return
 
     def _log_refusal(self, error: LogError) -> None:
         """Logs the cause of a failed write, unless the commit before failed for the same one, as on a full disk."""
