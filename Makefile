@@ -34,7 +34,7 @@ demo-spark: build
 
 # More workers than two cores: many tests wait for other processes.
 test: build lint
-	$(BIN)/python -m pytest -n 3 --dist worksteal tests
+	$(BIN)/python -m pytest -n 4 --dist worksteal tests
 
 test-long: build
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests

@@ -37,6 +37,7 @@ SETTINGS = {
 }
 PARTITIONS = 6
 LIBRARIES = ["confluent-kafka", "java"]
+JAVA_IS_LONG = ["confluent-kafka", pytest.param("java", marks=pytest.mark.long)]
 GROUP_RESOURCE, SET = 32, 0  # a resource type, and an operation on its setting
 
 
@@ -151,7 +152,7 @@ def test_the_server_is_killed_in_the_middle_of_a_reconciliation(
     assert described(new_server, name).group_epoch > epoch + 1
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", JAVA_IS_LONG)
 def test_a_pattern_finds_new_topics(
     library: str, new_server: ServerProcess, name: str, start_member: Callable[..., Member]
 ) -> None:
@@ -166,7 +167,7 @@ def test_a_pattern_finds_new_topics(
     expect_share(parts_of(one, 2) | parts_of(two, 3), member)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("library", JAVA_IS_LONG)
 def test_a_static_member_returns(
     library: str, new_server: ServerProcess, name: str, topic: str, start: Callable[..., Member]
 ) -> None:

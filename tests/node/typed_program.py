@@ -1,4 +1,8 @@
-"""A user's program, which mypy checks strictly: every name of the public API has its type."""
+"""A user's program, which `make lint` checks with mypy --strict: every name of the public API has its type.
+
+Where mypy must find a mistake, a comment `type: ignore` names its error code. mypy reports such a comment if there is
+no error.
+"""
 
 from __future__ import annotations
 
@@ -76,3 +80,10 @@ def handle_errors(node: kcore.EmbeddedNode) -> None:
         for partition, each in group.errors.items():
             assert_type(partition, TopicPartition)
             assert_type(each, KafkaError)
+
+
+def make_mistakes(node: kcore.EmbeddedNode) -> None:
+    node.group("g").commit({"jobs": 1})  # type: ignore[arg-type]
+    node.topcis  # type: ignore[attr-defined]  # noqa: B018
+    node.topics.create("jobs", partitons=4)  # type: ignore[call-arg]
+    node.group("g").join("jobs", on_assigned=1)  # type: ignore[arg-type]

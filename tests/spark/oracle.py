@@ -10,8 +10,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 DATA = Path(__file__).parents[1] / "data" / "kafka-logs"
 MOMENTS = ("moment-1", "moment-2", "moment-3", "moment-4")
+SOME_MOMENTS = ["moment-1", *(pytest.param(moment, marks=pytest.mark.long) for moment in MOMENTS[1:3]), "moment-4"]
+"""The parameters of tests that read a whole log: the middle moments are for `make test-long`."""
 
 Tables = Mapping[str, list[dict[str, Any]]]
 Facts = dict[str, Any]

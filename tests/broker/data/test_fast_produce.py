@@ -363,7 +363,7 @@ class Pair(RuleBasedStateMachine):
 
 
 TestPair = Pair.TestCase
-TestPair.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestPair.settings = settings(max_examples=75, stateful_step_count=25, deadline=None)
 
 
 # ---------------------------------------------------------------- which requests are of the expected kind
