@@ -204,10 +204,15 @@ class AsyncDriver:
             self._inside = False
         except BaseException as error:
             self._handle_engine_error(error)
-            raise
-        finally:
             self._report_end()
-        if (self._paused or self._backlog) and not self.engine.pipeline.committing:
+            raise
+        if self._ended is not None:
+            self._report_end()
+        if self._backlog or self._paused:
+            self._resume_unless_committing()
+
+    def _resume_unless_committing(self) -> None:
+        if not self.engine.pipeline.committing:
             self._resume()
 
     def _may_pause(self) -> bool:
