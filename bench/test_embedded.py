@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,51 @@ def test_commit(benchmark: BenchmarkFixture, engine: kcore.EmbeddedNode, partiti
     request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=parts)])
     response = benchmark(engine.send, request, 9)
     assert {part.error_code for part in response.topics[0].partitions} == {0}
+
+
+CALLERS = 16
+
+
+@pytest.mark.parametrize("callers", [1, CALLERS])
+@pytest.mark.parametrize("kind", ["threads", "tasks"])
+def test_concurrent_commits(benchmark: BenchmarkFixture, tmp_path: Path, kind: str, callers: int) -> None:
+    """Measures 20 commits of each caller, with fsync.
+
+    A slow device shows the shared flushes: `LD_PRELOAD=./slowflush.so FLUSH_US=2000`, see `bench/slowflush.c`.
+    """
+    requests = [
+        OffsetCommitRequest(
+            group_id=f"g{i}",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name="t", partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=i)]
+                )
+            ],
+        )
+        for i in range(callers)
+    ]
+    topic = CreateTopicsRequest(
+        topics=[CreatableTopic(name="t", num_partitions=10, replication_factor=1)], timeout_ms=1_000
+    )
+    if kind == "threads":
+        with kcore.open(tmp_path / "data", config=SETTINGS) as node, ThreadPoolExecutor(callers) as pool:
+            node.send(topic)
+            benchmark(lambda: list(pool.map(lambda request: [node.send(request, 9) for _ in range(20)], requests)))
+        return
+
+    async def tasks() -> None:
+        async with kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
+            await node.send(topic)
+
+            async def one(request: OffsetCommitRequest) -> None:
+                for _ in range(20):
+                    await node.send(request, 9)
+
+            async def all_tasks() -> None:
+                await asyncio.gather(*(one(request) for request in requests))
+
+            loop = asyncio.get_running_loop()
+            # The benchmark calls a function: a thread of its own waits there for the loop.
+            await asyncio.to_thread(benchmark, lambda: asyncio.run_coroutine_threadsafe(all_tasks(), loop).result())
+
+    asyncio.run(tasks())

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from kcore.clock import ManualClock
 from kcore.config.node import Config
 from kcore.drivers.event_loop import AsyncDriver
+from kcore.drivers.offload import call_on_thread
 from kcore.drivers.threads import ThreadDriver
 from kcore.engine import Engine
 from kcore.errors import KcoreError, ReentrantCallError
@@ -167,7 +168,7 @@ class AsyncEngine(_Caller):
 
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(engine)
-        self._driver = AsyncDriver(engine, loop)
+        self._driver = AsyncDriver(engine, loop, shared=True)
         self._driver.start()
 
     async def send(self, request: Request[R], version: int | None = None, *, client_id: str = "kcore") -> R:
@@ -215,3 +216,18 @@ class AsyncEngine(_Caller):
             self.engine.close()
             raise
         self.engine.close()
+
+    async def close_async(self) -> None:
+        """Closes the engine as `close` does, but blocks the event loop neither for the last commit nor for the log.
+
+        Raises:
+            ReentrantCallError: this thread is inside the engine: the call comes from a signal handler or a watcher.
+        """
+        try:
+            await self._driver.finish_rounds()
+        finally:
+            self._driver.close()
+        if self.engine.log.durability == "memory":
+            self.engine.close()
+        else:
+            await call_on_thread(self.engine.close)

@@ -106,6 +106,8 @@ class Engine:
         share_partitions: the delivery of records to share groups, and the share sessions.
         share_persister: the durable state of share partitions, for groups and partition leaders.
         recovery: the statistics of the recovery, as far as shards are loaded.
+        reclaim_beside: set by a driver that can run a function on another thread until it returns False; it returns
+            False if it cannot.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class Engine:
         self.now = Now(clock)
         self._wait = wait
         self._when_loaded: list[Callable[[], None]] = []
+        self.reclaim_beside: Callable[[Callable[[], bool]], bool] | None = None
         started_ms = self.now.now_ms
         self.wheel = TimerWheel(self.now.now_ms)
         self.purgatory = Purgatory(self.wheel)
@@ -443,6 +446,8 @@ class Engine:
 
     def _reclaim(self) -> Iterator[None]:
         """Frees the space of deleted batches, in transactions of bounded size."""
+        if self.reclaim_beside is not None and self.reclaim_beside(lambda: self.log.reclaim(RECLAIM_BATCHES)):
+            return
         while self.log.reclaim(RECLAIM_BATCHES):
             yield
 

@@ -27,7 +27,7 @@ REPLACEMENTS = (
     (r"__a(enter|exit|iter|next)__", r"__\1__"),
     (r"\bStopAsyncIteration\b", "StopIteration"),
     (r"\b_async\b", "_sync"),
-    (r"\b(open|connect)_async\b", r"\1"),
+    (r"\b(open|connect|close)_async\b", r"\1"),
     (r"^( *)# sync: ", r"\1"),
     (r"^( *)# sync:$", ""),
     (r"\basynchronous\b", "synchronous"),

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.drivers.forks import refuse_in_child
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Writer
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Writer, call_on_thread
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -39,10 +39,16 @@ class AsyncDriver:
     An inline commit is the cheapest, but it blocks the loop until the device has finished. If it would delay too many
     requests, a thread writes the round instead: `CommitOffloadPolicy` decides.
 
+    On a shared loop a thread writes every round, because the driver does not know what else the loop has to do. If a
+    participant of the round allows no background commit, the driver *pauses*: requests, timers and slices wait until
+    the round is written. So to the engine it is an inline commit. Connections of a server enter the engine without the
+    driver, so it cannot pause while the engine has listeners; such rounds are then written inline.
+
     Args:
         engine: the engine.
         loop: the event loop that runs the engine from now on.
         max_blocked_requests: the average number of read-only requests that an inline commit may delay.
+        shared: True if other code uses the loop, too.
 
     Attributes:
         engine: the engine.
@@ -51,7 +57,12 @@ class AsyncDriver:
     """
 
     def __init__(
-        self, engine: Engine, loop: asyncio.AbstractEventLoop, max_blocked_requests: float = MAX_BLOCKED_REQUESTS
+        self,
+        engine: Engine,
+        loop: asyncio.AbstractEventLoop,
+        max_blocked_requests: float = MAX_BLOCKED_REQUESTS,
+        *,
+        shared: bool = False,
     ) -> None:
         self.engine = engine
         self.loop = loop
@@ -72,9 +83,16 @@ class AsyncDriver:
         self._may_use_thread = engine.log.durability == "fsync"
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
         self._writer: Writer | None = None
+        self._shared = shared
+        self._paused = False
+        self._closing = False
+        self._backlog: list[Callable[[], None]] = []  # runs after the pause
+        self._ended: asyncio.Future[None] | None = None  # is completed at the end of a round or background commit
         engine.pipeline.when_dirty(self.round_is_open)
         engine.slices.requests.enabled = True
         engine.consumer_groups.background = self.compute_beside
+        if self._may_use_thread:
+            engine.reclaim_beside = self._reclaim_beside
         refuse_in_child(self)
 
     def leave_to_parent(self, reason: str) -> None:
@@ -90,6 +108,9 @@ class AsyncDriver:
 
         def arrived(future: asyncio.Future[Any]) -> None:
             if self._closed or future.cancelled():
+                return
+            if self._paused:
+                self._backlog.append(lambda: arrived(future))
                 return
             self.begin_round()
             error = future.exception()
@@ -175,7 +196,7 @@ class AsyncDriver:
 
     def _end_round(self) -> None:
         self._round = False
-        if self._closed or self._broken:
+        if self._closed or self._broken or (self._paused and self.engine.pipeline.committing):
             return
         self._enter()
         try:
@@ -183,7 +204,32 @@ class AsyncDriver:
             self._inside = False
         except BaseException as error:
             self._handle_engine_error(error)
+            self._report_end()
             raise
+        if self._ended is not None:
+            self._report_end()
+        if self._backlog or self._paused:
+            self._resume_unless_committing()
+
+    def _resume_unless_committing(self) -> None:
+        if not self.engine.pipeline.committing:
+            self._resume()
+
+    def _may_pause(self) -> bool:
+        """Returns whether a round that allows no background commit is written on the thread during a pause."""
+        return self._shared and self._may_use_thread and not self._ends
+
+    def _report_end(self) -> None:
+        ended, self._ended = self._ended, None
+        if ended is not None and not ended.done():
+            ended.set_result(None)
+
+    def _resume(self) -> None:
+        """Ends the pause, and does what has been requested meanwhile."""
+        self._paused = False
+        backlog, self._backlog = self._backlog, []
+        for work in backlog:
+            work()
 
     def _finish_round(self) -> None:
         pipeline = self.engine.pipeline
@@ -210,12 +256,17 @@ class AsyncDriver:
     def _write_round(self) -> None:
         """Commits the round inline or on the thread, or leaves it open until the previous round is written."""
         pipeline = self.engine.pipeline
-        if pipeline.committing and pipeline.allows_background_commit:
+        in_background = self._may_pause() or (
+            self._shared and self._may_use_thread and pipeline.allows_background_commit
+        )
+        if pipeline.committing and (pipeline.allows_background_commit or in_background):
+            self._paused = not pipeline.allows_background_commit
             if self._times is not None:
                 self._times.held()
             return
         now_s = time.perf_counter()
-        if self._may_use_thread and self._offload_policy.should_offload(now_s) and self._start_background(now_s):
+        should_offload = self._may_use_thread and self._offload_policy.should_offload(now_s)
+        if (should_offload or in_background) and self._start_background(now_s):
             return
         if self._times is None:
             self.engine.commit()
@@ -226,23 +277,20 @@ class AsyncDriver:
     def _start_background(self, now_s: float) -> bool:
         """Starts to write the round on the thread. Returns False if the round or the system does not allow it."""
         pipeline = self.engine.pipeline
-        if self._writer is None:
-            try:
-                self._writer = Writer()
-            except RuntimeError as error:
-                logger.warning(
-                    "driver: the thread for background commits cannot be started: %s; "
-                    "every commit blocks the event loop from now on",
-                    error,
-                )
-                self._may_use_thread = False
-                return False
+        writer = self._started_writer()
+        if writer is None:
+            return False
         task = _WriteTask(self, now_s)  # allocated before the commit starts: a started commit must be written
         task.background_commit = pipeline.start_background(threading.Lock())
         if task.background_commit is None:
-            return False
+            if not self._may_pause():
+                return False
+            task.background_commit = pipeline.start_background(threading.Lock(), exclusive=True)
+            if task.background_commit is None:
+                return False
+            self._paused = True
         try:
-            self._writer.do(task.write_in_background)
+            writer.do(task.write_in_background)
         except Exception as error:
             log_failure(logger, error, "driver: a commit could not be passed to its thread and is written inline")
             task.background_commit.write()
@@ -252,20 +300,58 @@ class AsyncDriver:
             task.since_s = self._times.background_began()
         return True
 
+    def _started_writer(self) -> Writer | None:
+        """Returns the writing thread; None if there is none and the system refuses to start it."""
+        if self._writer is None and self._may_use_thread:
+            try:
+                self._writer = Writer()
+            except RuntimeError as error:
+                logger.warning(
+                    "driver: the thread for background commits cannot be started: %s; "
+                    "every commit blocks the event loop from now on",
+                    error,
+                )
+                self._may_use_thread = False
+        return self._writer
+
+    def _reclaim_beside(self, reclaim: Callable[[], bool]) -> bool:
+        """Runs `reclaim` on the writing thread until it returns False; commits are written between two calls.
+
+        Returns:
+            False if there is no such thread.
+        """
+        writer = self._started_writer()
+        if writer is None:
+            return False
+
+        def run() -> None:
+            try:
+                if reclaim():
+                    writer.do(run)
+            except Exception as error:
+                log_failure(logger, error, "driver: freeing the space of deleted batches failed")
+
+        writer.do(run)
+        return True
+
     def background_ended(self, task: _WriteTask) -> None:
         """Completes the responses of a round that the thread has written."""
         background_commit = task.background_commit
         if self._closed or self._broken or background_commit is None:
             return
+        pipeline = self.engine.pipeline
         self._enter()
         try:
-            self.engine.pipeline.finish_background(background_commit)
+            pipeline.finish_background(background_commit)
             self._inside = False
         except BaseException as error:
             self._handle_engine_error(error)
             raise
         finally:
             self.round_is_open()
+            self._report_end()
+        if self._paused and pipeline.allows_background_commit:  # else the open round is written first
+            self._resume()
         self._offload_policy.wrote(time.perf_counter() - task.began_s)
         if self._times is not None and task.since_s is not None:
             # The count includes responses that were added while the round was being written.
@@ -274,7 +360,7 @@ class AsyncDriver:
     def _slice(self) -> None:
         """Runs one slice of long work in a turn of the loop, so that requests are served between slices."""
         self._slicing = False
-        if self._closed or self._broken:
+        if self._closed or self._closing or self._broken or self._paused:
             return
         self.round_is_open()  # first: the end of the round schedules the next slice, even if this one raises
         self._enter()
@@ -310,7 +396,9 @@ class AsyncDriver:
 
     def _fire_timers(self) -> None:
         """Fires every due timer, in a round of its own."""
-        if self._closed or self._broken:
+        if self._closed or self._closing or self._broken:
+            return
+        if self._paused:  # the end of the pause opens a round, which sets the alarm
             return
         self.round_is_open()  # first: the end of the round sets the next alarm, even if a timer raises
         self._enter()
@@ -329,9 +417,17 @@ class AsyncDriver:
             EngineInterruptedError: an exception interrupted the engine within a change. Waiting futures get the same
                 error.
         """
-        if self._closed:
+        if self._closed or self._closing:
             raise EngineClosedError(self._refusal)
         future: asyncio.Future[Any] = self.loop.create_future()
+        if self._paused:
+            self._wait_for(future)
+            self._backlog.append(partial(self._decide_late, context, request, future))
+            return future
+        self._decide(context, request, future)
+        return future
+
+    def _decide(self, context: RequestContext, request: Any, future: asyncio.Future[Any]) -> None:
         self._enter()
         try:
             self.begin_round()
@@ -340,19 +436,37 @@ class AsyncDriver:
         except BaseException as error:
             self._handle_engine_error(error)
             raise
-        if not isinstance(response, Pending):
-            future.set_result(response)
-            return future
 
         def arrived(value: Any) -> None:
             if not future.done():
                 future.set_result(value)
 
-        response.on_complete(arrived)
+        if isinstance(response, Pending):
+            response.on_complete(arrived)
+        elif not self.engine.pipeline.allows_background_commit and self._may_pause():
+            self._backlog.append(partial(arrived, response))  # it may show what is durable after the pause
+        else:
+            arrived(response)
+            return
         if not future.done():
+            self._wait_for(future)
+
+    def _wait_for(self, future: asyncio.Future[Any]) -> None:
+        """Has the end of the engine fail `future`."""
+        if future not in self._waiting:
             self._waiting.add(future)
             future.add_done_callback(self._waiting.discard)
-        return future
+
+    def _decide_late(self, context: RequestContext, request: Any, future: asyncio.Future[Any]) -> None:
+        """Decides a request that has waited for the end of a pause."""
+        if self._paused:
+            self._backlog.append(partial(self._decide_late, context, request, future))
+        elif not self._closed:
+            try:
+                self._decide(context, request, future)
+            except Exception as error:
+                if not future.done():
+                    future.set_exception(error)
 
     def start(self) -> None:
         """Starts to run timers and slices, including the loads that were queued before."""
@@ -362,6 +476,9 @@ class AsyncDriver:
         """Moves a manual clock, fires the due timers, and commits their decisions."""
         if self._closed:
             raise EngineClosedError(self._refusal)
+        if self._paused:
+            self.engine.commit()
+            self._resume()
         self._enter()
         try:
             self.engine.advance(ms)
@@ -369,6 +486,19 @@ class AsyncDriver:
         except BaseException as error:
             self._handle_engine_error(error)
             raise
+
+    async def finish_rounds(self) -> None:
+        """Refuses later requests, and waits until all decisions are durable. `close` then has nothing to write."""
+        self._closing = True
+        while not (self._closed or self._broken) and self.engine.pipeline.has_uncommitted:
+            if not self.engine.pipeline.committing:
+                self.round_is_open()
+            self._ended = self._ended or self.loop.create_future()
+            await asyncio.shield(self._ended)
+        writer, self._writer = self._writer, None
+        self._may_use_thread = False
+        if writer is not None:
+            await call_on_thread(writer.stop)
 
     def close(self) -> None:
         """Commits the open round and stops. Parked requests get an EngineClosedError.

@@ -1,10 +1,15 @@
-"""Decides when a commit is written by a background thread, and runs that thread."""
+"""Threads beside an event loop: one that writes rounds, with the policy for its use, and those of single calls."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import SimpleQueue
+from typing import TypeVar
+
+T = TypeVar("T")
 
 MAX_BLOCKED_REQUESTS = 0.1  # a thread adds about 100 µs to a commit, a third of the time that a blocked request waits
 
@@ -64,3 +69,27 @@ class Writer:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+
+
+async def call_on_thread(call: Callable[[], T], discard: Callable[[T], object] | None = None) -> T:
+    """Calls a function on a thread of its own.
+
+    If this is cancelled, the call continues.
+
+    Args:
+        call: the function.
+        discard: is then called with its result, on any thread.
+    """
+    pool = ThreadPoolExecutor(1, thread_name_prefix="kcore-call")
+    future: Future[T] = pool.submit(call)
+    pool.shutdown(wait=False)
+
+    def discard_result(done: Future[T]) -> None:
+        if discard is not None and done.exception() is None:
+            discard(done.result())
+
+    try:
+        return await asyncio.shield(asyncio.wrap_future(future))
+    except asyncio.CancelledError:
+        future.add_done_callback(discard_result)
+        raise

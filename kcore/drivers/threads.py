@@ -27,6 +27,10 @@ FORKED = -3
 
 IDLE_WAIT_S = 3_600.0  # maximum sleep of a waiting thread, even if no timer is armed
 
+GRACE_S = 0.0002  # a round waits so long for the next of the threads that were in the round before
+
+FOLLOWER_WAIT_S = 0.05  # then a follower commits its round: an exception has ended the threads that it relied on
+
 
 class ThreadDriver:
     """Runs an engine for callers on threads: one thread at a time is inside the engine, the others wait.
@@ -40,6 +44,14 @@ class ThreadDriver:
     lock or for its response may be interrupted without harm. An interrupt while the log is written is harmless too:
     the commit fails in order, and memory is read from the log.
 
+    Threads share flushes. A thread that leaves the engine commits the open round, unless more threads are likely to
+    join it: those that wait for the lock, and as many as have joined the round before. Then it is a follower, which
+    sleeps until a later thread has committed the round. The first follower of a round is its opener: if no thread joins
+    for `GRACE_S`, the opener commits. `_expected` has the threads that waited for the lock when the last commit ended.
+    The round stays open until they have entered, so a call waits for two flushes at most, unless a parked request ends
+    the round. If exceptions interrupt the
+    threads that a round relies on, its followers commit it after `FOLLOWER_WAIT_S`.
+
     Args:
         engine: the engine.
     """
@@ -52,6 +64,12 @@ class ThreadDriver:
         self._inside = NOBODY
         self._wake_ms = -1  # the deadline at which sleepers wake up; -1: none
         self._sleepers: dict[Pending, threading.Lock] = {}  # a sleeper's lock is released to wake it
+        self._queue: dict[int, None] = {}  # the idents of the threads that wait for the lock to send a request
+        self._expected: dict[int, None] = {}  # those of them that must join the open round
+        self._followers: dict[Pending, threading.Lock] = {}  # of the open round: released after its commit
+        self._opener: threading.Lock | None = None  # the first follower of the open round
+        self._joined = 0  # the number of calls in the open round
+        self._likely = 1  # the number of calls after which the open round is committed
         self._refusal: str | None = None  # in a forked child: the text of its errors
         refuse_in_child(self)
 
@@ -59,6 +77,7 @@ class ThreadDriver:
         """See `ForkedDriver`. The thread that forked may be inside the engine; it leaves it, and later calls fail."""
         self._lock = threading.RLock()
         self._sleepers = {}
+        self._queue, self._expected, self._followers = {}, {}, {}
         self._inside = FORKED
         self._refusal = reason
         self.turn = self._refuse  # type: ignore[method-assign]
@@ -82,15 +101,82 @@ class ThreadDriver:
             EngineInterruptedError: an exception interrupted the engine within a change, before or during the wait.
             ReentrantCallError: this thread is inside the engine: it calls from a signal handler or from a watcher.
         """
-        if self._inside:
-            self._check_before_waiting()
-        with self._lock:
-            response = self._decide(context, request)
+        if self._inside or self._queue:  # or a queued thread has the lock, but does not run yet
+            response = self._decide_in_turn(context, request)
+        else:
+            with self._lock:
+                response = self._decide(context, request)
         if not isinstance(response, Pending):
             return response
         if not response.done:
-            self._wait(response, timeout_s)
+            follower = self._followers.get(response)
+            if follower is not None:
+                self._await_commit(response, follower)
+            if not response.done:
+                self._wait(response, timeout_s)
         return response.response
+
+    def _decide_in_turn(self, context: RequestContext, request: Any) -> Any:
+        """Decides a request after the threads that are inside the engine or wait for it."""
+        self._check_before_waiting()
+        self._queue[get_ident()] = None
+        try:
+            with self._lock:
+                self._leave_queue()
+                return self._decide(context, request)
+        except BaseException:
+            self._leave_queue()
+            if not self._queue:
+                self._wake_all()  # the followers may have relied on this thread to commit their round
+            raise
+
+    def _leave_queue(self) -> None:
+        ident = get_ident()
+        self._queue.pop(ident, None)
+        self._expected.pop(ident, None)
+
+    def _stays_open(self, response: Any) -> bool:
+        """Returns whether a thread that leaves the engine may leave the commit of the open round to another one.
+
+        If its response waits for that commit, the thread becomes a follower.
+        """
+        if not isinstance(response, Pending):
+            return bool(self._followers)
+        self._joined += 1
+        if response.parked or response.done or not (self._expected or self._joined < self._likely):
+            return False
+        follower = threading.Lock()
+        follower.acquire()
+        if not self._followers:
+            self._opener = follower
+        self._followers[response] = follower
+        return True
+
+    def _await_commit(self, response: Pending, follower: threading.Lock) -> None:
+        """Sleeps until the round of `response` is committed; commits it if no other thread does."""
+        try:
+            if self._sleep_through_round(follower):
+                return
+        except BaseException:
+            self._wake_all()  # another thread must commit the round
+            raise
+        with self._lock:
+            if not (response.done or self._inside):
+                self.turn()
+
+    def _sleep_through_round(self, follower: threading.Lock) -> bool:
+        """Returns True once the round is committed, False if the caller should commit it."""
+        until_s = time.monotonic() + FOLLOWER_WAIT_S
+        joined = 0
+        opener = self._opener is follower
+        while not follower.acquire(timeout=GRACE_S if opener else FOLLOWER_WAIT_S):
+            if time.monotonic() >= until_s:
+                self._queue, self._expected = {}, {}  # an exception may have left an entry behind
+                return False
+            if self._joined == joined and not self._expected:
+                return False
+            joined = self._joined
+        return True
 
     def start(self, context: RequestContext, request: Any) -> Any:
         """Decides a request and commits its records, without waiting for a parked response.
@@ -102,6 +188,8 @@ class ThreadDriver:
             self._check_before_waiting()
         with self._lock:
             response = self._decide(context, request)
+            if self._followers:
+                self.turn()
         return response.response if isinstance(response, Pending) and response.done else response
 
     def _check_before_waiting(self) -> None:
@@ -124,6 +212,7 @@ class ThreadDriver:
         self._inside = get_ident()
 
     def _decide(self, context: RequestContext, request: Any) -> Any:
+        """Decides a request, and commits the open round unless more threads are likely to join it."""
         if self._inside:
             self._enter()
         engine = self.engine
@@ -135,7 +224,10 @@ class ThreadDriver:
             self._commit()
             self._inside = NOBODY
             raise
-        if engine.pipeline.dirty or self._sleepers:
+        if engine.pipeline.dirty:
+            if not ((self._likely > 1 or self._queue) and self._stays_open(response)):
+                self._commit()
+        elif self._sleepers:
             self._commit()
         self._inside = NOBODY
         return response
@@ -154,15 +246,25 @@ class ThreadDriver:
                 self._inside = NOBODY
             self._wake_all()
             raise
+        if self._followers or self._queue or self._likely > 1:
+            self._begin_shared_round()
         if self._sleepers:
             deadline_ms = engine.next_deadline_ms()
             if deadline_ms >= 0 and (self._wake_ms < 0 or deadline_ms < self._wake_ms):
                 self._wake_all()
 
+    def _begin_shared_round(self) -> None:
+        """Wakes the followers of the committed round, and estimates how many calls join the next one."""
+        followers, self._followers = self._followers, {}
+        self._expected = dict(self._queue)
+        self._likely = max(self._joined, 1) + len(self._expected)
+        self._joined = 0
+        for follower in followers.values():
+            _wake(follower)
+
     def _wake_all(self) -> None:
-        for sleeper in list(self._sleepers.values()):
-            if sleeper.locked():
-                sleeper.release()
+        for sleeper in [*self._sleepers.values(), *self._followers.values()]:
+            _wake(sleeper)
 
     def _wait(self, pending: Pending, timeout_s: float | None) -> None:
         """Sleeps until `pending` is completed. The caller is outside the engine and takes the lock when it wakes up."""
@@ -171,8 +273,7 @@ class ThreadDriver:
         sleeper.acquire()
 
         def wake(_: Any) -> None:
-            if sleeper.locked():
-                sleeper.release()
+            _wake(sleeper)
 
         try:
             with self._lock:
@@ -289,3 +390,11 @@ class ThreadDriver:
                     raise
             self._inside = CLOSED
             self._wake_all()
+
+
+def _wake(sleeper: threading.Lock) -> None:
+    # No context manager: one would need memory, and the thread would sleep on without it.
+    try:
+        sleeper.release()
+    except RuntimeError:  # it was released before
+        return

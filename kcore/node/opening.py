@@ -93,7 +93,13 @@ def open_async(
     async def make() -> AsyncEmbeddedNode:
         from kcore.node.embedded import async_embedded_node  # noqa: PLC0415 - `connect` needs no engine
 
-        return async_embedded_node(_engine(path, config, clock, create))
+        if path is None:
+            return async_embedded_node(_engine(path, config, clock, create))
+        from kcore.drivers.offload import call_on_thread  # noqa: PLC0415 - `connect` needs no engine
+
+        # The loop goes on while a thread reads the log.
+        engine = await call_on_thread(lambda: _engine(path, config, clock, create), lambda unused: unused.close())
+        return async_embedded_node(engine)
 
     return Opening(make)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kcore.errors import EngineInterruptedError
 from kcore.log.errors import LogError
 from kcore.process_logging import log_failure
+from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.runtime.shard import PipelineCore, ShardCore
 
 if TYPE_CHECKING:
@@ -213,11 +214,13 @@ class CommitPipeline(PipelineCore):
         self.settling = False
         return True
 
-    def start_background(self, gate: Gate) -> BackgroundCommit | None:
+    def start_background(self, gate: Gate, exclusive: bool = False) -> BackgroundCommit | None:
         """Closes the round, so that it can be written while the next one is decided.
 
         Args:
             gate: an open lock, for a caller that must wait until the round is written.
+            exclusive: True if the caller neither decides a request nor completes a response before
+                `finish_background`. Then every participant allows it.
 
         Returns:
             The background commit, to be written by `BackgroundCommit.write` and then passed to `finish_background`.
@@ -228,12 +231,14 @@ class CommitPipeline(PipelineCore):
             self.settling
             or self._undecided is not None
             or self._background_commit is not None
-            or not self.allows_background_commit
+            or not (exclusive or self.allows_background_commit)
             or not self._participants
         ):
             return None
         self._seal()
-        if self._abort_error is not None or self.changing or not self.allows_background_commit or not self._log.dirty:
+        if self._abort_error is not None or self.changing or not self._log.dirty:
+            return None
+        if not (exclusive or self.allows_background_commit):  # sealing may enlist participants
             return None
         background_commit = BackgroundCommit(gate, self._log)
         participants, responses = self._take_round()
@@ -341,13 +346,21 @@ class CommitPipeline(PipelineCore):
                 restored = self._restore(participant, error) and restored
             self._undecided = None
         for pending, _ in responses:
-            try:
-                if not pending.done:
-                    pending.fail(pending.api.storage_error)
-            except Exception as failure:
-                self._response_failed(pending, failure)
+            if not pending.done:
+                self._fail_response(pending)
         if restored:
             self.settling = False
+
+    def _fail_response(self, pending: Pending) -> None:
+        """Completes a response with an error. Tries again if the API cannot build it, as memory may be short."""
+        for code in (pending.api.storage_error, pending.api.storage_error, ErrorCode.UNKNOWN_SERVER_ERROR):
+            try:
+                pending.fail(code)
+            except Exception as failure:
+                with contextlib.suppress(Exception):
+                    self._response_failed(pending, failure)
+            if pending.done:
+                return
 
     def _log_refusal(self, error: LogError) -> None:
         """Logs the cause of a failed write, unless the commit before failed for the same one, as on a full disk."""

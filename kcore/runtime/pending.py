@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.runtime.outcome import Pending
 
@@ -54,8 +55,10 @@ class Gathered(Pending):
                 return
             try:
                 response = self._build(self._parts)
-            except Exception:
-                logger.exception(
+            except Exception as error:
+                log_failure(
+                    logger,
+                    error,
                     "%s: building the response from its parts failed; the client gets UNKNOWN_SERVER_ERROR",
                     type(self.api).__name__,
                 )

@@ -318,6 +318,29 @@ def test_a_raising_callback_does_not_prevent_other_responses() -> None:
     assert not bench.pipeline.dirty
 
 
+@pytest.mark.parametrize(("failures", "code"), [(1, "storage"), (2, "unknown")])
+def test_an_api_that_cannot_build_the_error_of_a_failed_round_tries_again(failures: int, code: str) -> None:
+    bench = Bench()
+    api = AddApi()
+    left = [failures]
+
+    def error(context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise MemoryError
+        return AddApi.error(api, context, request, code, message)
+
+    api.error = error  # type: ignore[method-assign]
+    bench.api = api
+    got: list[Any] = []
+    for _ in range(3):
+        bench.run("add", "a", 1).on_complete(got.append)
+    bench.log.failures_left = 1
+    assert not bench.pipeline.commit()
+    first = api.storage_error if code == "storage" else ErrorCode.UNKNOWN_SERVER_ERROR
+    assert got == [("error", first, None), *[("error", api.storage_error, None)] * 2]
+
+
 def test_a_raising_participant_does_not_prevent_notifications_of_others() -> None:
     class Participant:
         allows_background_commit = True

@@ -145,4 +145,4 @@ class AsyncEmbeddedTransport(EmbeddedBase):
 
     async def close(self) -> None:
         """Closes the engine."""
-        self._engine.close()
+        await self._engine.close_async()
