@@ -145,9 +145,8 @@ class Engine:
             min_insync_replicas=config.min_insync_replicas,
         )
         self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
-        self.partitions = Partitions(
-            log, self.pipeline, self.slices, self.control.topic_configs.effective, leader_epoch=log.node_epoch
-        )
+        effective = self.control.topic_configs.effective
+        self.partitions = Partitions(log, self.pipeline, self.slices, effective, leader_epoch=log.node_epoch)
         self.topics.listen(self.partitions)
         self.authorizer = make_authorizer(config, self.topics, self.now)
         self.control.shard.load()

@@ -20,6 +20,7 @@ from kcore.version import VERSION
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("kcore/", "kcore_ext/", "pyspark_kcore/")
+CODE = (".py", ".pyx", ".pyi")
 
 
 @cache
@@ -72,7 +73,7 @@ def test_no_file_of_the_sdist_is_made_by_a_build(sdist: set[str]) -> None:
 def test_every_package_of_the_checkout_is_installed() -> None:
     include = project()["tool"]["setuptools"]["packages"]["find"]["include"]  # type: ignore[index]
     installed = set(find_packages(str(ROOT), include=include))
-    folders = {str(Path(name).parent) for name in tracked() if name.startswith(PACKAGES)}
+    folders = {str(Path(name).parent) for name in tracked() if name.startswith(PACKAGES) and name.endswith(CODE)}
     assert {folder.replace("/", ".") for folder in folders} == installed
 
 
