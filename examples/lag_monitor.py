@@ -3,6 +3,9 @@
     python examples/lag_monitor.py                                on an engine in this process, with groups of its own
     python examples/lag_monitor.py HOST:PORT [INTERVAL] [COUNT]   on kcore serve, Apache Kafka or another cluster
 
+Partitions that a member owns without a committed offset count from their first record: a group that never commits is
+not shown as caught up. A consumer with another `reset` than "earliest" may have less to do.
+
 It looks COUNT times (by default endlessly), every INTERVAL seconds (by default 5). From the second time on, it knows
 how fast each group's lag shrinks. The exit status is 1 if a group is behind at the end, so that a script can wait for
 all groups to catch up.
@@ -16,7 +19,8 @@ import time
 from dataclasses import dataclass
 
 import kcore
-from kcore.errors import GroupIdNotFoundError
+from kcore.errors import GroupIdNotFoundError, KafkaError
+from kcore.node.types import GroupDescription
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,36 @@ class Row:
 def measure(node: kcore.Node) -> list[Row]:
     """Returns the lag of every group, the largest first."""
     rows = []
-    for group in node.groups.list():
+    groups = node.groups.list()
+    described = node.groups.describe(group.group_id for group in groups)
+    for group in groups:
         try:
             lag = node.group(group.group_id).lag()
         except GroupIdNotFoundError:
             continue  # deleted since it was listed
+        lag |= uncommitted(node, described[group.group_id], set(lag))
         worst = max(lag, key=lag.__getitem__) if any(lag.values()) else None
         rows.append(Row(group.group_id, group.type, group.state, sum(lag.values()), worst, time.monotonic()))
     return sorted(rows, key=lambda row: (-row.lag, row.group_id))
+
+
+def uncommitted(
+    node: kcore.Node, group: GroupDescription | KafkaError, committed: set[kcore.TopicPartition]
+) -> dict[kcore.TopicPartition, int]:
+    """Returns the number of records in the partitions that members own without a committed offset.
+
+    Share groups have none: their coordinator knows the positions of all partitions that a member has fetched.
+    """
+    if isinstance(group, KafkaError) or group.type == "share":
+        return {}
+    owned = {partition for member in group.members for partition in member.assignment} - committed
+    ends = node.topics.end_offsets(owned, "read_uncommitted")
+    starts = node.topics.start_offsets(owned)
+    return {
+        partition: ends[partition] - starts[partition]
+        for partition in owned
+        if partition in ends and partition in starts
+    }
 
 
 def forecast(before: Row | None, now: Row) -> str:

@@ -1,12 +1,17 @@
-"""A sharded service: workers own the shards, every write carries a fencing epoch, and a paused worker cannot write.
+"""A sharded service: workers own the shards, every write carries a fence, and a paused worker cannot write.
 
     python examples/sharded_service.py              ten workers on an engine in this process
     python examples/sharded_service.py HOST:PORT    the same against kcore serve, or against Apache Kafka
 
 Sixty-four shards are the partitions of a virtual topic, which has no data. Ten workers share them as members of a
-group. A worker writes the state of its shards to a store, with the epoch in which it got the shard. The store refuses
-an epoch below the newest one that it has seen for the shard. One worker freezes for longer than its session: its
-shards move to other workers, and when it wakes up, the store refuses its writes.
+group. A worker writes the state of its shards to a store, with a fence: the epoch in which it got the shard, and its
+member id. The store refuses an older epoch than the newest of the shard, and the newest epoch of another member. One
+worker freezes for longer than its session: its shards move to other workers, and when it wakes up, the store refuses
+its writes.
+
+The epochs must never go back. A group without members and without committed offsets is deleted, and a new one begins
+at epoch 1. So each worker commits an offset that has no other use, and keeps the group for `offsets.retention.minutes`
+after the last worker has left. A server that keeps its data in memory forgets the epochs when it ends.
 """
 
 from __future__ import annotations
@@ -28,21 +33,30 @@ SETTINGS = {"max.message.bytes": "0"}  # a virtual topic: partitions without rec
 ENGINE = {"group.initial.rebalance.delay.ms": "0", "group.consumer.assignment.interval.ms": "0"}
 
 
+Fence = tuple[int, str]
+"""The epoch in which a worker got a shard, and its member id."""
+
+
 class Store:
-    """A database with a fencing check: a write needs an epoch that is not older than the shard's last one."""
+    """A database with a fencing check.
+
+    A write needs a newer epoch than the shard's last write, or the same epoch of the same member. The member id counts
+    because two processes may have one epoch: a static member (`instance_id`) and the process that replaces it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self.epochs: dict[int, int] = {}
+        self.fences: dict[int, Fence] = {}
         self.counts: Counter[int] = Counter()
         self.owners: dict[int, str] = {}
 
-    def write(self, shard: int, worker: str, epoch: int) -> bool:
-        """Adds one to the shard's count; returns False if a newer owner has written before."""
+    def write(self, shard: int, worker: str, fence: Fence) -> bool:
+        """Adds one to the shard's count; returns False if another owner of this epoch or a newer one has written."""
         with self._lock:
-            if epoch < self.epochs.get(shard, -1):
+            last = self.fences.get(shard, fence)
+            if fence != last and fence[0] <= last[0]:
                 return False
-            self.epochs[shard] = epoch
+            self.fences[shard] = fence
             self.owners[shard] = worker
             self.counts[shard] += 1
             return True
@@ -54,7 +68,7 @@ class Worker:
     def __init__(self, bootstrap: str, name: str, store: Store) -> None:
         self.name = name
         self.store = store
-        self.epochs: dict[int, int] = {}  # owned shard -> the epoch in which this worker got it
+        self.fences: dict[int, Fence] = {}  # owned shard -> the fence with which this worker got it
         self.refused = 0
         self.freeze_s = 0.0
         self.stop = False
@@ -63,7 +77,7 @@ class Worker:
 
     async def _run(self, bootstrap: str) -> None:
         async with kcore.connect_async(bootstrap, client_id=self.name) as node:
-            member = node.group(GROUP).join(
+            self.member = node.group(GROUP).join(
                 TOPIC,
                 protocol="classic",
                 assignors=["cooperative-sticky"],
@@ -72,27 +86,30 @@ class Worker:
                 on_assigned=self._assigned,
                 on_revoked=self._removed,
             )
-            async with member:
+            async with self.member:
                 while not self.stop:
                     self._write_all()
                     await asyncio.sleep(0.05)
 
-    def _assigned(self, event: Assigned) -> None:
+    async def _assigned(self, event: Assigned) -> None:
+        fence = event.epoch, self.member.member_id
         for shard in event:
-            self.epochs[shard.partition] = event.epoch
-            self.store.write(shard.partition, self.name, event.epoch)  # fences the owner before this one
+            self.fences[shard.partition] = fence
+            self.store.write(shard.partition, self.name, fence)  # fences the owner before this one
+        # Keeps the group. In a KIP-848 group the retention begins with the commit: commit again once a day there.
+        await self.member.commit({(TOPIC, 0): 0}, wait=False)
 
     def _removed(self, event: Any) -> None:
         for shard in event:
-            self.epochs.pop(shard.partition, None)
+            self.fences.pop(shard.partition, None)
 
     def _write_all(self) -> None:
-        owned = dict(self.epochs)
+        owned = dict(self.fences)
         if self.freeze_s:  # the whole process stands still: no heartbeats, no events
             time.sleep(self.freeze_s)
             self.freeze_s = 0.0
-        for shard, epoch in owned.items():
-            self.refused += not self.store.write(shard, self.name, epoch)
+        for shard, fence in owned.items():
+            self.refused += not self.store.write(shard, self.name, fence)
 
 
 def until(condition: Any, what: str) -> None:
@@ -110,17 +127,17 @@ def demonstrate(node: kcore.Node, bootstrap: str) -> None:
     workers = [Worker(bootstrap, f"worker-{number}", store) for number in range(WORKERS)]
 
     def shared() -> bool:
-        owned = [shard for worker in workers for shard in worker.epochs]
-        return sorted(owned) == list(range(SHARDS)) and all(len(worker.epochs) >= 6 for worker in workers)
+        owned = [shard for worker in workers for shard in worker.fences]
+        return sorted(owned) == list(range(SHARDS)) and all(len(worker.fences) >= 6 for worker in workers)
 
     try:
         until(shared, "the shards are shared out")
         print(
-            f"{SHARDS} shards are shared by {WORKERS} workers, {min(len(each.epochs) for each in workers)} to ", end=""
+            f"{SHARDS} shards are shared by {WORKERS} workers, {min(len(each.fences) for each in workers)} to ", end=""
         )
-        print(f"{max(len(each.epochs) for each in workers)} each")
+        print(f"{max(len(each.fences) for each in workers)} each")
         frozen = workers[3]
-        before = set(frozen.epochs)
+        before = set(frozen.fences)
         frozen.freeze_s = SESSION_S * 3
         until(lambda: all(store.owners[shard] != frozen.name for shard in before), "the shards move")
         print("worker-3 freezes: its shards move to other workers")
@@ -134,6 +151,8 @@ def demonstrate(node: kcore.Node, bootstrap: str) -> None:
         for worker in workers:
             worker.thread.join()
     print("every shard was written" if len(store.counts) == SHARDS else "shards were not written")
+    kept = bool(node.group(GROUP).committed())
+    print("the empty group keeps its epochs" if kept else "the empty group will be deleted with its epochs")
 
 
 def main() -> None:

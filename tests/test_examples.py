@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,7 @@ SAID = {
         "worker-3 wakes up: the store refuses its late writes",
         "worker-3 is back in the group and owns shards in a newer epoch",
         "every shard was written",
+        "the empty group keeps its epochs",
     ],
     "embed_async": ["offset 0: first", "offset 1: second"],
     "manual_clock": [
@@ -90,6 +92,23 @@ def run(*arguments: str) -> list[str]:
 @pytest.mark.parametrize("name", SAID)
 def test_an_example_prints_the_expected_output(name: str) -> None:
     assert run(str(EXAMPLES / f"{name}.py")) == SAID[name]
+
+
+def test_the_store_of_the_sharded_service_refuses_other_members_of_an_epoch() -> None:
+    namespace = runpy.run_path(str(EXAMPLES / "sharded_service.py"))
+    store = namespace["Store"]()
+    writes = [(5, "ann"), (5, "ben"), (4, "ann"), (5, "ann"), (6, "ben"), (5, "ann"), (6, "ann"), (6, "ben")]
+    assert [store.write(0, fence[1], fence) for fence in writes] == [
+        True,
+        False,  # the same epoch of another member
+        False,  # an older epoch of the same member
+        True,
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert (store.fences, store.owners, store.counts) == ({0: (6, "ben")}, {0: "ben"}, {0: 4})
 
 
 @pytest.mark.long

@@ -50,7 +50,9 @@ class Position:
 
     Attributes:
         fetch: the next offset to fetch; None: not known yet.
-        consumed: the next offset to commit; None: nothing was consumed since the position was set.
+        consumed: the offset after the consumed records; None: nothing was consumed since the position was set.
+        taken: the offset after the records that the user's code got; None: it got none since the position was set.
+        skipped: True once the position has moved past transaction markers or aborted records alone.
         epoch: the leader epoch of the last fetched batch, or of the committed offset; None: unknown.
         leader_epoch: the leader epoch under which the position is valid; -1: unknown; None: not validated yet.
         validating: True while the leader checks that its log has the position.
@@ -63,6 +65,8 @@ class Position:
 
     fetch: int | None = None
     consumed: int | None = None
+    taken: int | None = None
+    skipped: bool = False
     epoch: int | None = None
     leader_epoch: int | None = None
     validating: bool = False
@@ -71,6 +75,17 @@ class Position:
     buffer: FetchedRecords[Any] | None = None
     version: int = 0
     initial: bool = True
+
+    @property
+    def following(self) -> int | None:
+        """The offset to commit; None: there is none.
+
+        Once every fetched record is consumed, this is the position. It lies behind transaction markers and aborted
+        records, which no poll returns: otherwise the group would keep a lag of these records.
+        """
+        if self.buffer is None and self.taken == self.consumed and (self.consumed is not None or self.skipped):
+            return self.fetch
+        return self.consumed
 
 
 class Unvalidated(NamedTuple):
@@ -101,6 +116,7 @@ class Positions:
         self.by_partition: dict[TopicPartition, Position] = {}
         self.cursor = RecordCursor()
         self._polled: dict[TopicPartition, int] = {}  # the ends of the records that the last poll returned
+        self._loaded: dict[TopicPartition, int] = {}  # the ends of the records that the cursor began with
         self._versions = count(1)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
@@ -125,7 +141,8 @@ class Positions:
         """
         state = self.by_partition[partition]
         state.fetch = offset
-        state.consumed = offset
+        state.consumed = state.taken = offset
+        state.skipped = False
         state.epoch = epoch
         state.leader_epoch = None
         state.validating = False
@@ -140,14 +157,15 @@ class Positions:
         self.cursor.drop(dropped)
         for partition in dropped:
             self._polled.pop(partition, None)
+            self._loaded.pop(partition, None)
 
-    def consumed(self) -> dict[TopicPartition, int | OffsetAndMetadata]:
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the offsets to commit: none of a position that is being validated."""
         self._mark(self.cursor.finished(current=False))
         return {
-            partition: OffsetAndMetadata(state.consumed, "", state.epoch)
+            partition: OffsetAndMetadata(following, "", state.epoch)
             for partition, state in self.by_partition.items()
-            if state.consumed is not None and not state.validating
+            if not state.validating and (following := state.following) is not None
         }
 
     def missing(self, now_ms: int) -> list[TopicPartition]:
@@ -243,12 +261,14 @@ class Positions:
         state = self.by_partition.get(partition)
         if state is None or state.version != version or state.fetch != offset or records.following <= offset:
             return
+        if records and state.following == offset:  # the offset to commit must not fall back
+            state.consumed = state.taken = offset
         state.fetch = records.following
         state.epoch = records.leader_epoch if records.leader_epoch >= 0 else state.epoch
         if records:
             state.buffer = records
-        elif state.consumed is not None:
-            state.consumed = records.following  # markers and aborted records alone: the position moves past them
+        else:  # markers and aborted records alone
+            state.skipped = True
 
     def take(self, limit: int) -> list[Any]:
         """Takes buffered records, partition by partition; those of a loop that was left come first.
@@ -265,7 +285,7 @@ class Positions:
             if buffer is None or state.paused:
                 continue
             records = buffer.take(limit - len(taken))
-            self._polled[partition] = records[-1][2] + 1
+            self._polled[partition] = state.taken = records[-1][2] + 1
             if taken:
                 taken += records
             else:
@@ -278,7 +298,7 @@ class Positions:
     def take_for_loop(self, limit: int) -> bool:
         """Moves buffered records to the cursor; returns False if there are none."""
         records = self.take(limit)
-        self._polled.clear()  # the cursor knows which of them are finished
+        self._loaded, self._polled = self._polled, {}  # the cursor knows which of them are finished
         self.cursor.load(records)
         return bool(records)
 
@@ -287,6 +307,9 @@ class Positions:
         polled, self._polled = self._polled, {}
         self._mark(polled)
         self._mark(self.cursor.finished(current=True))
+        if not self.cursor:  # finished, among them records that interceptors removed
+            loaded, self._loaded = self._loaded, {}
+            self._mark(loaded)
 
     def _mark(self, ends: Mapping[Any, int]) -> None:
         for partition, following in ends.items():

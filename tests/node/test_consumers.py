@@ -14,6 +14,7 @@ from kcore.node._sync import consumer as consumer_module
 from kcore.node.requests import read_fetched
 from kcore.node.types import OffsetAndMetadata, Record
 from kcore.protocol.topic_partition import TopicPartition
+from tests.kit import wait_until
 from tests.node.test_members import FAST, PROTOCOLS
 
 
@@ -169,6 +170,20 @@ def test_aborted_records_are_left_out(node: kcore.Node, name: str) -> None:
         assert [record.value for record in drain(consumer, 2)] == [b"committed", b"plain"]
     with node.group(f"{name}-all").consume(name, isolation="read_uncommitted") as consumer:
         assert [record.value for record in drain(consumer, 3)] == [b"committed", b"aborted", b"plain"]
+
+
+def test_a_commit_lies_behind_the_marker_of_a_transaction(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    with node.transaction(name) as txn:
+        txn.append(name, "a")
+        txn.append(name, "b")
+    with node.group(name).consume(name, auto_commit=None) as consumer:
+        assert [record.value for record in drain(consumer, 2)] == [b"a", b"b"]
+        wait_until(lambda: consumer.position((name, 0)) == 3, "the position after the marker")
+        assert {key: value.offset for key, value in consumer.positions().items()} == {TopicPartition(name, 0): 3}
+        with node.transaction(f"{name}-copy") as txn:
+            txn.commit_offsets(consumer, consumer.positions())
+    assert node.group(name).lag() == {TopicPartition(name, 0): 0}
 
 
 async def test_partitions_move_without_a_lost_or_a_repeated_record(

@@ -55,15 +55,19 @@ def test_it_measures_groups_of_all_types(node: kcore.Node, name: str, monitor: A
         f"{name}-done": ("classic", "Empty", 0, None),
     }
     member, share = rows[f"{name}-member"], rows[f"{name}-queue"]
-    rest = {0: 4, 1: 1}[first.partition]
-    assert (member.type, member.state, member.lag, member.worst) == (
-        "consumer",
-        "Stable",
-        rest,
-        at(name, first.partition),
-    )
+    # Seven records less the committed one, also in the partition that the member owns without a committed offset.
+    assert (member.type, member.state, member.lag, member.worst) == ("consumer", "Stable", 6, at(name, 0))
     assert (share.type, share.state) == ("share", "Stable")
     assert set(rows) == {f"{name}-{kind}" for kind in ("behind", "done", "member", "queue")}
+
+
+def test_a_group_that_never_commits_is_behind(node: kcore.Node, name: str, monitor: Any) -> None:
+    prepare(node, name)
+    with node.group(f"{name}-member").consume(name, auto_commit=None) as consumer:
+        assert consumer.poll(30)
+        assert node.group(f"{name}-member").lag() == {}
+        row = next(row for row in monitor.measure(node) if row.group_id == f"{name}-member")
+    assert (row.lag, row.worst) == (7, kcore.TopicPartition(name, 0))
 
 
 @pytest.mark.parametrize(

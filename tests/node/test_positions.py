@@ -7,7 +7,7 @@ from kcore.client.fetching import Positions
 from kcore.node.types import Record
 from kcore.protocol.compression import decompress
 from kcore.protocol.topic_partition import TopicPartition
-from kcore_ext.batch import BatchBuilder
+from kcore_ext.batch import BatchBuilder, build_control_batch
 from kcore_ext.client.fetched import FetchedRecords
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -146,3 +146,81 @@ def test_paused_partitions_are_neither_taken_nor_fetched() -> None:
     assert positions.to_fetch(0) == {ONE: 1}
     positions.by_partition[ZERO].paused = False
     assert places(positions.take(9)) == [(0, 0), (0, 1)]
+
+
+def marker(offset: int) -> bytes:
+    """Makes the batch of a transaction marker."""
+    batch = bytearray(build_control_batch(1, 0, producer_id=7, producer_epoch=0, timestamp_ms=1))
+    batch[:8] = offset.to_bytes(8, "big")
+    return bytes(batch)
+
+
+def store_marker(positions: Positions, partition: TopicPartition, offset: int) -> None:
+    """Stores a transaction marker of the present version."""
+    records = FetchedRecords(Record, *partition)
+    records.add(marker(offset), offset, None, decompress)
+    positions.store(partition, positions.by_partition[partition].version, offset, records)
+
+
+def test_a_marker_after_consumed_records_is_committed_with_them() -> None:
+    positions = assigned(ZERO)
+    store(positions, ZERO, 0, 2)
+    assert places(positions.take(9)) == [(0, 0), (0, 1)]
+    store_marker(positions, ZERO, 2)
+    assert offsets(positions) == {ZERO: 0}  # the program still processes the records before the marker
+    positions.processed()
+    assert offsets(positions) == {ZERO: 3}
+    store_marker(positions, ZERO, 3)
+    assert offsets(positions) == {ZERO: 4}
+    store(positions, ZERO, 4, 1)
+    assert offsets(positions) == {ZERO: 4}
+
+
+def test_a_marker_in_the_response_of_consumed_records_is_committed_with_them() -> None:
+    records = fetched(ZERO, 0, 2)
+    records.add(marker(2), 0, None, decompress)
+    positions = assigned(ZERO)
+    positions.store(ZERO, positions.by_partition[ZERO].version, 0, records)
+    assert places(positions.take(1)) == [(0, 0)]
+    positions.processed()
+    assert offsets(positions) == {ZERO: 1}
+    assert places(positions.take(1)) == [(0, 1)]
+    assert offsets(positions) == {ZERO: 1}
+    positions.processed()
+    assert offsets(positions) == {ZERO: 3}
+
+
+def test_a_marker_behind_a_loop_is_not_committed_before_the_loop_gets_there() -> None:
+    positions = assigned(ZERO)
+    store(positions, ZERO, 0, 2)
+    assert positions.take_for_loop(9)
+    next(positions.cursor)
+    store_marker(positions, ZERO, 2)
+    positions.processed()
+    assert offsets(positions) == {ZERO: 1}
+    next(positions.cursor)
+    assert offsets(positions) == {ZERO: 1}
+    positions.processed()
+    assert offsets(positions) == {ZERO: 3}
+
+
+def test_markers_alone_are_committed_also_after_a_start_at_the_committed_offset() -> None:
+    positions = Positions()
+    positions.assign([ZERO])
+    positions.by_partition[ZERO].fetch = 8
+    assert offsets(positions) == {}
+    store_marker(positions, ZERO, 8)
+    assert offsets(positions) == {ZERO: 9}
+    positions.seek(ZERO, None)
+    assert offsets(positions) == {}
+
+
+def test_records_that_an_interceptor_removed_from_a_loop_count() -> None:
+    positions = assigned(ZERO)
+    store(positions, ZERO, 0, 3)
+    assert positions.take_for_loop(9)
+    positions.cursor.load(positions.cursor.rest(9)[:1])
+    next(positions.cursor)
+    assert offsets(positions) == {ZERO: 0}
+    positions.processed()
+    assert offsets(positions) == {ZERO: 3}

@@ -308,13 +308,22 @@ class AsyncConsumer:
             CommitFailedError: the member has left the group, or was fenced.
             KafkaError, PartitionErrors: the coordinator refused offsets.
         """
-        if offsets is None:
-            self._processed()
-            with self._guard:
-                consumed = self._positions.consumed()
-            await self.member.commit(consumed)
-        else:
-            await self.member.commit(offsets)
+        await self.member.commit(self.positions() if offsets is None else offsets)
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns the offsets that `commit()` would commit, for example to commit them in a transaction.
+
+        All records that were returned before this call count as processed. The offsets lie behind transaction markers
+        and aborted records. Partitions in which the position has not moved are left out.
+        """
+        self._processed()
+        with self._guard:
+            return self._positions.consumed()
+
+    @property
+    def group_metadata(self) -> tuple[str, str, int, str | None]:
+        """Group id, member id, epoch and instance id, with which a transaction commits offsets."""
+        return self.member.group_metadata
 
     # ---- fetching
 
