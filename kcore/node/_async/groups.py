@@ -319,13 +319,13 @@ class AsyncGroup:
         server_assignor: str | None = None,
         instance_id: str | None = None,
         rack: str | None = None,
-        session_timeout: float = 45.0,
-        heartbeat_interval: float = 3.0,
+        session_timeout: float | None = None,
+        heartbeat_interval: float | None = None,
         rebalance_timeout: float = 300.0,
         metadata_max_age: float = 300.0,
         leave_on_close: bool | None = None,
         on_assigned: Callable[[Assigned], Any] | None = None,
-        on_revoked: Callable[[Revoked], Any] | None = None,
+        on_revoked: Callable[[Revoked | Lost], Any] | None = None,
         on_lost: Callable[[Lost], Any] | None = None,
     ) -> AsyncMember:
         """Returns a new member, which joins when its `with` block is entered and leaves at the block's end.
@@ -338,14 +338,19 @@ class AsyncGroup:
             server_assignor: consumer: the broker's assignor; None: its default.
             instance_id: makes the member static: it keeps its partitions when it restarts in time.
             rack: the member's rack.
-            session_timeout: classic: the group removes a member that is silent for so many seconds.
-            heartbeat_interval: classic: seconds between heartbeats.
+            session_timeout: classic: the group removes a member that is silent for so many seconds; None: 45. A
+                consumer group has its setting consumer.session.timeout.ms instead.
+            heartbeat_interval: classic: seconds between heartbeats; None: 3. A consumer group has its setting
+                consumer.heartbeat.interval.ms instead.
             rebalance_timeout: the seconds in which the member must handle a rebalance, and between polls.
             metadata_max_age: the seconds after which topics are looked up again.
             leave_on_close: False keeps the membership until its timeout; None: static members stay, others leave.
             on_assigned: called with an `Assigned` event; may be a coroutine function or a function.
             on_revoked: called with a `Revoked` event; the member gives the partitions up when it returns.
             on_lost: called with a `Lost` event; None: `on_revoked` gets it.
+
+        Raises:
+            ConfigError: an argument is not valid.
         """
         from kcore.node._async.member import AsyncMember  # noqa: PLC0415 - only members need it
 
@@ -378,13 +383,13 @@ class AsyncGroup:
         server_assignor: str | None = None,
         instance_id: str | None = None,
         rack: str | None = None,
-        session_timeout: float = 45.0,
-        heartbeat_interval: float = 3.0,
+        session_timeout: float | None = None,
+        heartbeat_interval: float | None = None,
         rebalance_timeout: float = 300.0,
         metadata_max_age: float = 300.0,
         leave_on_close: bool | None = None,
         on_assigned: Callable[[Assigned], Any] | None = None,
-        on_revoked: Callable[[Revoked], Any] | None = None,
+        on_revoked: Callable[[Revoked | Lost], Any] | None = None,
         on_lost: Callable[[Lost], Any] | None = None,
         auto_commit: float | None = 5.0,
         isolation: Isolation = "read_committed",

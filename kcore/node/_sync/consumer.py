@@ -103,6 +103,7 @@ class Consumer:
         self._attempts = 0
         member._polls = False
         member._internal = self._changed
+        member._on_failed = self._arrived.set
         self._machine = member._machine
         self._interceptors = interceptors
         if interceptors:
@@ -153,6 +154,7 @@ class Consumer:
         notified(partial(each.on_commit, offsets) for each in self._interceptors)
 
     def _start(self) -> None:
+        self.member._require_open()
         if not self._started:
             self._started = True
             self._calls.resources[self] = None
