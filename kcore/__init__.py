@@ -22,11 +22,13 @@ __version__ = VERSION
 if TYPE_CHECKING:
     from kcore.client.consumer_coordinator.interface import Assigned as Assigned
     from kcore.client.consumer_coordinator.interface import Lost as Lost
+    from kcore.client.consumer_coordinator.interface import MemberEvent as MemberEvent
     from kcore.client.consumer_coordinator.interface import Revoked as Revoked
     from kcore.clock import ManualClock as ManualClock
     from kcore.config.node import Config as Config
     from kcore.embed import AsyncEngine as AsyncEngine
     from kcore.embed import SyncEngine as SyncEngine
+    from kcore.errors import KafkaError as KafkaError
     from kcore.node._async.consumer import AsyncConsumer as AsyncConsumer
     from kcore.node._async.member import AsyncMember as AsyncMember
     from kcore.node._async.node import AsyncNode as AsyncNode
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from kcore.node.interceptors import ConsumerInterceptor as ConsumerInterceptor
     from kcore.node.interceptors import ProducerInterceptor as ProducerInterceptor
     from kcore.node.interceptors import ProducerRecord as ProducerRecord
+    from kcore.node.membership import MemberState as MemberState
+    from kcore.node.membership import Protocol as Protocol
     from kcore.node.opening import connect as connect
     from kcore.node.opening import connect_async as connect_async
     from kcore.node.opening import open as open
@@ -64,13 +68,17 @@ _MODULES = {
     "ConsumerInterceptor": "kcore.node.interceptors",
     "EmbeddedNode": "kcore.node.embedded",
     "Job": "kcore.node._sync.queue",
+    "KafkaError": "kcore.errors",
     "Lost": "kcore.client.consumer_coordinator.interface",
     "ManualClock": "kcore.clock",
     "Member": "kcore.node._sync.member",
+    "MemberEvent": "kcore.client.consumer_coordinator.interface",
+    "MemberState": "kcore.node.membership",
     "Node": "kcore.node._sync.node",
     "OffsetAndMetadata": "kcore.node.types",
     "ProducerInterceptor": "kcore.node.interceptors",
     "ProducerRecord": "kcore.node.interceptors",
+    "Protocol": "kcore.node.membership",
     "Queue": "kcore.node._sync.queue",
     "Record": "kcore.node.types",
     "Revoked": "kcore.client.consumer_coordinator.interface",
@@ -96,13 +104,17 @@ __all__ = [
     "ConsumerInterceptor",
     "EmbeddedNode",
     "Job",
+    "KafkaError",
     "Lost",
     "ManualClock",
     "Member",
+    "MemberEvent",
+    "MemberState",
     "Node",
     "OffsetAndMetadata",
     "ProducerInterceptor",
     "ProducerRecord",
+    "Protocol",
     "Queue",
     "Record",
     "Revoked",
@@ -125,3 +137,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_MODULES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Returns the public names, also those that are not imported yet."""
+    return sorted({*globals(), *__all__})

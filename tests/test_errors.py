@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import kcore
 from kcore import errors
-from kcore.errors import KafkaError, PartitionErrors, raise_partition_errors
+from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, PartitionErrors, raise_partition_errors
 from kcore.errors.by_code import BY_CODE
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.topic_partition import TopicPartition
@@ -79,3 +80,28 @@ def test_a_failure_in_part_is_a_group_that_names_the_partitions() -> None:
 def test_importing_kcore_errors_does_not_create_the_classes() -> None:
     code = "import sys, kcore.errors; sys.exit('kcore.errors.by_code' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_the_repr_of_an_error_has_its_text_and_its_partitions() -> None:
+    error = KafkaError.of(ErrorCode.GROUP_AUTHORIZATION_FAILED, None, [TopicPartition("jobs", 3)])
+    assert repr(error) == f"GroupAuthorizationFailedError({str(error)!r})"
+    assert "jobs-3: GROUP_AUTHORIZATION_FAILED: " in repr(error)
+    assert repr(KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, "gone")) == "KafkaError('UNKNOWN_MEMBER_ID: gone')"
+
+
+def test_a_lost_connection_is_an_error_of_kcore_and_of_the_operating_system() -> None:
+    error = pickle.loads(pickle.dumps(ConnectionClosedError("the connection broke")))
+    assert isinstance(error, KcoreError)
+    assert isinstance(error, ConnectionError)
+    assert str(error) == "the connection broke"
+
+
+def test_dir_lists_public_names_before_their_first_use() -> None:
+    program = "import kcore; print(sorted(set(kcore.__all__) - set(dir(kcore))), 'connect' in vars(kcore))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] False\n"
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert [name for name in kcore.__all__ if getattr(kcore, name, None) is None] == []
+    assert {"KafkaError", "MemberEvent", "MemberState", "Protocol"} <= set(kcore.__all__)

@@ -144,7 +144,7 @@ class Connection:
             response: R = self._decode(frame, key, version)
         except BaseException as error:  # including interrupts
             self.close()  # the response may still arrive and would be read as that of the next request
-            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError | ConnectionClosedError):
                 raise ConnectionClosedError(f"the connection broke: {error}") from error
             raise
         self._responded = True

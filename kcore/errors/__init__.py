@@ -83,6 +83,9 @@ class KafkaError(Exception):
         more = len(self.partitions) - _MAX_SHOWN
         return f"{shown}{f' and {more} more' if more > 0 else ''}: {text}"
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
 
 _MAX_SHOWN = 10
 
@@ -137,7 +140,11 @@ def raise_partition_errors(
 
 
 class KcoreError(Exception):
-    """The base of the errors that kcore raises to the embedding program."""
+    """The base of the errors that kcore raises to the embedding program.
+
+    Refused requests raise `KafkaError` and `PartitionErrors` instead. A program that survives the absence of a server
+    catches `KafkaError`, `ConnectionClosedError` (also an `OSError`), and `TimeoutError`.
+    """
 
 
 class ConfigError(KcoreError):
@@ -176,14 +183,15 @@ class CloseConnectionError(KcoreError):
     """A request without a response in the protocol failed: only closing the connection can notify its client."""
 
 
-class ConnectionClosedError(KcoreError):
-    """The server closed the connection without a response, or is unreachable."""
+class ConnectionClosedError(KcoreError, ConnectionError):
+    """The server closed the connection without a response, or is unreachable. It is a `ConnectionError`, too."""
 
 
 class CommitFailedError(KcoreError):
     """A member's commit was refused because the member has left the group, was fenced, or its partitions moved on.
 
-    The member joins again by itself. Its partitions may have new owners, so do not repeat the commit.
+    The member joins again by itself. Its partitions may have new owners, so do not repeat the commit. A transaction
+    that contains the commit can only be aborted. The cause is the coordinator's error, if the coordinator refused it.
     """
 
 

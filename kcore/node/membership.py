@@ -10,6 +10,28 @@ from kcore.errors import ConfigError
 
 Protocol: TypeAlias = Literal["consumer", "classic"]
 
+MemberState: TypeAlias = Literal[
+    "Unsubscribed",
+    "Unjoined",
+    "Preparing",
+    "Joining",
+    "Syncing",
+    "Completing",
+    "Reconciling",
+    "Acknowledging",
+    "Stable",
+    "Fenced",
+    "Stale",
+    "PrepareLeaving",
+    "Leaving",
+    "Fatal",
+    "Closed",
+]
+"""The states of members of both protocols; docs/states.md has their transitions."""
+
+SESSION_TIMEOUT_S, HEARTBEAT_INTERVAL_S = 45.0, 3.0
+"""The defaults of a classic group's member."""
+
 
 def member_settings(
     group_id: str,
@@ -21,8 +43,8 @@ def member_settings(
     instance_id: str | None,
     rack: str | None,
     server_assignor: str | None,
-    session_timeout: float,
-    heartbeat_interval: float,
+    session_timeout: float | None,
+    heartbeat_interval: float | None,
     rebalance_timeout: float,
     metadata_max_age: float,
     leave_on_close: bool | None,
@@ -41,6 +63,13 @@ def member_settings(
     if protocol not in ("consumer", "classic"):
         raise ConfigError(f"protocol={protocol!r}; valid: 'consumer', 'classic'")
     chosen: list[Any] = []
+    if protocol == "consumer" and (session_timeout is not None or heartbeat_interval is not None):
+        raise ConfigError(
+            "session_timeout and heartbeat_interval are for protocol='classic'; a consumer group has the settings "
+            "consumer.session.timeout.ms and consumer.heartbeat.interval.ms: change them with Group.set_config"
+        )
+    session_timeout = SESSION_TIMEOUT_S if session_timeout is None else session_timeout
+    heartbeat_interval = HEARTBEAT_INTERVAL_S if heartbeat_interval is None else heartbeat_interval
     if protocol == "classic":
         from kcore.assignors import get  # noqa: PLC0415 - imports numpy
         from kcore.assignors.api import checked  # noqa: PLC0415

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.client.fetching import Unvalidated
 from kcore.errors import KafkaError, raise_partition_errors
-from kcore.node.types import Offsets, Record, SharePosition, as_partitions
+from kcore.node.types import Offsets, PartitionDict, Record, SharePosition, as_partitions
 from kcore.protocol.compression import CompressionType, compress, decompress
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.describe_share_group_offsets import DescribeShareGroupOffsetsResponse
@@ -135,7 +135,7 @@ def offset_fetch_request(
     return OffsetFetchRequest(groups=[group], require_stable=stable)
 
 
-def committed_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, OffsetAndMetadata]:
+def committed_offsets(response: OffsetFetchResponse) -> PartitionDict[OffsetAndMetadata]:
     """Reads committed offsets of one group; partitions without one are left out.
 
     Raises:
@@ -145,7 +145,7 @@ def committed_offsets(response: OffsetFetchResponse) -> dict[TopicPartition, Off
     return _committed(group)
 
 
-def committed_of_groups(response: OffsetFetchResponse) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+def committed_of_groups(response: OffsetFetchResponse) -> dict[str, PartitionDict[OffsetAndMetadata]]:
     """Reads committed offsets of several groups; partitions without one are left out.
 
     Raises:
@@ -154,10 +154,10 @@ def committed_of_groups(response: OffsetFetchResponse) -> dict[str, dict[TopicPa
     return {group.group_id: _committed(group) for group in response.groups}
 
 
-def _committed(group: Any) -> dict[TopicPartition, OffsetAndMetadata]:
+def _committed(group: Any) -> PartitionDict[OffsetAndMetadata]:
     if group.error_code:
         raise KafkaError.of(group.error_code, f"offsets of group {group.group_id!r}")
-    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+    offsets: PartitionDict[OffsetAndMetadata] = PartitionDict()
     codes: dict[TopicPartition, int] = {}
     total = 0
     for topic in group.topics:
@@ -197,7 +197,7 @@ def pending_offsets(response: OffsetFetchResponse) -> set[TopicPartition]:
     return pending
 
 
-def share_positions(response: DescribeShareGroupOffsetsResponse) -> dict[TopicPartition, SharePosition]:
+def share_positions(response: DescribeShareGroupOffsetsResponse) -> PartitionDict[SharePosition]:
     """Reads start offset and lag of a share group's partitions.
 
     Raises:
@@ -211,13 +211,11 @@ def share_positions(response: DescribeShareGroupOffsetsResponse) -> dict[TopicPa
     }
     codes = {partition: row.error_code for partition, row in rows.items()}
     raise_partition_errors(f"offsets of share group {group.group_id!r}", codes, len(rows))
-    return {
-        partition: SharePosition(
-            None if row.start_offset == UNKNOWN_OFFSET else row.start_offset,
-            None if row.lag == UNKNOWN_OFFSET else row.lag,
-        )
-        for partition, row in sorted(rows.items())
-    }
+    positions: PartitionDict[SharePosition] = PartitionDict()
+    for partition, row in sorted(rows.items()):
+        start = None if row.start_offset == UNKNOWN_OFFSET else row.start_offset
+        positions[partition] = SharePosition(start, None if row.lag == UNKNOWN_OFFSET else row.lag)
+    return positions
 
 
 # ---- offsets of a log

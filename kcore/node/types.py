@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar, overload
 
 from kcore.client.consumer_coordinator.interface import OffsetAndMetadata
 from kcore.protocol.topic_partition import TopicPartition
@@ -20,6 +20,7 @@ __all__ = [
     "Offsets",
     "Partition",
     "PartitionDescription",
+    "PartitionDict",
     "ProducerState",
     "Record",
     "RecordMetadata",
@@ -44,6 +45,27 @@ Offsets: TypeAlias = (
     Mapping[TopicPartition, int | OffsetAndMetadata] | Mapping[tuple[str, int], int | OffsetAndMetadata]
 )
 """Offsets to commit: each is that of the next record to read."""
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+if TYPE_CHECKING:
+
+    class PartitionDict(dict[TopicPartition, V]):
+        """A dict by partition, whose keys may be written `("jobs", 0)`. At run time it is `dict`."""
+
+        def __getitem__(self, partition: Partition, /) -> V: ...
+        @overload
+        def get(self, partition: Partition, default: None = None, /) -> V | None: ...
+        @overload
+        def get(self, partition: Partition, default: V, /) -> V: ...
+        @overload
+        def get(self, partition: Partition, default: T, /) -> V | T: ...
+        def get(self, partition: Any, default: Any = None, /) -> Any:
+            """Returns the value of a partition, or else the default."""
+
+else:
+    PartitionDict = dict
 
 HeaderList: TypeAlias = Sequence[tuple[str, bytes | None]]
 

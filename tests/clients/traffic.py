@@ -20,7 +20,8 @@ SESSION_MS = 5_000
 LAST = "last"
 """The client id of the members beside the recorded one: their member ids, by which the range assignor orders them, come
 after its own."""
-OPTIONS = {"session_timeout": 60.0, "heartbeat_interval": 0.15, "metadata_max_age": 1.0}
+CLASSIC = {"session_timeout": 60.0, "heartbeat_interval": 0.15}
+METADATA_MAX_AGE_S = 1.0
 """The settings of tests/clients/members.py, which Java's member gets."""
 
 
@@ -30,10 +31,10 @@ class Ours:
     def __init__(self, bootstrap: str, group: str, topic: str, strategy: str, client_id: str = "kcore") -> None:
         protocol: dict[str, Any] = {"protocol": "consumer"}
         if strategy != "consumer":
-            protocol = {"protocol": "classic", "assignors": [strategy]}
+            protocol = {"protocol": "classic", "assignors": [strategy], **CLASSIC}
         self._node = kcore.connect(bootstrap, client_id=client_id)
         self._consumer = self._node.group(group).consume(
-            topic, auto_commit=None, isolation="read_uncommitted", **OPTIONS, **protocol
+            topic, auto_commit=None, isolation="read_uncommitted", metadata_max_age=METADATA_MAX_AGE_S, **protocol
         )
         self._stopped = threading.Event()
         self.received = 0

@@ -13,7 +13,7 @@ from kcore.client.consumer_coordinator.interface import (
     Revoked,
 )
 from kcore.client.consumer_coordinator.states import ClassicState
-from kcore.errors import CommitFailedError
+from kcore.errors import CommitFailedError, FencedInstanceIdError
 from kcore.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kcore.protocol.messages.metadata import MetadataRequest
@@ -187,6 +187,45 @@ def test_a_static_member_keeps_its_place_when_it_restarts(world: World, kind: di
     again = world.member("again", "t", instance_id="i", **kind)
     world.until(lambda: len(again.owned) == 2)
     assert set(again.owned) == mine
+
+
+CLASSIC_KINDS = [kind for kind in KINDS if kind["protocol"] == "classic"]
+
+
+@pytest.mark.parametrize("kind", CLASSIC_KINDS, ids=lambda kind: kind.get("assignors", ["range"])[0])
+def test_a_static_member_that_was_replaced_does_not_evict_its_successor(world: World, kind: dict[str, Any]) -> None:
+    one = world.member("one", "t", instance_id="i", **kind)
+    world.until(lambda: len(one.owned) == 4)
+    epoch = one.machine.epoch
+    two = world.member("two", "t", instance_id="i", **kind)
+    world.until(lambda: len(two.owned) == 4)
+    world.run(30_000)
+    assert (one.machine.state, one.machine.assignment, one.machine.epoch) == (ClassicState.FATAL, frozenset(), -1)  # type: ignore[attr-defined]
+    assert one.events[1:] == [Lost(tuple(T), epoch)]
+    assert [type(error) for error in one.errors] == [FencedInstanceIdError]
+    assert one.machine.fatal is one.errors[0]
+    assert (len(two.events), len(two.owned), two.errors) == (1, 4, [])
+    one.machine.close(world.now_ms)
+    world.until(lambda: one.machine.closed)
+    assert len(two.owned) == 4
+
+
+@pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
+def test_a_commit_of_a_replaced_static_member_is_fatal(world: World, protocol: str) -> None:
+    one = world.member("one", "t", instance_id="i", protocol="classic", assignors=[protocol])
+    world.until(lambda: len(one.owned) == 4)
+    world.manual.add("one")
+    two = world.member("two", "t", instance_id="i", protocol="classic", assignors=[protocol])
+    world.cut.add("one")
+    world.until(lambda: len(two.owned) == 4)
+    world.cut.discard("one")
+    commit = one.machine.commit({T[0]: 1}, world.now_ms)
+    world.until(lambda: commit.done)
+    world.until(lambda: one.machine.state is ClassicState.FATAL)  # type: ignore[attr-defined]
+    assert isinstance(one.machine.event, Lost)
+    world.manual.discard("one")
+    world.run(5_000)
+    assert (one.owned, len(two.owned), len(two.events)) == ({}, 4, 1)
 
 
 def test_a_revocation_may_take_its_time_and_commit(world: World, kind: dict[str, Any]) -> None:

@@ -131,6 +131,20 @@ def test_committed_offsets_and_lag(node: kcore.Node, name: str) -> None:
     assert group.committed() == {TopicPartition(name, 1): OffsetAndMetadata(0)}
 
 
+def test_the_lag_leaves_out_topics_that_were_deleted(
+    node: kcore.Node, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in (name, f"{name}-gone"):
+        node.topics.create(topic, 1).append_many(["a", "b"], partition=0)
+    group = node.group(name)
+    group.commit({(name, 0): 1, (f"{name}-gone", 0): 1})
+    assert group.lag() == {(name, 0): 1, (f"{name}-gone", 0): 1}
+    committed = group.committed()
+    node.topics[f"{name}-gone"].delete()
+    monkeypatch.setattr(group, "committed", lambda: committed)  # the topic is deleted after this request of `lag`
+    assert group.lag() == {(name, 0): 1}
+
+
 def test_groups_are_listed_described_and_deleted(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
     group = node.groups[name]

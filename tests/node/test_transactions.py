@@ -9,6 +9,7 @@ import pytest
 import kcore
 from kcore import errors
 from kcore.node._sync.topics import Topic
+from kcore.node.membership import Protocol
 from kcore.node.types import OffsetAndMetadata
 from kcore.protocol.topic_partition import TopicPartition
 
@@ -125,3 +126,54 @@ async def test_transactions_on_a_loop(anode: kcore.AsyncNode, name: str) -> None
     assert await anode.group(name).committed(stable=True) == {TopicPartition(name, 0): OffsetAndMetadata(3)}
     records = await topic.read(0, 0, wait=20)
     assert [record.value for record in records] == [str(number).encode() for number in range(100)]
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_fenced_member_cannot_commit_in_a_transaction(node: kcore.Node, name: str, protocol: Protocol) -> None:
+    node.topics.create(name, 1)
+
+    class Gone:
+        group_metadata = (name, "no-such-member", 3, None)
+
+    def commit() -> None:
+        with node.transaction(name) as txn:
+            txn.commit_offsets(Gone(), {(name, 0): 1})
+
+    with node.group(name).join(name, protocol=protocol):
+        with pytest.raises(errors.CommitFailedError) as raised:
+            commit()
+        assert isinstance(raised.value.__cause__, errors.UnknownMemberIdError)
+
+
+def test_a_group_of_a_transaction_may_be_named_by_its_id(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    with node.transaction(name) as txn:
+        txn.commit_offsets(name, {(name, 0): 4})
+    assert node.group(name).committed(stable=True) == {(name, 0): OffsetAndMetadata(4)}
+    with pytest.raises(TypeError, match="a bytes has no group"), node.transaction(name) as txn:
+        txn.commit_offsets(b"group", {(name, 0): 5})  # type: ignore[arg-type]
+
+
+def test_init_ends_the_open_transaction_of_a_predecessor(bootstrap: str, name: str) -> None:
+    """Otherwise the offsets of a crashed process stay pending until the transaction times out."""
+    with kcore.connect(bootstrap) as crashed, kcore.connect(bootstrap) as node:
+        node.topics.create(name, 1).append("record")
+        before = crashed.transaction(name, timeout=600.0)
+        before.__enter__()
+        before.commit_offsets(name, {(name, 0): 1})
+        assert node.group(name).pending_offsets([(name, 0)]) == {(name, 0)}
+        txn = node.transaction(name)
+        txn.init()
+        assert node.group(name).pending_offsets([(name, 0)]) == set()
+        with node.group(name).consume(name, auto_commit=None) as consumer:
+            assert [record.value for record in consumer.poll(60.0)] == [b"record"]
+            with txn:
+                txn.commit_offsets(consumer, consumer.positions())
+        assert node.group(name).committed(stable=True) == {(name, 0): OffsetAndMetadata(1, "", 0)}
+        with pytest.raises(errors.ProducerFencedError):
+            before.__exit__(None, None, None)
+        with txn, pytest.raises(errors.KcoreError, match="the transaction is open"):
+            txn.init()
+        with txn:
+            txn.append(name, "second block")
+        assert stored(node.topics[name], 2) == [b"record", b"second block"]

@@ -12,8 +12,16 @@ from typing import assert_type
 import kcore
 from kcore import Assigned, Lost, OffsetAndMetadata, Record, Revoked, TopicPartition
 from kcore.errors import FencedMemberEpochError, KafkaError, PartitionErrors
-from kcore.node.types import GroupDescription, RecordMetadata, TopicListing
+from kcore.node.types import GroupDescription, PartitionDict, RecordMetadata, TopicListing
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+def on_removed(event: Revoked | Lost) -> None:
+    print(event.epoch)
+
+
+def on_revoked(event: Revoked) -> None:
+    print(event.epoch)
 
 
 def use_a_cluster() -> None:
@@ -28,16 +36,29 @@ def use_a_cluster() -> None:
         group = node.group("g")
         group.commit({("jobs", 0): 1})
         group.commit({TopicPartition("jobs", 0): OffsetAndMetadata(1)})
-        assert_type(group.committed(), dict[TopicPartition, OffsetAndMetadata])
+        assert_type(group.committed(), PartitionDict[OffsetAndMetadata])
+        committed: dict[TopicPartition, OffsetAndMetadata] = group.committed()
+        assert_type(group.lag()["jobs", 0], int)
+        assert_type(group.lag().get(("jobs", 0), 0), int)
+        assert_type(group.lag().get(TopicPartition("jobs", 0)), int | None)
+        group.lag().get("jobs")  # type: ignore[call-overload]
         assert_type(group.describe(), GroupDescription)
         with node.transaction("t") as txn:
             txn.append("jobs", "v")
             txn.commit_offsets(group, {("jobs", 0): 1})
+            txn.commit_offsets("g", committed)
+            txn.commit_offsets(b"g", committed)  # type: ignore[arg-type]
         with group.join("jobs", on_assigned=lambda event: print(event.epoch)) as member:
             assert_type(member.assignment, tuple[TopicPartition, ...])
+            assert_type(member.state, kcore.MemberState)
+            assert member.state != "Sable"  # type: ignore[comparison-overlap]
+            assert_type(member.poll(1.0), Assigned | Revoked | Lost | None)
             for event in member.events():
                 assert_type(event, Assigned | Revoked | Lost)
+        group.join("jobs", on_revoked=on_removed)
+        group.join("jobs", on_revoked=on_revoked)  # type: ignore[arg-type]
         with group.consume(["jobs"]) as consumer:
+            assert_type(consumer.positions(), PartitionDict[OffsetAndMetadata])
             for record in consumer:
                 assert_type(record, Record)
         with node.queue("jobs", group="g") as queue:
@@ -59,7 +80,7 @@ async def use_an_engine() -> None:
     async with kcore.open_async() as node:
         assert_type(node, kcore.AsyncEmbeddedNode)
         assert_type(await node.topics["jobs"].append("v"), RecordMetadata)
-        assert_type(await node.group("g").lag(), dict[TopicPartition, int])
+        assert_type(await node.group("g").lag(), PartitionDict[int])
         async for record in node.group("g").consume("jobs"):
             assert_type(record, Record)
         async with node.queue(["jobs"], group="g", auto_accept=False) as queue:

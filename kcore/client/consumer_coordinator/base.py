@@ -13,6 +13,7 @@ from kcore.client.aio.broker import Broker
 from kcore.client.consumer_coordinator.interface import (
     Assigned,
     Commit,
+    Lost,
     MemberEvent,
     MemberSettings,
     OffsetAndMetadata,
@@ -89,6 +90,7 @@ class GroupMemberMachine(ABC):
         revoking: the owned partitions that must not be fetched any more, because they are being given up.
         event: the event that the user's code has to handle now, or None.
         error: the error that the next call of the user raises, or None.
+        fatal: the error for which the coordinator refused the member for good; every call of the user raises it.
         closed: True once the member has left.
         on_committed: called with the offsets of each successful commit, or None.
         may_rebalance: False while the user's code processes records: a rebalance begins at its next poll.
@@ -101,6 +103,7 @@ class GroupMemberMachine(ABC):
         self.revoking: frozenset[TopicPartition] = frozenset()
         self.event: MemberEvent | None = None
         self.error: BaseException | None = None
+        self.fatal: KafkaError | None = None
         self.closed = False
         self.may_rebalance = True
         self.on_committed: Callable[[Positions], None] | None = None
@@ -326,6 +329,22 @@ class GroupMemberMachine(ABC):
         """Ends the rebalance behind an event. The user's code still handles the event, as it may have begun to."""
         self._event_done = None
         self._interrupted = self.event is not None
+
+    def _lose_assignment(self, epoch: int, now_ms: int, then: Callable[[int], None]) -> None:
+        """Reports the owned partitions as lost, after the event that the user's code handles; then calls `then`."""
+        self.revoking = self.assignment
+        self._interrupt_event()
+        if self.event is not None:
+            self._event_done = lambda error, at_ms: self._report_lost(epoch, at_ms, then)
+        else:
+            self._report_lost(epoch, now_ms, then)
+
+    def _report_lost(self, epoch: int, now_ms: int, then: Callable[[int], None]) -> None:
+        partitions = sorted_partitions(self.assignment)
+        if partitions:
+            self._emit(Lost(partitions, epoch), lambda error, at_ms: then(at_ms))
+        else:
+            then(now_ms)
 
     # ---- the coordinator
 

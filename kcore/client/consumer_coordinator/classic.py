@@ -29,12 +29,7 @@ from kcore.client.consumer_coordinator.interface import (
     MemberSettings,
     Revoked,
 )
-from kcore.client.consumer_coordinator.leader import (
-    assign,
-    decode_assignment,
-    decode_member,
-    rebalance_protocol,
-)
+from kcore.client.consumer_coordinator.leader import assign, decode_assignment, decode_member, rebalance_protocol
 from kcore.client.consumer_coordinator.states import CLASSIC, ClassicState
 from kcore.errors import CommitFailedError, ConnectionClosedError, KafkaError
 from kcore.protocol.consumer_protocol import PROTOCOL_TYPE
@@ -47,7 +42,7 @@ from kcore.protocol.topic_partition import TopicPartition
 
 UNJOINED, PREPARING, JOINING = ClassicState.UNJOINED, ClassicState.PREPARING, ClassicState.JOINING
 SYNCING, COMPLETING, STABLE = ClassicState.SYNCING, ClassicState.COMPLETING, ClassicState.STABLE
-LEAVING, CLOSED = ClassicState.LEAVING, ClassicState.CLOSED
+FATAL, LEAVING, CLOSED = ClassicState.FATAL, ClassicState.LEAVING, ClassicState.CLOSED
 
 JOIN_MARGIN_MS = 5_000  # the coordinator answers a join at the latest after the rebalance timeout
 MAX_REASON = 255
@@ -135,11 +130,8 @@ class ClassicMember(GroupMemberMachine):
     def _topics(self) -> frozenset[str]:
         if self._pattern is None:
             return frozenset(self.settings.topics)
-        return frozenset(name for name in self.metadata.counts if self._matches(name))
-
-    def _matches(self, name: str) -> bool:
-        assert self._pattern is not None, "the subscription is a pattern"
-        return not name.startswith("__") and self._pattern.fullmatch(name) is not None
+        matches = self._pattern.fullmatch
+        return frozenset(name for name in self.metadata.counts if not name.startswith("__") and matches(name))
 
     def _advance(self, now_ms: int) -> None:
         if self.state is LEAVING:
@@ -174,11 +166,7 @@ class ClassicMember(GroupMemberMachine):
             self._heartbeat_at_ms = now_ms + self.settings.heartbeat_interval_ms
             generation = self.generation
             request = heartbeat_request(self.settings, generation)
-            self._send(
-                request,
-                lambda response, at_ms: self._beat(response, generation, at_ms),
-                self._request_failed,
-            )
+            self._send(request, lambda response, at_ms: self._beat(response, generation, at_ms), self._request_failed)
 
     def _leave_late(self, now_ms: int) -> None:
         """Leaves because the user's code did not poll in time; the next poll joins again."""
@@ -436,15 +424,12 @@ class ClassicMember(GroupMemberMachine):
             if self.generation == sent:
                 self._reset(keep_id=False)
             self._join_at_ms = now_ms
-            self._lost_while_joining(now_ms)
+            if self.state is JOINING and self.assignment:
+                self._enter(UNJOINED)
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
             self._join_at_ms = now_ms
         else:
             self._attempt_failed(KafkaError.of(code), now_ms)
-
-    def _lost_while_joining(self, now_ms: int) -> None:
-        if self.state is JOINING and self.assignment:
-            self._enter(UNJOINED)
 
     def _sync_refused(self, code: int, sent: Generation, now_ms: int) -> None:
         if code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
@@ -469,7 +454,8 @@ class ClassicMember(GroupMemberMachine):
             self.error = error
             self._polled_once = False  # the next poll tries again
             if isinstance(error, KafkaError) and error.code == ErrorCode.FENCED_INSTANCE_ID:
-                self._reset(keep_id=False)
+                self._end_fenced(now_ms)
+                return
         self._unjoin(now_ms, pause_ms)
 
     def _beat(self, response: HeartbeatResponse, sent: Generation, now_ms: int) -> None:
@@ -487,16 +473,27 @@ class ClassicMember(GroupMemberMachine):
 
     def _membership_lost(self, code: int, now_ms: int) -> bool:
         """Resets the generation after a fencing error; returns False for any other error."""
+        if code == ErrorCode.FENCED_INSTANCE_ID and self.state is not LEAVING:
+            self._end_fenced(now_ms)
+            return True
         if code not in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             return False
         self._reset(keep_id=code == ErrorCode.ILLEGAL_GENERATION)
-        if code == ErrorCode.FENCED_INSTANCE_ID:
-            self.error = KafkaError.of(code)
-            self._polled_once = False
         if self.state is STABLE:
             self._enter(UNJOINED)
             self._join_at_ms = now_ms
         return True
+
+    def _end_fenced(self, now_ms: int) -> None:
+        """Ends the membership for good: if it joined again, two members with one instance id would evict each other."""
+        text = f"another member of group {self.settings.group_id!r} uses instance_id {self.settings.instance_id!r}"
+        self.error = self.fatal = KafkaError.of(ErrorCode.FENCED_INSTANCE_ID, text)
+        self._reset(keep_id=False)
+        self._enter(FATAL)
+        self._lose_assignment(self._last_epoch, now_ms, self._lost)
+
+    def _lost(self, now_ms: int) -> None:
+        self.assignment = self.revoking = frozenset()
 
     def _request_failed(self, error: Exception, now_ms: int) -> None:
         self._lose_coordinator(now_ms)

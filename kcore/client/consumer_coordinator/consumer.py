@@ -311,32 +311,21 @@ class ConsumerMember(GroupMemberMachine):
         """Reports the lost partitions; a dynamic or static member joins again afterwards."""
         last_epoch, self._epoch = self._epoch, 0
         self._reconciling = False
-        self.revoking = self.assignment
-        self._interrupt_event()
-        if self.event is not None:  # the user's code handles an event: the loss is reported after it
-            self._event_done = lambda error, at_ms: self._report_lost(last_epoch, at_ms)
-        else:
-            self._report_lost(last_epoch, now_ms)
+        self._lose_assignment(last_epoch, now_ms, self._lost)
 
-    def _report_lost(self, last_epoch: int, now_ms: int) -> None:
-        partitions = sorted_partitions(self.assignment)
-        if partitions:
-            self._emit(Lost(partitions, last_epoch), self._lost)
-        else:
-            self._lost(None, now_ms)
-
-    def _lost(self, error: BaseException | None, now_ms: int) -> None:
+    def _lost(self, now_ms: int) -> None:
         self.assignment = self.revoking = frozenset()
         self._owned_ids, self._target = {}, {}
         if self.state is FENCED and not self._closing:
             self._join(now_ms)
 
-    def _fail(self, error: Exception, now_ms: int) -> None:
-        """Ends the membership for good: the next call of the user raises the error."""
+    def _fail(self, error: KafkaError, now_ms: int) -> None:
+        """Ends the membership for good: every call of the user raises the error."""
         self.error = error
         if self.state in (PREPARE_LEAVING, LEAVING):
             self._left(now_ms)
             return
+        self.fatal = error
         self._enter(FATAL)
         self._lose_all(now_ms)
 

@@ -21,6 +21,8 @@ class ClassicState(Enum):
     """The assignment has arrived, and the user's code handles the events."""
     STABLE = "Stable"
     """The member owns its assignment."""
+    FATAL = "Fatal"
+    """The coordinator refused the member for good: another member has its instance id."""
     LEAVING = "Leaving"
     """The member is closed: it commits, gives its partitions up and leaves the group."""
     CLOSED = "Closed"
@@ -31,11 +33,12 @@ _C = ClassicState
 
 CLASSIC: Final[dict[ClassicState, frozenset[ClassicState]]] = {
     _C.UNJOINED: frozenset({_C.PREPARING, _C.LEAVING}),
-    _C.PREPARING: frozenset({_C.JOINING, _C.LEAVING}),
-    _C.JOINING: frozenset({_C.SYNCING, _C.UNJOINED, _C.LEAVING}),
-    _C.SYNCING: frozenset({_C.COMPLETING, _C.JOINING, _C.UNJOINED, _C.LEAVING}),
-    _C.COMPLETING: frozenset({_C.STABLE, _C.UNJOINED, _C.LEAVING}),
-    _C.STABLE: frozenset({_C.PREPARING, _C.UNJOINED, _C.LEAVING}),
+    _C.PREPARING: frozenset({_C.JOINING, _C.FATAL, _C.LEAVING}),
+    _C.JOINING: frozenset({_C.SYNCING, _C.UNJOINED, _C.FATAL, _C.LEAVING}),
+    _C.SYNCING: frozenset({_C.COMPLETING, _C.JOINING, _C.UNJOINED, _C.FATAL, _C.LEAVING}),
+    _C.COMPLETING: frozenset({_C.STABLE, _C.UNJOINED, _C.FATAL, _C.LEAVING}),
+    _C.STABLE: frozenset({_C.PREPARING, _C.UNJOINED, _C.FATAL, _C.LEAVING}),
+    _C.FATAL: frozenset({_C.LEAVING}),
     _C.LEAVING: frozenset({_C.CLOSED}),
     _C.CLOSED: frozenset(),
 }

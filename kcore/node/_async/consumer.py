@@ -25,7 +25,7 @@ from kcore.node.requests import (
     read_fetched,
     validation_request,
 )
-from kcore.node.types import OffsetAndMetadata, Offsets, Partition, Record, TopicPartition
+from kcore.node.types import OffsetAndMetadata, Offsets, Partition, PartitionDict, Record, TopicPartition
 from kcore.protocol.error_codes import ErrorCode
 
 T = TypeVar("T")
@@ -102,6 +102,7 @@ class AsyncConsumer:
         self._attempts = 0
         member._polls = False
         member._internal = self._changed
+        member._on_failed = self._arrived.set
         self._machine = member._machine
         self._interceptors = interceptors
         if interceptors:
@@ -152,6 +153,7 @@ class AsyncConsumer:
         notified(partial(each.on_commit, offsets) for each in self._interceptors)
 
     def _start(self) -> None:
+        self.member._require_open()
         if not self._started:
             self._started = True
             self._calls.resources[self] = None
@@ -288,7 +290,10 @@ class AsyncConsumer:
         self._wakeup.set()
 
     def pause(self, *partitions: Partition) -> None:
-        """Returns no records of the partitions until `resume`; the member keeps them."""
+        """Returns no records of the partitions until `resume`: `consumer.pause(("jobs", 0), ("jobs", 1))`.
+
+        The member keeps the partitions.
+        """
         with self._guard:
             for partition in partitions:
                 self._position(partition)[1].paused = True
@@ -310,7 +315,7 @@ class AsyncConsumer:
         """
         await self.member.commit(self.positions() if offsets is None else offsets)
 
-    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+    def positions(self) -> PartitionDict[OffsetAndMetadata]:
         """Returns the offsets that `commit()` would commit, for example to commit them in a transaction.
 
         All records that were returned before this call count as processed. The offsets lie behind transaction markers
@@ -318,7 +323,7 @@ class AsyncConsumer:
         """
         self._processed()
         with self._guard:
-            return self._positions.consumed()
+            return PartitionDict(self._positions.consumed())
 
     @property
     def group_metadata(self) -> tuple[str, str, int, str | None]:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from kcore.client import versions
 from kcore.client.aio.routes import TRANSACTION
 from kcore.client.partitioner import partition_of
-from kcore.errors import KafkaError, KcoreError, ProducerFencedError, raise_partition_errors
+from kcore.errors import CommitFailedError, KafkaError, KcoreError, ProducerFencedError, raise_partition_errors
 from kcore.node._async.backend import AsyncLock
 from kcore.node._async.calls import AsyncCalls
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
@@ -46,6 +46,15 @@ ACKS_ALL = -1
 PRODUCE_TIMEOUT_MS = 30_000
 MAX_SEQUENCE = 0x7FFFFFFF
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+NOT_A_MEMBER = frozenset(
+    {
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.FENCED_MEMBER_EPOCH,
+    }
+)
+"""Errors of a commit in a transaction by a member that was fenced, or that has left its group."""
 
 Row = tuple[int, bytes | None, bytes | None, HeaderList]
 """A record: timestamp in ms, key, value, headers."""
@@ -228,7 +237,12 @@ class TransactionalProducer:
         )
         at_most = None if self.implicit else versions.TRANSACTION_V1_COMMIT
         action = f"commit of group {group_id!r} in a transaction"
-        await self._coordinate(request, lambda response: check_commit(action, response, len(offsets)), at_most)
+        try:
+            await self._coordinate(request, lambda response: check_commit(action, response, len(offsets)), at_most)
+        except KafkaError as error:
+            if member_id and error.code in NOT_A_MEMBER:
+                raise CommitFailedError("the member was removed from the group before the commit") from error
+            raise
 
     async def end(self, commit: bool) -> None:
         """Commits or aborts the transaction."""
@@ -276,6 +290,22 @@ class AsyncTransaction:
         self._failed = False
         self._open = False
 
+    async def init(self) -> None:
+        """Fences earlier producers of the id now, and waits until the coordinator has aborted their open transaction.
+
+        Entering the block does the same. A program that consumes and then writes in transactions calls `init` before
+        it consumes: offsets in the open transaction of a crashed predecessor are pending, and no member gets them
+        until that transaction ends, at its timeout.
+
+        Raises:
+            ProducerFencedError: another producer has taken over the transactional id.
+            KafkaError: the coordinator refused the request.
+        """
+        if self._open:
+            raise KcoreError("the transaction is open, so its producer is initialized")
+        async with self._producer.lock:
+            await self._producer.prepare()
+
     async def __aenter__(self) -> AsyncTransaction:
         await self._producer.lock.__aenter__()
         try:
@@ -283,6 +313,10 @@ class AsyncTransaction:
         except BaseException:
             await self._producer.lock.__aexit__(None, None, None)
             raise
+        self._rows = {}
+        self._size_bytes = 0
+        self._partitions.clear()
+        self._changed = self._failed = False  # the object may have had a block before
         self._open = True
         return self
 
@@ -425,23 +459,30 @@ class AsyncTransaction:
             self._acknowledge_failed(rows, error)
             raise
 
-    async def commit_offsets(self, group: GroupMetadata, offsets: Offsets) -> None:
+    async def commit_offsets(self, group: GroupMetadata | str, offsets: Offsets) -> None:
         """Commits offsets of a group with the transaction (KIP-447).
 
         Args:
-            group: a group without members, or the member that read the records: a fenced member's offsets are refused.
-            offsets: partition -> the offset of the next record to read.
+            group: the consumer or member that read the records, so that the coordinator refuses the offsets of a
+                fenced one; or a group without members, or its id.
+            offsets: partition -> the offset of the next record to read, for example `consumer.positions()`.
 
         Raises:
-            IllegalGenerationError, UnknownMemberIdError, FencedInstanceIdError: the member was fenced.
+            CommitFailedError: the member has left the group, or was fenced: begin again at the committed offsets.
+            FencedInstanceIdError: another member has the instance id.
+            ProducerFencedError: another producer has taken over the transactional id.
             KafkaError, PartitionErrors: the coordinator refused offsets.
+            TypeError: `group` is none of these.
         """
         self._require_open()
+        metadata = (group, "", -1, None) if isinstance(group, str) else getattr(group, "group_metadata", None)
+        if metadata is None:
+            raise TypeError(f"a {type(group).__name__} has no group; valid: a consumer, a member, a group or its id")
         if not offsets:
             return
         self._changed = True
         try:
-            await self._producer.commit_offsets(group.group_metadata, offsets)
+            await self._producer.commit_offsets(metadata, offsets)
         except BaseException:
             self._failed = True
             raise

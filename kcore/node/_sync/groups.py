@@ -14,7 +14,7 @@ from kcore.node._sync.backend import gather, monotonic
 from kcore.node._sync.calls import REPEATED, Calls
 from kcore.node._sync.settings import GROUP as GROUP_SETTINGS
 from kcore.node._sync.settings import change_config, config_of
-from kcore.node._sync.topics import LATEST, offsets_of
+from kcore.node._sync.topics import Topics
 from kcore.node.descriptions import described_group
 from kcore.node.membership import Protocol, member_settings
 from kcore.node.requests import (
@@ -34,6 +34,7 @@ from kcore.node.types import (
     OffsetAndMetadata,
     Offsets,
     Partition,
+    PartitionDict,
     SharePosition,
     TopicPartition,
     as_partitions,
@@ -115,13 +116,13 @@ class Groups:
                 attempt += 1
         return described
 
-    def committed(self, group_ids: Iterable[str]) -> dict[str, dict[TopicPartition, OffsetAndMetadata]]:
+    def committed(self, group_ids: Iterable[str]) -> dict[str, PartitionDict[OffsetAndMetadata]]:
         """Returns the committed offsets of several groups, with few requests.
 
         Raises:
             KafkaError, PartitionErrors: the server refused a group.
         """
-        committed: dict[str, dict[TopicPartition, OffsetAndMetadata]] = {}
+        committed: dict[str, PartitionDict[OffsetAndMetadata]] = {}
         grouped: dict[Broker, Any] = {}
         for (broker, _), own in (self._located(group_ids)).items():
             grouped.setdefault(broker, []).extend(own)
@@ -222,7 +223,7 @@ class Group:
 
     def committed(
         self, partitions: Iterable[Partition] | None = None, *, stable: bool = False
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
+    ) -> PartitionDict[OffsetAndMetadata]:
         """Returns committed offsets; partitions without a committed offset are left out.
 
         Args:
@@ -259,21 +260,24 @@ class Group:
 
         self._calls.call(OffsetDeleteRequest(group_id=self.id, topics=topics), read)
 
-    def lag(self) -> dict[TopicPartition, int]:
+    def lag(self) -> PartitionDict[int]:
         """Returns the number of records that the group has not processed, for each partition.
 
         That is the distance of the committed offset from the end of the log. A share group has no committed offsets:
         its coordinator reports the number of records that are neither acknowledged nor archived. Partitions without
-        a committed offset, or that no member of the share group has fetched, are left out.
+        a committed offset, or that no member of the share group has fetched, are left out. So are those of topics that
+        do not exist any more, and partitions without a leader.
         """
         committed = self.committed()
         if not committed:
             positions = self.share_positions()
-            return {partition: position.lag for partition, position in positions.items() if position.lag is not None}
-        ends = offsets_of(self._calls, dict.fromkeys(committed, LATEST), "read_uncommitted")
-        return {each: max(0, ends[each] - committed[each].offset) for each in sorted(committed) if each in ends}
+            return PartitionDict(
+                (each, position.lag) for each, position in positions.items() if position.lag is not None
+            )
+        ends = Topics(self._calls).end_offsets(committed, "read_uncommitted")
+        return PartitionDict((each, max(0, end - committed[each].offset)) for each, end in sorted(ends.items()))
 
-    def share_positions(self) -> dict[TopicPartition, SharePosition]:
+    def share_positions(self) -> PartitionDict[SharePosition]:
         """Returns the progress of a share group; {} for other groups, and from clusters without share groups."""
         request = DescribeShareGroupOffsetsRequest(
             groups=[DescribeShareGroupOffsetsRequestGroup(group_id=self.id, topics=None)]
@@ -281,7 +285,7 @@ class Group:
         try:
             return self._calls.call(request, share_positions)
         except (GroupIdNotFoundError, UnsupportedVersionError):
-            return {}
+            return PartitionDict()
 
     def pending_offsets(self, partitions: Iterable[Partition]) -> set[TopicPartition]:
         """Returns those of some partitions whose offset an open transaction of the group holds."""
@@ -318,13 +322,13 @@ class Group:
         server_assignor: str | None = None,
         instance_id: str | None = None,
         rack: str | None = None,
-        session_timeout: float = 45.0,
-        heartbeat_interval: float = 3.0,
+        session_timeout: float | None = None,
+        heartbeat_interval: float | None = None,
         rebalance_timeout: float = 300.0,
         metadata_max_age: float = 300.0,
         leave_on_close: bool | None = None,
         on_assigned: Callable[[Assigned], Any] | None = None,
-        on_revoked: Callable[[Revoked], Any] | None = None,
+        on_revoked: Callable[[Revoked | Lost], Any] | None = None,
         on_lost: Callable[[Lost], Any] | None = None,
     ) -> Member:
         """Returns a new member, which joins when its `with` block is entered and leaves at the block's end.
@@ -337,14 +341,19 @@ class Group:
             server_assignor: consumer: the broker's assignor; None: its default.
             instance_id: makes the member static: it keeps its partitions when it restarts in time.
             rack: the member's rack.
-            session_timeout: classic: the group removes a member that is silent for so many seconds.
-            heartbeat_interval: classic: seconds between heartbeats.
+            session_timeout: classic: the group removes a member that is silent for so many seconds; None: 45. A
+                consumer group has its setting consumer.session.timeout.ms instead.
+            heartbeat_interval: classic: seconds between heartbeats; None: 3. A consumer group has its setting
+                consumer.heartbeat.interval.ms instead.
             rebalance_timeout: the seconds in which the member must handle a rebalance, and between polls.
             metadata_max_age: the seconds after which topics are looked up again.
             leave_on_close: False keeps the membership until its timeout; None: static members stay, others leave.
             on_assigned: called with an `Assigned` event; may be a function.
             on_revoked: called with a `Revoked` event; the member gives the partitions up when it returns.
             on_lost: called with a `Lost` event; None: `on_revoked` gets it.
+
+        Raises:
+            ConfigError: an argument is not valid.
         """
         from kcore.node._sync.member import Member  # noqa: PLC0415 - only members need it
 
@@ -375,13 +384,13 @@ class Group:
         server_assignor: str | None = None,
         instance_id: str | None = None,
         rack: str | None = None,
-        session_timeout: float = 45.0,
-        heartbeat_interval: float = 3.0,
+        session_timeout: float | None = None,
+        heartbeat_interval: float | None = None,
         rebalance_timeout: float = 300.0,
         metadata_max_age: float = 300.0,
         leave_on_close: bool | None = None,
         on_assigned: Callable[[Assigned], Any] | None = None,
-        on_revoked: Callable[[Revoked], Any] | None = None,
+        on_revoked: Callable[[Revoked | Lost], Any] | None = None,
         on_lost: Callable[[Lost], Any] | None = None,
         auto_commit: float | None = 5.0,
         isolation: Isolation = "read_committed",

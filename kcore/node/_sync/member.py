@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,9 +22,13 @@ from kcore.client.consumer_coordinator.interface import (
     Outgoing,
     Revoked,
 )
+from kcore.errors import KafkaError, KcoreError, MemberClosedError
 from kcore.node._sync.backend import CancelledError, Event, guard, invoke, monotonic, spawn
 from kcore.node._sync.calls import Calls
+from kcore.node.membership import MemberState
 from kcore.node.types import Offsets, TopicPartition
+
+logger = logging.getLogger(__name__)
 
 Listener = Callable[[Any], Any]
 """A function of the user that gets an event."""
@@ -41,6 +46,11 @@ class Member:
 
     The member joins, sends heartbeats and rejoins in the background. A partition belongs to it from the `Assigned`
     event until its listener or event loop has handled the `Revoked` event, or until a `Lost` event.
+
+    An error of the member in the background, for example of a listener, is logged and then raised once, by the next
+    call of `start`, `commit`, `events`, `poll` or `wait`, or at the end of the `with` block. If the coordinator has
+    refused the member for good (state "Fatal"), each of these calls raises the error: close the member and join with a
+    new one.
     """
 
     def __init__(
@@ -72,6 +82,10 @@ class Member:
         self._error: BaseException | None = None
         self._channel = f"member-{uuid.uuid4().hex}"
         self._started = False
+        self._closing = False
+        self._failed = Event()  # set when `wait` has to look
+        self._on_failed: Callable[[], None] | None = None  # wakes the consumer's poll
+        self._logged = ""
         self._iterating = False
         self._queue: deque[MemberEvent] = deque()
         self._queued = Event()
@@ -93,9 +107,12 @@ class Member:
         return self._machine.epoch
 
     @property
-    def state(self) -> str:
-        """The state, by its name in docs/states.md."""
-        state: str = self._machine.state.value  # type: ignore[attr-defined]
+    def state(self) -> MemberState:
+        """The state, for example "Stable" with an assignment, or "Fatal" after an error that ended the membership.
+
+        docs/states.md has all states and their transitions.
+        """
+        state: MemberState = self._machine.state.value  # type: ignore[attr-defined]
         return state
 
     @property
@@ -119,8 +136,9 @@ class Member:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-        if error is None:
-            self._raise_error()
+        pending, self._error = self._error, None
+        if error is None and pending is not None:
+            raise pending
 
     def start(self, timeout: float | None = 60.0) -> None:
         """Joins the group, and waits for the first assignment.
@@ -130,8 +148,10 @@ class Member:
 
         Raises:
             TimeoutError: the group has not assigned in time; the member is closed.
-            KafkaError: the coordinator refused the member.
+            KafkaError: the coordinator refused the member; the member is closed.
+            MemberClosedError: the member was closed before; `join` returns a new one.
         """
+        self._require_open()
         if not self._started:
             self._started = True
             self._calls.resources[self] = None
@@ -149,6 +169,7 @@ class Member:
     def close(self) -> None:
         """Leaves the group: `Revoked` is handled first. A static member keeps its place for its session timeout."""
         self._calls.resources.pop(self, None)
+        self._closing = True
         if not self._started:
             with self._guard:
                 self._machine.abandon()
@@ -161,10 +182,47 @@ class Member:
         self._closed.wait(CLOSE_TIMEOUT_MS / 1000 + 10)
         self._calls.transport.close_channel(self._channel)
 
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for the end of the member: a program that uses only listeners learns here that the member has failed.
+
+        Args:
+            timeout: the time limit in seconds; None: no limit.
+
+        Returns:
+            True once the member is closed; False if the time has passed.
+
+        Raises:
+            KcoreError: the member was not started.
+            KafkaError: the coordinator refused the member.
+            Exception: a listener raised this error; the member is still in its group.
+        """
+        if not self._started and not self._closing:
+            raise KcoreError("the member was not started: call start(), or use it with `with`")
+        until_s = None if timeout is None else monotonic() + timeout
+        while True:
+            self._failed.clear()
+            self._raise_error()
+            if self._closed.is_set() or not self._started:
+                return True
+            left_s = None if until_s is None else until_s - monotonic()
+            if left_s is not None and left_s <= 0:
+                return False
+            self._failed.wait(left_s)
+
+    def _require_open(self) -> None:
+        if self._closing:
+            group_id = self._machine.settings.group_id
+            raise MemberClosedError(
+                f"the member of group {group_id!r} is closed: join or consume again with a new one"
+            ) from self._machine.fatal
+
     def _raise_error(self) -> None:
+        """Raises an error once, or the fatal error each time."""
         error, self._error = self._error, None
         if error is not None:
             raise error
+        if self._machine.fatal is not None:
+            raise self._machine.fatal.with_traceback(None)
 
     # ---- commits
 
@@ -221,22 +279,8 @@ class Member:
             KafkaError: the coordinator refused the member for good.
         """
         self._iterating = True
-        self._polls = False
         try:
-            while True:
-                with self._guard:
-                    self._release()
-                    self._polls = True
-                self._wakeup.set()
-                while not self._queue:
-                    self._queued.clear()
-                    self._raise_error()
-                    if self._closed.is_set():
-                        return
-                    self._queued.wait()
-                with self._guard:
-                    event = self._queue.popleft()
-                    self._polls = False
+            while (event := self._next_event(None)) is not None:
                 yield event
         finally:
             self._polls = True
@@ -244,6 +288,49 @@ class Member:
                 self._iterating = False
                 self._release()
             self._wakeup.set()
+
+    def poll(self, timeout: float = 0.0) -> MemberEvent | None:
+        """Returns the next event, for a loop that also does something else; other loops use `events`.
+
+        The event of the previous call counts as handled: the member gives revoked partitions up. So call `poll` again
+        within the rebalance timeout, until the member is closed.
+
+        Args:
+            timeout: the time in seconds to wait for an event.
+
+        Returns:
+            The event; None if none arrived in time.
+
+        Raises:
+            KafkaError: the coordinator refused the member.
+            MemberClosedError: the member is closed.
+        """
+        self._iterating = True
+        event = self._next_event(timeout)
+        if event is None and self._closed.is_set():
+            self._iterating = False
+            self._require_open()
+        return event
+
+    def _next_event(self, timeout: float | None) -> MemberEvent | None:
+        """Waits for an event; returns None if the member is closed or the time has passed."""
+        until_s = None if timeout is None else monotonic() + timeout
+        with self._guard:
+            self._release()
+            self._polls = True
+        self._wakeup.set()
+        while True:
+            self._queued.clear()
+            if self._queue:
+                break
+            self._raise_error()
+            left_s = None if until_s is None else until_s - monotonic()
+            if self._closed.is_set() or (left_s is not None and left_s <= 0):
+                return None
+            self._queued.wait(left_s)
+        with self._guard:
+            self._polls = False
+            return self._queue.popleft()
 
     def _release(self) -> None:
         """Reports that the user's loop has handled the event that it got last."""
@@ -298,12 +385,32 @@ class Member:
             self._closed.set()
             self._joined.set()
             self._queued.set()
+            self._failed.set()
 
     def _fail(self, error: BaseException) -> None:
+        self._log_error(error)
         if self._error is None:
             self._error = error
         self._joined.set()
         self._queued.set()
+        self._failed.set()
+        if self._on_failed is not None:
+            self._on_failed()
+
+    def _log_error(self, error: BaseException) -> None:
+        """Logs an error once while it repeats: no operation may raise it for a long time."""
+        text = f"{type(error).__name__}: {error}"
+        if text == self._logged:
+            return
+        self._logged = text
+        logger.error(
+            "client: member %s of group %s failed: %s; %s",
+            self.member_id,
+            self._machine.settings.group_id,
+            text,
+            "close it and join again" if error is self._machine.fatal else "its next operation raises the error",
+            exc_info=None if isinstance(error, KafkaError) else error,
+        )
 
     def _carry(self, outgoing: Outgoing) -> None:
         """Sends a request, and passes its response to the machine."""

@@ -1,0 +1,196 @@
+"""Members that fail in the background: each operation raises the error, and the log has it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, get_args
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.client.consumer_coordinator.interface import Assigned, Lost
+from kcore.client.consumer_coordinator.states import ClassicState, ConsumerState
+from kcore.node.membership import MemberState
+from kcore.protocol.topic_partition import TopicPartition
+from tests.kit import wait_until
+from tests.node.test_members import PROTOCOLS
+
+CLASSIC = {"protocol": "classic", "assignors": ["range"], "heartbeat_interval": 0.1, "session_timeout": 10}
+UNKNOWN_ASSIGNOR = "no-such-assignor"
+
+
+@pytest.fixture(params=PROTOCOLS, ids=["consumer", "eager", "cooperative"])
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(request.param)
+
+
+def fatal_member(node: kcore.Node, name: str) -> kcore.Member:
+    """Returns a member that the coordinator has refused for good."""
+    node.topics.create(name, 1)
+    member = node.group(name).join(name, server_assignor=UNKNOWN_ASSIGNOR)
+    member.start(timeout=0)
+    wait_until(lambda: member.state == "Fatal", "the refusal")
+    return member
+
+
+def test_every_operation_of_a_fatal_member_raises_its_error(node: kcore.Node, name: str) -> None:
+    member = fatal_member(node, name)
+    operations: list[Callable[[], Any]] = [
+        lambda: member.commit({(name, 0): 1}),
+        lambda: member.commit({(name, 0): 1}, wait=False),
+        lambda: list(member.events()),
+        lambda: member.poll(60.0),
+        lambda: member.wait(60.0),
+    ]
+    for operation in [*operations, *operations]:
+        with pytest.raises(errors.UnsupportedAssignorError):
+            operation()
+    member.close()
+    with pytest.raises(errors.MemberClosedError) as raised:
+        member.start()
+    assert isinstance(raised.value.__cause__, errors.UnsupportedAssignorError)
+
+
+async def test_every_operation_of_an_async_fatal_member_raises_its_error(anode: kcore.AsyncNode, name: str) -> None:
+    await anode.topics.create(name, 1)
+    member = anode.group(name).join(name, server_assignor=UNKNOWN_ASSIGNOR)
+    await member.start(timeout=0)
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            with pytest.raises(errors.UnsupportedAssignorError):
+                await member.wait()
+            with pytest.raises(errors.UnsupportedAssignorError):
+                await member.commit({(name, 0): 1})
+            with pytest.raises(errors.UnsupportedAssignorError):
+                await anext(member.events())
+    await member.close()
+
+
+def test_a_fatal_consumer_raises_its_error_at_each_poll(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    with node.group(name).consume(name, server_assignor=UNKNOWN_ASSIGNOR) as consumer:
+        for _ in range(2):
+            with pytest.raises(errors.UnsupportedAssignorError):
+                consumer.poll(60.0)
+        with pytest.raises(errors.UnsupportedAssignorError):
+            next(iter(consumer))
+        with pytest.raises(errors.UnsupportedAssignorError):
+            consumer.commit({(name, 0): 1})
+
+
+def test_a_refusal_is_logged_once(node: kcore.Node, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "kcore"):
+        member = fatal_member(node, name)
+        wait_until(lambda: caplog.records, "the log record")
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert text.startswith(f"client: member {member.member_id} of group {name} failed: UnsupportedAssignorError: ")
+    assert text.endswith("; close it and join again")
+    member.close()
+
+
+def test_an_error_of_a_later_event_is_logged_and_ends_a_wait(
+    node: kcore.Node, name: str, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    node.topics.create(name, 2)
+    seen: list[Assigned] = []
+
+    def assigned(event: Assigned) -> None:
+        if seen:
+            raise OSError("no space left")
+        seen.extend([event] if event.partitions else [])
+
+    member = node.group(name).join(name, on_assigned=assigned, **options)
+    member.start()
+    wait_until(lambda: len(member.assignment) == 2, "the assignment")
+    assert not member.wait(0.0)
+    with caplog.at_level(logging.ERROR, "kcore"):
+        with node.group(name).join(name, **options) as other:
+            wait_until(lambda: len(member.assignment) == 1 and len(other.assignment) == 1, "a partition for each")
+        with pytest.raises(OSError, match="no space left"):
+            member.wait(60.0)
+    record = caplog.records[0]
+    assert f"of group {name} failed: OSError: no space left; its next operation raises the error" in record.getMessage()
+    assert record.exc_info is not None
+    member.close()
+    assert member.wait()
+
+
+def test_two_static_members_with_one_instance_id_do_not_evict_each_other(node: kcore.Node, name: str) -> None:
+    node.topics.create(name, 1)
+    events: list[Any] = []
+    first = node.group(name).join(name, instance_id="i", on_assigned=events.append, on_revoked=events.append, **CLASSIC)
+    first.start()
+    with node.group(name).join(name, instance_id="i", **CLASSIC) as second:
+        wait_until(lambda: first.state == "Fatal", "the eviction")
+        for _ in range(2):
+            with pytest.raises(errors.FencedInstanceIdError, match="uses instance_id 'i'"):
+                first.commit({(name, 0): 1})
+        second.commit({(name, 0): 2})
+        wait_until(lambda: len(events) == 2, "the loss")
+        first.close()
+        assert second.state == "Stable"
+    assert [type(event) for event in events] == [Assigned, Lost]
+
+
+def test_a_closed_member_does_not_start_again(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
+    node.topics.create(name, 1)
+    group = node.group(name)
+    member = group.join(name, **options)
+    with member:
+        pass
+    for start in (member.start, member.__enter__):
+        with pytest.raises(errors.MemberClosedError, match=f"the member of group '{name}' is closed"):
+            start()
+    never = group.join(name, **options)
+    with pytest.raises(errors.KcoreError, match="not started"):
+        never.wait()
+    never.close()
+    assert never.wait()
+    with pytest.raises(errors.MemberClosedError):
+        never.start()
+    consumer = group.consume(name, **options)
+    with consumer:
+        pass
+    with pytest.raises(errors.MemberClosedError):
+        consumer.__enter__()
+
+
+def test_poll_returns_events_until_the_member_is_closed(node: kcore.Node, name: str, options: dict[str, Any]) -> None:
+    node.topics.create(name, 2)
+    owned: set[TopicPartition] = set()
+
+    def follow(member: kcore.Member, timeout: float) -> None:
+        event = member.poll(timeout)
+        if isinstance(event, Assigned):
+            owned.update(event)
+        elif event is not None:
+            owned.difference_update(event)
+
+    with node.group(name).join(name, **options) as member:
+        wait_until(lambda: follow(member, 0.01) or len(owned) == 2, "both partitions")
+        assert member.poll() is None
+        other = node.group(name).join(name, **options)
+        other.start(timeout=0)  # it joins only when this thread has handled the revocation
+        wait_until(lambda: follow(member, 0.01) or (len(owned) == 1 and len(other.assignment) == 1), "the share")
+        assert not owned & set(other.assignment)
+        other.close()
+        wait_until(lambda: follow(member, 0.01) or len(owned) == 2, "both partitions again")
+    with pytest.raises(errors.MemberClosedError):
+        member.poll()
+
+
+def test_settings_of_the_other_protocol_are_refused(node: kcore.Node) -> None:
+    group = node.group("g")
+    for join in (group.join, group.consume):
+        for argument in ({"session_timeout": 6.0}, {"heartbeat_interval": 1.0}):
+            with pytest.raises(errors.ConfigError, match=r"consumer\.session\.timeout\.ms"):
+                join("t", **argument)
+            join("t", protocol="classic", **argument).close()
+
+
+def test_the_type_of_the_state_names_every_state() -> None:
+    assert set(get_args(MemberState)) == {state.value for kind in (ClassicState, ConsumerState) for state in kind}
