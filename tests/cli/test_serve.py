@@ -267,8 +267,8 @@ def test_metrics_are_served_at_the_address_of_the_setting() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         try:
             assert server.stdout is not None
-            line = server.stdout.readline()
-            printed = re.fullmatch(r"kcore: console at http://127\.0\.0\.1:(\d+)/, metrics at http://\S+/metrics\n", line)
+            pattern = r"kcore: console at http://127\.0\.0\.1:(\d+)/, metrics at http://\S+/metrics\n"
+            printed = re.fullmatch(pattern, server.stdout.readline())
             assert printed is not None
             connection = http.client.HTTPConnection("127.0.0.1", int(printed[1]), timeout=20)
             connection.request("GET", "/healthz")
