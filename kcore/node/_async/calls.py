@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
@@ -11,6 +11,7 @@ from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
 from kcore.node._async.backend import monotonic, sleep
 from kcore.node._async.transport import AsyncTransport
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.metadata import MetadataResponse
 
 T = TypeVar("T")
 
@@ -131,11 +132,26 @@ class AsyncCalls:
 
     async def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id; waits for one that starts or moves."""
+        broker: Broker = await self._look_up(lambda: self.transport.coordinator(key_type, key))
+        return broker
+
+    async def brokers(self) -> list[Broker]:
+        """Returns all brokers; waits while no broker is reachable."""
+        brokers: list[Broker] = await self._look_up(self.transport.brokers)
+        return brokers
+
+    async def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
+        """Returns the metadata of topics (None: of all topics); waits while no broker is reachable."""
+        response: MetadataResponse = await self._look_up(lambda: self.transport.metadata(topics, create))
+        return response
+
+    async def _look_up(self, function: Callable[[], Any]) -> Any:
+        """Calls `function` until it succeeds, for at most the time limit of a call."""
         started_s = monotonic()
         attempt = 0
         while True:
             try:
-                return await self.transport.coordinator(key_type, key)
+                return await function()
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
                 await self.pause(error, started_s, attempt)
             attempt += 1

@@ -70,7 +70,7 @@ class AsyncNode:
 
     async def cluster_id(self) -> str | None:
         """Returns the id of the cluster; None if its brokers do not report one."""
-        return (await self._calls.transport.metadata([])).cluster_id
+        return (await self._calls.metadata([])).cluster_id
 
     def group(self, group_id: str) -> AsyncGroup:
         """Returns a group. No request is sent, and the group need not exist."""

@@ -266,7 +266,7 @@ class AsyncProducer:
         """
         until_s = monotonic() + (NEW_TOPIC_S if self._create_topics else 0.0)
         while True:
-            (row,) = (await self._calls.transport.metadata([topic], self._create_topics)).topics
+            (row,) = (await self._calls.metadata([topic], self._create_topics)).topics
             if not row.error_code and row.partitions:
                 with self._guard:
                     self._accumulator.add_topic(topic, len(row.partitions))

@@ -112,7 +112,7 @@ class AsyncTopics:
         Args:
             internal: True to include the server's internal topics.
         """
-        response = await self._calls.transport.metadata(None)
+        response = await self._calls.metadata(None)
         found = [
             TopicListing(row.name or "", row.topic_id, len(row.partitions), row.is_internal)
             for row in response.topics
@@ -132,7 +132,7 @@ class AsyncTopics:
         Raises:
             UnknownTopicOrPartitionError: a topic does not exist, and `missing_ok` is False.
         """
-        response = await self._calls.transport.metadata(names)
+        response = await self._calls.metadata(names)
         return described_topics(response, missing_ok)
 
     async def start_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
@@ -156,7 +156,7 @@ class AsyncTopics:
         listed = as_partitions(partitions)
         if not listed:
             return {}
-        response = await self._calls.transport.metadata({partition.topic for partition in listed})
+        response = await self._calls.metadata({partition.topic for partition in listed})
         led = {
             TopicPartition(topic.name or "", row.partition_index)
             for topic in response.topics
@@ -168,7 +168,7 @@ class AsyncTopics:
 
     async def exists(self, name: str) -> bool:
         """Returns True if the topic exists."""
-        (row,) = (await self._calls.transport.metadata([name])).topics
+        (row,) = (await self._calls.metadata([name])).topics
         if row.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
             raise KafkaError.of(row.error_code)
         return row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -198,7 +198,7 @@ class AsyncTopic:
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist.
         """
-        (row,) = (await self._calls.transport.metadata([self.name])).topics
+        (row,) = (await self._calls.metadata([self.name])).topics
         if row.error_code:
             raise KafkaError.of(row.error_code, f"topic {self.name!r}")
         self._partitions = len(row.partitions)
@@ -216,7 +216,7 @@ class AsyncTopic:
         """Waits until the brokers know the leaders of all partitions."""
         until_s = monotonic() + NEW_TOPIC_S
         while True:
-            (row,) = (await self._calls.transport.metadata([self.name])).topics
+            (row,) = (await self._calls.metadata([self.name])).topics
             if row.error_code and row.error_code not in _NOT_YET:
                 raise KafkaError.of(row.error_code, f"topic {self.name!r}")
             ready = [each for each in row.partitions if each.leader_id >= 0]

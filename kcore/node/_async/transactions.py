@@ -431,7 +431,7 @@ class AsyncTransaction:
     async def _choose(self, topic: str, key: bytes | None) -> int:
         count = self._counts.get(topic)
         if count is None:
-            (row,) = (await self._producer.calls.transport.metadata([topic])).topics
+            (row,) = (await self._producer.calls.metadata([topic])).topics
             if row.error_code:
                 raise KafkaError.of(row.error_code, f"topic {topic!r}")
             count = self._counts[topic] = len(row.partitions)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from kcore.client.aio.broker import Broker
@@ -12,6 +12,7 @@ from kcore.errors import ConnectionClosedError, KafkaError, PartitionErrors
 from kcore.node._sync.backend import monotonic, sleep
 from kcore.node._sync.transport import Transport
 from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.metadata import MetadataResponse
 
 T = TypeVar("T")
 
@@ -132,11 +133,26 @@ class Calls:
 
     def coordinator(self, key_type: int, key: str) -> Broker:
         """Returns the coordinator of a group or a transactional id; waits for one that starts or moves."""
+        broker: Broker = self._look_up(lambda: self.transport.coordinator(key_type, key))
+        return broker
+
+    def brokers(self) -> list[Broker]:
+        """Returns all brokers; waits while no broker is reachable."""
+        brokers: list[Broker] = self._look_up(self.transport.brokers)
+        return brokers
+
+    def metadata(self, topics: Iterable[str] | None, create: bool = False) -> MetadataResponse:
+        """Returns the metadata of topics (None: of all topics); waits while no broker is reachable."""
+        response: MetadataResponse = self._look_up(lambda: self.transport.metadata(topics, create))
+        return response
+
+    def _look_up(self, function: Callable[[], Any]) -> Any:
+        """Calls `function` until it succeeds, for at most the time limit of a call."""
         started_s = monotonic()
         attempt = 0
         while True:
             try:
-                return self.transport.coordinator(key_type, key)
+                return function()
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
                 self.pause(error, started_s, attempt)
             attempt += 1

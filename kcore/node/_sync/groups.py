@@ -81,7 +81,7 @@ class Groups:
             types: the types to list: "classic", "consumer", "share", "streams"; empty: all.
             states: the states to list, for example "Stable"; empty: all.
         """
-        brokers = self._calls.transport.brokers()
+        brokers = self._calls.brokers()
         listed = gather(self._list(broker, list(types), list(states)) for broker in brokers)
         return sorted((group for groups in listed for group in groups), key=lambda group: group.group_id)
 
@@ -135,7 +135,7 @@ class Groups:
     def _located(self, group_ids: Iterable[str]) -> Mapping[tuple[Broker, str], Sequence[str]]:
         """Groups ids by coordinator and type of the group; a group that does not exist counts as classic."""
         kinds: dict[str, tuple[Broker, str]] = {}
-        for broker in self._calls.transport.brokers():
+        for broker in self._calls.brokers():
             kinds |= {row.group_id: (broker, row.type) for row in self._list(broker, (), ())}
         located: dict[tuple[Broker, str], Any] = {}
         for group_id in group_ids:

@@ -71,7 +71,7 @@ class Node:
 
     def cluster_id(self) -> str | None:
         """Returns the id of the cluster; None if its brokers do not report one."""
-        return (self._calls.transport.metadata([])).cluster_id
+        return (self._calls.metadata([])).cluster_id
 
     def group(self, group_id: str) -> Group:
         """Returns a group. No request is sent, and the group need not exist."""

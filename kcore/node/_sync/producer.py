@@ -267,7 +267,7 @@ class Producer:
         """
         until_s = monotonic() + (NEW_TOPIC_S if self._create_topics else 0.0)
         while True:
-            (row,) = (self._calls.transport.metadata([topic], self._create_topics)).topics
+            (row,) = (self._calls.metadata([topic], self._create_topics)).topics
             if not row.error_code and row.partitions:
                 with self._guard:
                     self._accumulator.add_topic(topic, len(row.partitions))

@@ -113,7 +113,7 @@ class Topics:
         Args:
             internal: True to include the server's internal topics.
         """
-        response = self._calls.transport.metadata(None)
+        response = self._calls.metadata(None)
         found = [
             TopicListing(row.name or "", row.topic_id, len(row.partitions), row.is_internal)
             for row in response.topics
@@ -131,7 +131,7 @@ class Topics:
         Raises:
             UnknownTopicOrPartitionError: a topic does not exist, and `missing_ok` is False.
         """
-        response = self._calls.transport.metadata(names)
+        response = self._calls.metadata(names)
         return described_topics(response, missing_ok)
 
     def start_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
@@ -153,7 +153,7 @@ class Topics:
         listed = as_partitions(partitions)
         if not listed:
             return {}
-        response = self._calls.transport.metadata({partition.topic for partition in listed})
+        response = self._calls.metadata({partition.topic for partition in listed})
         led = {
             TopicPartition(topic.name or "", row.partition_index)
             for topic in response.topics
@@ -165,7 +165,7 @@ class Topics:
 
     def exists(self, name: str) -> bool:
         """Returns True if the topic exists."""
-        (row,) = (self._calls.transport.metadata([name])).topics
+        (row,) = (self._calls.metadata([name])).topics
         if row.error_code not in (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE):
             raise KafkaError.of(row.error_code)
         return row.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -195,7 +195,7 @@ class Topic:
         Raises:
             UnknownTopicOrPartitionError: the topic does not exist.
         """
-        (row,) = (self._calls.transport.metadata([self.name])).topics
+        (row,) = (self._calls.metadata([self.name])).topics
         if row.error_code:
             raise KafkaError.of(row.error_code, f"topic {self.name!r}")
         self._partitions = len(row.partitions)
@@ -213,7 +213,7 @@ class Topic:
         """Waits until the brokers know the leaders of all partitions."""
         until_s = monotonic() + NEW_TOPIC_S
         while True:
-            (row,) = (self._calls.transport.metadata([self.name])).topics
+            (row,) = (self._calls.metadata([self.name])).topics
             if row.error_code and row.error_code not in _NOT_YET:
                 raise KafkaError.of(row.error_code, f"topic {self.name!r}")
             ready = [each for each in row.partitions if each.leader_id >= 0]

@@ -66,7 +66,7 @@ class Transactions:
             duration_filter=ALL if longer_than is None else round(longer_than * 1000),
             transactional_id_pattern=pattern,
         )
-        brokers = self._calls.transport.brokers()
+        brokers = self._calls.brokers()
         listed = gather(self._calls.call(request, _listings, broker=broker) for broker in brokers)
         return sorted((row for rows in listed for row in rows), key=lambda row: row.transactional_id)
 

@@ -428,7 +428,7 @@ class Transaction:
     def _choose(self, topic: str, key: bytes | None) -> int:
         count = self._counts.get(topic)
         if count is None:
-            (row,) = (self._producer.calls.transport.metadata([topic])).topics
+            (row,) = (self._producer.calls.metadata([topic])).topics
             if row.error_code:
                 raise KafkaError.of(row.error_code, f"topic {topic!r}")
             count = self._counts[topic] = len(row.partitions)

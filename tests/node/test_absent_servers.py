@@ -1,0 +1,72 @@
+"""Calls while no server is reachable: each waits for the server, for at most the time limit of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.node.types import GroupListing, TopicListing
+
+
+def append_by_producer(node: kcore.Node, name: str) -> int:
+    with node.producer() as producer:
+        return producer.append(name, "v").result().offset
+
+
+OPERATIONS: dict[str, Callable[[kcore.Node, str], Any]] = {
+    "topics.list": lambda node, name: [each.name for each in node.topics.list() if each.name == name],
+    "topics.end_offsets": lambda node, name: node.topics.end_offsets([(name, 0)]),
+    "topics.exists": lambda node, name: name in node.topics,
+    "topic.describe": lambda node, name: type(node.topics[name].describe()) is TopicListing,
+    "topic.append": lambda node, name: node.topics[name].append("v").offset,
+    "groups.list": lambda node, name: [each for each in node.groups.list() if each.group_id == name],
+    "groups.describe": lambda node, name: list(node.groups.describe([name])),
+    "producer": append_by_producer,
+    "transactions.list": lambda node, name: [each.state for each in node.transactions.list() if name == each],
+    "cluster_id": lambda node, name: bool(node.cluster_id()),
+}
+
+
+def absent(function: Callable[..., Any], times: int, calls: list[int]) -> Callable[..., Any]:
+    """Makes the first calls of a transport's function fail as without a server."""
+
+    def call(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) <= times:
+            raise errors.ConnectionClosedError("cannot connect to any server")
+        return function(*arguments)
+
+    return call
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_call_waits_for_a_server(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = OPERATIONS[operation]
+    with kcore.open() as node:
+        node.topics.create("jobs", 1)
+        node.group("jobs").commit({("jobs", 0): 0})
+        assert node.groups.list() == [GroupListing("jobs", "classic", "Empty")]
+        expected = call(node, "jobs")
+        appends = isinstance(expected, int) and not isinstance(expected, bool)
+        calls: list[int] = []
+        for name in ("metadata", "brokers"):
+            monkeypatch.setattr(node._calls.transport, name, absent(getattr(node._calls.transport, name), 2, calls))
+        assert call(node, "jobs") == (expected + 1 if appends else expected)
+        assert len(calls) >= 3
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_call_fails_after_its_time_limit(operation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kcore.open() as node:
+        node.topics.create("jobs", 1)
+        monkeypatch.setattr(node._calls, "timeout_s", 0.0)
+        calls: list[int] = []
+        for name in ("metadata", "brokers"):
+            monkeypatch.setattr(node._calls.transport, name, absent(lambda: None, 1, calls))
+        with pytest.raises(ConnectionError, match="cannot connect to any server"):
+            OPERATIONS[operation](node, "jobs")
+        assert calls == [1]
