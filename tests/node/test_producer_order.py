@@ -39,6 +39,7 @@ from kcore.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kcore.testing.virtual import VirtualTimeLoop
+from kcore_ext.batch.header import parse_header
 from kcore_ext.client.accumulator import Accumulator, DeliveryBase, PartitionQueue, ProducerBatch
 from tests.nodes import TargetTransport
 from tests.seeds import SEED
@@ -109,6 +110,7 @@ class Network:
         self._delay_s = delay_s
         self._open: list[Flight] = []
         self.most_in_flight = 0
+        self.without_id = 0
 
     def heal(self) -> None:
         """Ends all faults."""
@@ -164,6 +166,9 @@ class Network:
     def _decide(self, flight: Flight) -> Any:
         """Has the engine store the batches of a request, and replaces some results by errors."""
         request: ProduceRequest = flight.request
+        self.without_id += sum(
+            parse_header(row.records).producer_id < 0 for topic in request.topic_data for row in topic.partition_data
+        )
         refused: dict[TopicPartition, ErrorCode] = {}
         kept = []
         for topic in request.topic_data:
@@ -251,11 +256,13 @@ async def produce(network: Network, chance: random.Random, records: int, linger:
 def test_each_record_is_stored_once_and_in_order(case: int) -> None:
     """A record whose append failed may be stored or not, but neither twice nor after a later one."""
     chance = random.Random(f"{SEED} {case}")
+    random.seed(f"{SEED} {case}")  # of the pauses before repetitions
     with kcore.open() as engine:
         engine.topics.create(TOPIC, PARTITIONS)
         network = Network(engine, chance, chance.choice([0.0, 0.05, 0.2, 0.4]), chance.choice([0.01, 0.5]))
         linger = chance.choice([0.0, 0.05])
         deliveries = run(lambda: produce(network, chance, 300, linger))
+        assert not network.without_id, "every batch has a producer id, or its repetition would not be recognized"
         for partition, own in deliveries.items():
             numbers = stored_numbers(engine, partition)
             assert numbers == sorted(set(numbers)), "in order, each once"

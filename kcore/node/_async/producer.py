@@ -332,7 +332,7 @@ class AsyncProducer:
         while not self._closed:
             try:
                 self._handle_responses()
-                if self._id[0] < 0 and self._accumulator.size and self._acks == ACKS_ALL:
+                if self._lacks_id and self._accumulator.size:
                     await self._initialize()
                 pause_s = await self._send_ready()
             except (KafkaError, ConnectionClosedError, TimeoutError) as error:
@@ -340,6 +340,11 @@ class AsyncProducer:
                 self._expire(monotonic(), error)
             await self._wakeup.wait(pause_s)
             self._wakeup.clear()
+
+    @property
+    def _lacks_id(self) -> bool:
+        """True if nothing can be sent, because the producer id was given up and the next one is not there yet."""
+        return self._acks == ACKS_ALL and self._id[0] < 0
 
     async def _initialize(self) -> None:
         """Gets a producer id."""
@@ -378,7 +383,8 @@ class AsyncProducer:
                 elif in_flight < order.MAX_IN_FLIGHT and self._send(broker, partitions):
                     self._sent_s[broker] = now_s
                     pause_s = GATHER_S if pause_s is None else min(pause_s, GATHER_S)  # more may be due then
-        return pause_s
+        # A batch that failed above may have ended a sequence, and the producer id with it.
+        return SHORTEST_PAUSE_S if self._lacks_id and self._accumulator.size else pause_s
 
     def _due_s(self, queue: PartitionQueue, batch: ProducerBatch) -> float | None:
         """Returns the time at which a batch is sent; None: after the response to an earlier batch."""
@@ -419,6 +425,8 @@ class AsyncProducer:
         """Sends the next batch of each partition to their leader; returns False if no batch was sent."""
         batches: dict[TopicPartition, tuple[PartitionQueue, ProducerBatch]] = {}
         size = 0
+        if self._lacks_id:
+            return False
         with self._guard:
             for place in partitions:
                 queue = self._accumulator.queues.get(place)
