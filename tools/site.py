@@ -47,7 +47,6 @@ REFERENCE = {
             ("kcore.node._sync.transaction_states", "Transactions"),
             ("kcore.node._sync.users", "Users"),
             ("kcore", "Record ProducerRecord OffsetAndMetadata TopicPartition Assigned Revoked Lost"),
-            ("kcore", "MemberEvent MemberState Protocol KafkaError"),
             ("kcore", "ConsumerInterceptor ProducerInterceptor Config ManualClock SyncEngine AsyncEngine"),
         ),
     ),
