@@ -256,8 +256,8 @@ class _Drawer:
         return CLIENT_IDS[who]
 
     def _instance(self, client: int) -> str | None:
-        """Two clients share an instance id; a client keeps its id, since Kafka never forgets a member's earlier id."""
-        return f"i{client % 2}" if self.static and self.chance.random() < 0.6 else None
+        """Two clients share an instance id. A client keeps its id: Kafka never forgets the earlier one."""
+        return f"i{client % 2}" if self.static else None
 
     def _offsets(self) -> dict[str, list[int]]:
         names = self.chance.sample([*self.topics, self.topics[0] + "-none"], self.chance.randrange(1, 3))
@@ -275,7 +275,11 @@ class _Drawer:
         }
 
     def _sync(self, client: int) -> tuple[str, dict[str, Any]]:
-        given = {CLIENT_IDS[n]: b"\0\1" + bytes([0, 0, 0, n]) for n in range(4)} if self.chance.random() < 0.6 else {}
+        given = (
+            {CLIENT_IDS[n]: b"\0\1" + bytes(4) + b"\xff\xff\xff\xff" for n in range(4)}
+            if self.chance.random() < 0.6
+            else {}
+        )
         return "sync", {
             "group": self._group(),
             "member": self._member(client),
@@ -303,7 +307,8 @@ class _Drawer:
     def _commit(self, client: int) -> tuple[str, dict[str, Any]]:
         member = self._member(client) if self.chance.random() < 0.7 else None
         # A commit that Kafka refuses as a whole makes a simple group that appears only after the next write.
-        notes = ["", "note"] if member is None else ["", "note", "x" * 4_100]
+        delta = self._delta()
+        notes = ["", "note"] if member is None or delta < 0 else ["", "note", "x" * 4_100]
         rows = [
             (name, partition, self.chance.choice([0, 1, 7, 2**40]), self.chance.choice(notes))
             for name, partitions in self._offsets().items()
@@ -312,7 +317,7 @@ class _Drawer:
         return "commit", {
             "group": self._group(),
             "member": member,
-            "delta": self._delta(),
+            "delta": delta,
             "offsets": rows,
             "version": self.chance.choice([2, 5, 7, 8, 9, 10]),
         }

@@ -118,9 +118,10 @@ class Pair:
                 if elapsed_s > QUIET_S:
                     return None
             elif elapsed_s > AGREE_S:
-                lines = [
-                    f"{side.name} answers clients {sorted(a)}" for side, a in zip(self._sides, answered, strict=True)
-                ]
+                lines = []
+                for side, clients_of_side in zip(self._sides, answered, strict=True):
+                    responses = {each: side.plain(side.receive(each)) for each in sorted(clients_of_side)}
+                    lines.append(f"  {side.name} responds to these clients: {responses}")
                 return Difference(max(self._waiting.values()), "\n".join(lines))
         return None
 
@@ -135,7 +136,7 @@ class Pair:
             except TimeoutError:
                 seen.append("no response")
             else:
-                seen.append(own_rows(side.plain(response, texts=self._texts), self._name))
+                seen.append(side.plain(own_rows(response, self._name), texts=self._texts))
                 if call.learn is not None:
                     call.learn(side, response, **step.arguments)
         if seen[0] == seen[1]:
@@ -154,12 +155,13 @@ class Pair:
             time.sleep(0.01)
 
 
-def own_rows(plain: dict[str, Any], name: str) -> dict[str, Any]:
+def own_rows(response: Any, name: str) -> Any:
     """Removes the groups and transactions of other programs from a response that lists all."""
     for field, key in LISTS:
-        if field in plain:
-            plain[field] = [row for row in plain[field] if row[key].startswith(name)]
-    return plain
+        if hasattr(response, field):
+            rows = [row for row in getattr(response, field) if getattr(row, key, name).startswith(name)]
+            setattr(response, field, rows)
+    return response
 
 
 def await_coordinators(side: Side) -> None:

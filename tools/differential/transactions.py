@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from binascii import crc32
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,14 +27,17 @@ from tools.differential.side import CLIENT_IDS, NOW_MS, Side
 from tools.differential.topics import CREATE
 
 NO_PRODUCER: Final = (-1, -1)
-UNKNOWN_PRODUCER: Final = (1 << 40, 0)
+UNKNOWN_PRODUCERS: Final = 1 << 40
+"""Ids from here on belong to no producer, and are different for each name: Kafka remembers the first sequence of a
+refused transactional batch, and would compare other batches with the same id with it.
+"""
 
 
 def producer_of(side: Side, name: str, delta: int) -> tuple[int, int]:
     """Returns a producer's id and its epoch plus `delta`; `none` has no id."""
     if name == "none":
         return NO_PRODUCER
-    producer_id, epoch = side.producers.get(name, UNKNOWN_PRODUCER)
+    producer_id, epoch = side.producers.get(name) or (UNKNOWN_PRODUCERS + crc32(name.encode()), 0)
     return producer_id, max(epoch + delta, 0)
 
 
