@@ -322,14 +322,16 @@ class Crowd:
             self.check(node)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize(
-    ("interrupts", "most_s"),
-    [(2_000, 6), pytest.param(100_000, 240, marks=[pytest.mark.long, pytest.mark.timeout(600)])],
-)
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(("interrupts", "most_s"), [(2_000, 6), (100_000, 240)])
 def test_interrupts_of_random_threads_lose_no_acknowledged_commit(
-    tmp_path: Path, interrupts: int, most_s: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupts: int, most_s: float
 ) -> None:
+    """Their moments depend on the machine, so this is no part of `make test`."""
+    # An interrupt may also end a thread outside of its calls, or come while the report of another one is written.
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(0.0001)
     try:
