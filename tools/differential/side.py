@@ -161,8 +161,9 @@ class Side:
             return repr(row)
         names = {spec.name for spec in row.FIELDS}
         chosen = [self.plain(getattr(row, name), name) for name in ("topic_id", "producer_id") if name in names]
-        if getattr(row, "member_id", "") in CHOSEN_MEMBERS:
-            chosen.append(row.member_id)
+        member_id = getattr(row, "member_id", "")
+        if member_id in CHOSEN_MEMBERS:
+            chosen.append(member_id)
         return repr([*chosen, *(getattr(row, name) for name in SORT_KEYS if name in names)])
 
     def topic_id(self, name: str) -> bytes:
