@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kcore.testing.server import ServerProcess
-from tests.apache.broker import ApacheKafka
+from tests.apache.broker import PROPERTIES, ApacheKafka
 from tools.differential.admin import Admin
 from tools.differential.data import Data
 from tools.differential.groups import Groups
@@ -30,18 +30,11 @@ SETTINGS: Final = {
 }
 """What both servers get beside the settings of `tests/apache/broker.py`."""
 KCORE_SETTINGS: Final = {
-    "offsets.topic.num.partitions": "4",
-    "transaction.state.log.num.partitions": "4",
-    "share.coordinator.state.topic.num.partitions": "4",
-    "group.initial.rebalance.delay.ms": "0",
-    "group.min.session.timeout.ms": "100",
-    "group.consumer.min.session.timeout.ms": "100",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.heartbeat.interval.ms": "500",
-    "group.consumer.session.timeout.ms": "6000",
-    "auto.create.topics.enable": "false",
+    name: value
+    for name, _, value in (line.partition("=") for line in PROPERTIES.splitlines())
+    if name.startswith(("group.", "auto.")) or name.endswith(".num.partitions")
 }
-"""The settings of `tests/apache/broker.py` for kcore."""
+"""The settings of `tests/apache/broker.py` that mean something to kcore."""
 
 
 @contextmanager

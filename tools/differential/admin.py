@@ -22,7 +22,7 @@ from tools.differential.program import Call, Step
 from tools.differential.side import CLIENT_IDS, Side
 from tools.differential.topics import CREATE
 
-TOPIC, BROKER, GROUP, LOGGER = 2, 4, 32, 8
+TOPIC, GROUP = 2, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 TOPIC_SETTINGS: Final = {

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from kcore.protocol.schema import Message
 from tools.differential.side import Side
 
 LONG: Final = re.compile(r"(.)\1{30,}")
@@ -70,11 +69,3 @@ def learned_epoch(side: Side, name: str, delta: int) -> tuple[str, int]:
     """Returns a member's id and its generation or epoch plus `delta`; or an unknown member id and `delta`."""
     member_id, epoch = side.members.get(name, ("nobody", 0))
     return member_id, epoch + delta
-
-
-def response_of(message: Message, names: str) -> Any:
-    """Returns the value at a path of attribute names and indexes, as `topics.0.error_code`."""
-    value: Any = message
-    for name in names.split("."):
-        value = value[int(name)] if name.isdigit() else getattr(value, name)
-    return value

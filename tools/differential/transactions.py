@@ -41,7 +41,9 @@ def producer_of(side: Side, name: str, delta: int) -> tuple[int, int]:
     return producer_id, max(epoch + delta, 0)
 
 
-def _init(side: Side, tid: str | None, timeout_ms: int, known: str, delta: int, version: int) -> tuple[Any, int]:
+def _init(
+    side: Side, tid: str | None, timeout_ms: int, known: str, delta: int, version: int, **_: Any
+) -> tuple[Any, int]:
     producer_id, epoch = producer_of(side, known, delta) if version >= 3 else NO_PRODUCER
     return init_producer_id.InitProducerIdRequest(
         transactional_id=tid, transaction_timeout_ms=timeout_ms, producer_id=producer_id, producer_epoch=epoch
@@ -51,10 +53,6 @@ def _init(side: Side, tid: str | None, timeout_ms: int, known: str, delta: int, 
 def _learn_init(side: Side, response: Any, tid: str | None, **more: Any) -> None:
     if not response.error_code:
         side.producers[tid or more["known_as"]] = (response.producer_id, response.producer_epoch)
-
-
-def _init_named(side: Side, known_as: str, **arguments: Any) -> tuple[Any, int]:
-    return _init(side, **arguments)
 
 
 def _add_partitions(side: Side, tid: str, delta: int, topics: dict[str, list[int]], version: int) -> tuple[Any, int]:
@@ -172,7 +170,7 @@ class Transactions:
     NAME = "transactions"
     CALLS: Mapping[str, Call] = {
         "create_topic": CREATE,
-        "init": Call(_init_named, _learn_init, ends_transaction=True),
+        "init": Call(_init, _learn_init, ends_transaction=True),
         "add_partitions": Call(_add_partitions),
         "add_offsets": Call(_add_offsets),
         "commit": Call(_commit),
