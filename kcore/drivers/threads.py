@@ -49,8 +49,8 @@ class ThreadDriver:
     sleeps until a later thread has committed the round. The first follower of a round is its opener: if no thread joins
     for `GRACE_S`, the opener commits. `_expected` has the threads that waited for the lock when the last commit ended.
     The round stays open until they have entered, so a call waits for two flushes at most, unless a parked request ends
-    the round. If exceptions interrupt the
-    threads that a round relies on, its followers commit it after `FOLLOWER_WAIT_S`.
+    the round. If exceptions interrupt the threads that a round relies on, its followers commit it after
+    `FOLLOWER_WAIT_S`.
 
     Args:
         engine: the engine.

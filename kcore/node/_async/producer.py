@@ -383,8 +383,7 @@ class AsyncProducer:
                 elif in_flight < order.MAX_IN_FLIGHT and self._send(broker, partitions):
                     self._sent_s[broker] = now_s
                     pause_s = GATHER_S if pause_s is None else min(pause_s, GATHER_S)  # more may be due then
-        # A batch that failed above may have ended a sequence, and the producer id with it.
-        return SHORTEST_PAUSE_S if self._lacks_id and self._accumulator.size else pause_s
+        return pause_s
 
     def _due_s(self, queue: PartitionQueue, batch: ProducerBatch) -> float | None:
         """Returns the time at which a batch is sent; None: after the response to an earlier batch."""
@@ -523,6 +522,7 @@ class AsyncProducer:
         """Gets a new producer id before the next batch, if the sequence of a partition has ended."""
         if ended:
             self._id = NO_PRODUCER
+            self._wakeup.set()  # the send loop may be in the middle of a turn, which can send nothing more
 
     def _complete(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception | None) -> None:
         with self._guard:
