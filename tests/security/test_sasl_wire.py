@@ -173,7 +173,7 @@ def test_frames_are_small_before_and_large_behind_the_exchange(secure: Secure) -
 
 
 def test_sasl_requests_of_one_who_is_in(secure: Secure) -> None:
-    """Where sessions have no end both are ILLEGAL_SASL_STATE, and the connection goes on."""
+    """Tests that both are ILLEGAL_SASL_STATE if sessions have no end, and that the connection stays usable."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         come_in(raw)
         assert handshake(raw, "PLAIN") == SaslHandshakeResponse(error_code=34)
