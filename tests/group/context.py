@@ -13,29 +13,16 @@ from kcore.group.consumer.services import ConsumerServices
 from kcore.group.shard import TOPIC_NAME, GroupShard
 from kcore.group.streams.configure import InternalTopic
 from kcore.group.streams.services import StreamsServices
-from kcore.log import FailureReason, LogError, PartitionKey, PartitionLog
-from kcore.log.memory_engine import MemoryLogEngine
+from kcore.log import PartitionKey, PartitionLog
 from kcore.protocol.records import decode_key, decode_value
 from kcore.runtime import Api, CommitPipeline, Pending, RequestContext, Shard, Shards, Slices, TopicInfo
 from kcore_ext.batch import iter_records, parse_header
 from kcore_ext.runtime.timer_wheel import TimerWheel
+from tests.harness import WALL_MS, FailingLog
 from tests.kit import serve
 
 CONSUMER_OFFSETS_ID = bytes(15) + b"\x02"
-WALL_MS = 1_700_000_000_000
 CLIENT_HOST = "/127.0.0.1"
-
-
-class FailingLog(MemoryLogEngine):
-    """An in-memory log whose next commits can be made to fail."""
-
-    failures_left = 0
-
-    def write(self, write_set: Any) -> None:
-        if self.failures_left:
-            self.failures_left -= 1
-            raise LogError("the test wants this commit to fail", FailureReason.INJECTED)
-        super().write(write_set)
 
 
 class Topics:
@@ -275,11 +262,6 @@ class GroupContext:
         context = RequestContext(version, client_id, client_host)
         request = type(request).decode(request.encode(version), version)
         self.now.update()
-        self.complete(api, context, request, call)
-        return call
-
-    def complete(self, api: Api[Any, Any], context: RequestContext, request: Any, call: Call) -> None:
-        """Lets an API serve a request; `call` takes the response, now or later."""
         try:
             result = serve(api, context, request)
         except KafkaError as error:
@@ -289,6 +271,7 @@ class GroupContext:
         else:
             call.take(result)
         self.finish()
+        return call
 
     def call(self, api: Api[Any, Any], request: Any, **options: Any) -> Any:
         """Sends a request that completes at once; returns the response."""
@@ -308,11 +291,6 @@ class GroupContext:
             self.finish()
         self.clock.advance(end_ms - self.clock.monotonic_ms())
         self.wheel.advance(self.now.update())
-
-    def until_next_timer_ms(self, otherwise_ms: int) -> int:
-        """Returns the time until the next timer fires; `otherwise_ms` if none is armed."""
-        deadline_ms = self.wheel.next_deadline_ms()
-        return otherwise_ms if deadline_ms == -1 else max(1, deadline_ms - self.clock.monotonic_ms())
 
     # ---- log
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from kcore.clock import ManualClock, Now
 from kcore.errors import KafkaError
-from kcore.log import FailureReason, LogError, PartitionKey
-from kcore.log.memory_engine import MemoryLogEngine
+from kcore.log import PartitionKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import (
     Api,
@@ -23,6 +22,7 @@ from kcore.runtime import (
     Slices,
 )
 from kcore_ext.runtime.timer_wheel import TimerWheel
+from tests.harness import FailingLog
 
 TOPIC = "__counters"
 KEY = PartitionKey(bytes(15) + b"\x09", 0)
@@ -130,18 +130,6 @@ class AddApi(Api[Any, Any]):
 
     def error(self, context: RequestContext, request: Any, code: ErrorCode, message: str | None = None) -> Any:
         return ("error", code, message)
-
-
-class FailingLog(MemoryLogEngine):
-    """A log in memory whose next commits fail on request."""
-
-    failures_left = 0
-
-    def write(self, write_set: Any) -> None:
-        if self.failures_left:
-            self.failures_left -= 1
-            raise LogError("the test wants this commit to fail", FailureReason.INJECTED)
-        super().write(write_set)
 
 
 class Bench:

@@ -26,7 +26,7 @@ from kcore.spark.state.partition_state import COORDINATOR_TOPICS
 from kcore.spark.state.rebuild import AsOf, rebuild
 from kcore.spark.state.tables import table_rows
 from kcore.testing import ServerProcess
-from tests.group.context import WALL_MS
+from tests.harness import WALL_MS
 from tests.kit import wait_until
 from tests.seeds import SEED
 from tests.spark.traffic import HISTORY, QUICK_ENDS, FolderWorld, Moment, Rows, Traffic, live, shown

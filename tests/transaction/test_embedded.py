@@ -11,7 +11,8 @@ from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRe
 from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
-from tests.transaction.world import WALL_MS, Identity, end_request, produce_request
+from tests.harness import WALL_MS
+from tests.transaction.world import Identity, end_request, produce_request
 
 SETTINGS = {"transaction.state.log.num.partitions": "4", "offsets.topic.num.partitions": "1"}
 

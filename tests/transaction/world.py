@@ -5,17 +5,11 @@ helpers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from kcore.clock import ManualClock
-from kcore.config.node import Config
-from kcore.engine import Engine
-from kcore.log import FailureReason, LogError
-from kcore.log.memory_engine import MemoryLogEngine
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
-from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kcore.protocol.messages.end_txn import EndTxnRequest
@@ -38,10 +32,9 @@ from kcore.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from kcore.runtime import Pending, RequestContext
 from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batches
+from tests.harness import WALL_MS, EngineHarness
 
-WALL_MS = 1_700_000_000_000
 NONE = ErrorCode.NONE
 
 
@@ -52,83 +45,19 @@ class Identity(NamedTuple):
     producer_epoch: int
 
 
-class FailingLog(MemoryLogEngine):
-    """A log in memory whose next commits can be made to fail."""
+class World(EngineHarness):
+    """A node with the topic `t`, unless the test names others, whose transaction coordinator is loaded."""
 
-    failures_left = 0
-
-    def write(self, write_set: Any) -> None:
-        if self.failures_left:
-            self.failures_left -= 1
-            raise LogError("the test wants this commit to fail", FailureReason.INJECTED)
-        super().write(write_set)
-
-
-class World:
-    """A node.
-
-    Args:
-        settings: by Kafka's names.
-        topics: topics to create, name -> partitions.
-    """
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        "offsets.topic.num.partitions": 2,
+        "transaction.state.log.num.partitions": 2,
+        "group.initial.rebalance.delay.ms": 0,
+    }
 
     def __init__(self, settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None) -> None:
-        base = {
-            "offsets.topic.num.partitions": 2,
-            "transaction.state.log.num.partitions": 2,
-            "group.initial.rebalance.delay.ms": 0,
-        }
-        self.settings = {name: str(value) for name, value in {**base, **(settings or {})}.items()}
-        self.clock = ManualClock(wall_ms=WALL_MS)
-        self.log = FailingLog()
-        self._boot()
-        for name, partitions in (topics or {"t": 2}).items():
-            self.create_topic(name, partitions)
+        super().__init__(settings, topics or {"t": 2})
         self.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["any"]), 6)
         self.engine.turn()
-
-    def _boot(self) -> None:
-        self.engine = Engine(self.log, Config.of(self.settings), self.clock)
-        self.engine.cluster.advertise("PLAINTEXT", "localhost", 9092)
-
-    def restart(self) -> None:
-        """Restarts the process; uncommitted state is lost."""
-        self.log.rollback()
-        self._boot()
-        self.engine.turn()
-        self.settle()
-
-    def advance(self, ms: int) -> None:
-        """Advances the time."""
-        self.engine.advance(ms)
-
-    def settle(self) -> None:
-        """Commits until no write and no load is left."""
-        self.engine.slices.finish()
-        while self.engine.pipeline.dirty:
-            self.engine.commit()
-            self.engine.slices.finish()
-
-    # ---- requests
-
-    def start(self, request: Any, version: int) -> Any:
-        """Decides a request without a commit; returns the response, or a `Pending`."""
-        request = type(request).decode(request.encode(version), version)
-        self.engine.now.update()
-        return self.engine.submit(RequestContext(version, "test"), request)
-
-    def call(self, request: Any, version: int) -> Any:
-        """Decides a request, commits, and returns its response as a client decodes it."""
-        response = self.start(request, version)
-        self.settle()
-        if isinstance(response, Pending):
-            assert response.done, f"{type(request).__name__} is parked"
-            response = response.response
-        return type(response).decode(response.encode(version), version)
-
-    def create_topic(self, name: str, partitions: int = 1) -> None:
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-        assert not self.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7).topics[0].error_code
 
     def delete_topic(self, name: str) -> None:
         response = self.call(DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], timeout_ms=1000), 6)

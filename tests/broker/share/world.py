@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
-from kcore.clock import ManualClock
-from kcore.config.node import Config
-from kcore.engine import Engine
-from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -41,17 +37,15 @@ from kcore.protocol.messages.write_share_group_state import (
     WriteStateData,
 )
 from kcore.protocol.records import decode_key, decode_value
-from kcore.runtime import Pending, RequestContext
 from kcore_ext.batch import BatchBuilder, iter_records, split_batches
-from tests.transaction.world import FailingLog
+from tests.harness import EngineHarness
 
-WALL_MS = 1_700_000_000_000
 GROUP_RESOURCE = 32
 Ack = tuple[int, ...]
 """First offset, last offset, types."""
 
 
-class World:
+class World(EngineHarness):
     """A node with one topic, `t`, and the share group `g`, whose state is initialized at offset 0.
 
     Args:
@@ -61,6 +55,11 @@ class World:
         start_offset: the start offset of the group's share partitions.
     """
 
+    SETTINGS: ClassVar[Mapping[str, Any]] = {
+        "offsets.topic.num.partitions": 1,
+        "share.coordinator.state.topic.num.partitions": 2,
+    }
+
     def __init__(
         self,
         settings: Mapping[str, Any] | None = None,
@@ -68,73 +67,12 @@ class World:
         group: Mapping[str, str] | None = None,
         start_offset: int = 0,
     ) -> None:
-        base = {"offsets.topic.num.partitions": 1, "share.coordinator.state.topic.num.partitions": 2}
-        self.settings = {name: str(value) for name, value in {**base, **(settings or {})}.items()}
-        self.clock = ManualClock(wall_ms=WALL_MS)
-        self.log = FailingLog()
-        self.connection_id = 1
-        self._uuids = 0
-        self.boot()
-        self.create_topic("t", partitions)
+        super().__init__(settings, {"t": partitions})
         self.call(FindCoordinatorRequest(key_type=2, coordinator_keys=[f"g:{'A' * 22}:0"]), 6)
         self.engine.turn()
         if group:
             self.configure(**group)
         self.initialize(range(partitions), start_offset)
-
-    def boot(self) -> None:
-        self.engine = Engine(self.log, Config.of(self.settings), self.clock, new_uuid=self._next_uuid)
-        self.engine.cluster.advertise("PLAINTEXT", "localhost", 9092)
-
-    def _next_uuid(self) -> bytes:
-        self._uuids += 1
-        return self._uuids.to_bytes(16, "big")
-
-    def restart(self) -> None:
-        """The process dies, and starts again: what was not committed is gone."""
-        self.log.rollback()
-        self.boot()
-        self.engine.turn()
-        self.settle()
-
-    def settle(self) -> None:
-        """Commits until nothing is left to commit or to load."""
-        self.engine.slices.finish()
-        while self.engine.pipeline.dirty:
-            self.engine.commit()
-            self.engine.slices.finish()
-
-    def advance(self, ms: int) -> None:
-        self.engine.advance(ms)
-
-    # ---- requests
-
-    def start(self, request: Any, version: int) -> Any:
-        """Decides a request; the response, or a `Pending`. Nothing is committed."""
-        request = type(request).decode(request.encode(version), version)
-        self.engine.now.update()
-        return self.engine.submit(RequestContext(version, "test", connection_id=self.connection_id), request)
-
-    def call(self, request: Any, version: int) -> Any:
-        """Decides a request, commits, and returns its response as a client reads it."""
-        return self.received(self.start(request, version), version)
-
-    def received(self, response: Any, version: int) -> Any:
-        """Commits, and returns a response as a client reads it."""
-        self.settle()
-        if isinstance(response, Pending):
-            assert response.done, "the request is parked"
-            response = response.response
-        return type(response).decode(response.encode(version), version)
-
-    def create_topic(self, name: str, partitions: int = 1) -> None:
-        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
-        assert not self.call(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7).topics[0].error_code
-
-    def topic_id(self, name: str = "t") -> bytes:
-        topic = self.engine.topics.by_name(name)
-        assert topic is not None
-        return topic.topic_id
 
     def configure(self, **settings: str) -> None:
         """Alters settings of the group; underscores stand for dots."""
@@ -299,6 +237,3 @@ def offsets(response: Any) -> list[int]:
         for start, size in split_batches(partition.records).batches
         for record in iter_records(bytes(partition.records[start : start + size]))
     ]
-
-
-__all__ = ["WALL_MS", "World", "acquired", "offsets"]

@@ -32,7 +32,8 @@ from tests.group.classic.world import (
     sync_refused,
     synced,
 )
-from tests.group.context import WALL_MS, Call
+from tests.group.context import Call
+from tests.harness import WALL_MS
 
 PARK = "park"
 ABSENT = None

@@ -26,7 +26,7 @@ from tests.group.classic.world import (
     sync_refused,
     synced,
 )
-from tests.group.context import WALL_MS
+from tests.harness import WALL_MS
 
 DELAY_MS = 3000
 

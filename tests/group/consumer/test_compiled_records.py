@@ -17,7 +17,8 @@ from kcore.group.consumer.states import MemberState
 from kcore.runtime.machine import Record
 from kcore_ext.batch import BatchBuilder
 from kcore_ext.group.consumer_records import ConsumerRecord, ConsumerRecords, bind_consumer_records
-from tests.group.context import WALL_MS, GroupContext
+from tests.group.context import GroupContext
+from tests.harness import WALL_MS
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)

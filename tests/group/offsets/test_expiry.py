@@ -11,10 +11,10 @@ from kcore.protocol.records.group_metadata import GroupMetadataKey
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime import Outcome
 from kcore_ext.group.offsets import OffsetAndMetadata
-from tests.group.context import WALL_MS
 from tests.group.offsets.test_groups import Members
 from tests.group.offsets.test_offset_commit import key
 from tests.group.offsets.world import OffsetsContext
+from tests.harness import WALL_MS
 
 MINUTE_MS = 60_000
 RETENTION_MS = 60 * MINUTE_MS

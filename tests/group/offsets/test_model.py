@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kcore.group.apis.delete_groups import DeleteGroupsApi
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
-from tests.group.context import WALL_MS
 from tests.group.offsets.world import OffsetsContext
+from tests.harness import WALL_MS
 
 RETENTION_MS = 60 * 60_000
 CHECK_MS = 10 * 60_000

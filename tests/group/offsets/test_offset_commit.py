@@ -17,8 +17,8 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.protocol.records.offset_commit import OffsetCommitKey, OffsetCommitValue
 from kcore.runtime import RequestContext
-from tests.group.context import WALL_MS
 from tests.group.offsets.world import OffsetsContext
+from tests.harness import WALL_MS
 
 UNKNOWN_ID = b"\xff" * 16
 READ_TOPIC = (Operation.READ, ResourceType.TOPIC)

@@ -22,9 +22,10 @@ from kcore.protocol.messages.txn_offset_commit import (
 from kcore.protocol.records.offset_commit import OffsetCommitValue
 from kcore.runtime import Pending, RequestContext
 from kcore_ext.batch import parse_header
-from tests.group.context import CONSUMER_OFFSETS_ID, WALL_MS
+from tests.group.context import CONSUMER_OFFSETS_ID
 from tests.group.offsets.test_offset_commit import Denies, key
 from tests.group.offsets.world import OffsetsContext, codes, txn_request
+from tests.harness import WALL_MS
 
 READ_TOPIC = (Operation.READ, ResourceType.TOPIC)
 

@@ -37,8 +37,8 @@ from kcore.protocol.records.share_group_target_assignment_metadata import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
-from tests.group.context import WALL_MS
 from tests.group.share.world import GROUP, Member, World
+from tests.harness import WALL_MS
 from tests.kit import COMMIT_VERSION, commit
 
 GROUP_KEY = ShareGroupMetadataKey(group_id=GROUP)

@@ -38,7 +38,7 @@ from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, decode_k
 from kcore.runtime.pending import Pending
 from kcore.share.persister import when_complete
 from kcore_ext.batch import iter_records, parse_header
-from tests.group.context import WALL_MS, FailingLog
+from tests.harness import WALL_MS, FailingLog
 from tests.kit import make_topic
 
 GROUP = "g"

@@ -1,0 +1,122 @@
+"""A whole node for tests: a real engine, its log in memory, virtual time, and no threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from kcore.clock import ManualClock
+from kcore.config.node import Config
+from kcore.engine import Engine
+from kcore.log import FailureReason, LogError
+from kcore.log.memory_engine import MemoryLogEngine
+from kcore.runtime import Pending, RequestContext
+from tests.kit import create
+
+WALL_MS = 1_700_000_000_000
+
+
+class FailingLog(MemoryLogEngine):
+    """A log in memory whose next commits can be made to fail.
+
+    Attributes:
+        failures_left: the number of commits that will fail; empty commits do not count.
+    """
+
+    failures_left = 0
+
+    def write(self, write_set: Any) -> None:
+        if self.failures_left:
+            self.failures_left -= 1
+            raise LogError("the test wants this commit to fail", FailureReason.INJECTED)
+        super().write(write_set)
+
+
+class EngineHarness:
+    """A node whose requests are decided, committed and completed by the test.
+
+    Args:
+        settings: by Kafka's names, beside `SETTINGS`.
+        topics: topics to create, name -> partitions.
+
+    Attributes:
+        SETTINGS: the settings of all nodes of a class.
+        clock: the time, which only the test moves.
+        log: the log; it stays when the process restarts.
+        engine: the engine; another one after each restart.
+        connection_id: the connection of the next requests.
+    """
+
+    SETTINGS: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None) -> None:
+        self.settings = {name: str(value) for name, value in {**self.SETTINGS, **(settings or {})}.items()}
+        self.clock = ManualClock(wall_ms=WALL_MS)
+        self.log = FailingLog()
+        self.connection_id = 1
+        self._uuids = 0
+        self.boot()
+        for name, partitions in (topics or {}).items():
+            self.create_topic(name, partitions)
+
+    def boot(self) -> None:
+        """Opens an engine on the log."""
+        self.engine = Engine(self.log, Config.of(self.settings), self.clock, self._new_uuid)
+        self.engine.cluster.advertise("PLAINTEXT", "localhost", 9092)
+
+    def _new_uuid(self) -> bytes:
+        """Returns numbered UUIDs in place of random ones."""
+        self._uuids += 1
+        return b"\x10" + self._uuids.to_bytes(15, "big")
+
+    def restart(self) -> None:
+        """Stops the process and starts it again: uncommitted and soft state is lost."""
+        self.log.rollback()
+        self.boot()
+        self.engine.turn()
+        self.settle()
+
+    def settle(self) -> None:
+        """Commits until no write and no load is left."""
+        self.engine.slices.finish()
+        while self.engine.pipeline.dirty:
+            self.engine.commit()
+            self.engine.slices.finish()
+
+    def advance(self, ms: int) -> None:
+        """Advances the time by `ms`: timers fire at their own times."""
+        self.engine.advance(ms)
+
+    def start(self, request: Any, version: int) -> Any:
+        """Decides a request, encoded and decoded as on the wire, without a commit.
+
+        Returns:
+            The response or a `Pending`.
+        """
+        request = type(request).decode(request.encode(version), version)
+        self.engine.now.update()
+        return self.engine.submit(RequestContext(version, "test", connection_id=self.connection_id), request)
+
+    def received(self, response: Any, version: int) -> Any:
+        """Commits; returns the response of `start` as a client decodes it."""
+        self.settle()
+        if isinstance(response, Pending):
+            assert response.done, f"{type(response.request).__name__} is parked"
+            response = response.response
+        return type(response).decode(response.encode(version), version)
+
+    def call(self, request: Any, version: int | None = None) -> Any:
+        """Decides a request and commits; returns the response as a client decodes it. None: the newest version."""
+        version = self.engine.newest_version(request) if version is None else version
+        return self.received(self.start(request, version), version)
+
+    def create_topic(self, name: str, partitions: int = 1) -> None:
+        """Creates a topic."""
+        (result,) = self.call(create(name, partitions=partitions)).topics
+        assert not result.error_code, result
+
+    def topic_id(self, name: str = "t") -> bytes:
+        """Returns the id of a topic."""
+        topic = self.engine.topics.by_name(name)
+        assert topic is not None
+        return topic.topic_id

@@ -1,0 +1,80 @@
+"""A server in virtual time sends and writes the same as Apache Kafka 4.3.1, request by request.
+
+`tests/golden` holds scripts of raw requests with Kafka's recorded responses, and a codec of their own (`kwire`). Here
+their sockets end in a `VirtualServer`, and their sleeps and timeouts move its clock. `test_golden.py` runs the same
+scripts against `kcore serve`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.runtime import RequestContext
+from tests.test_golden import AREAS, SCRIPTED_PRODUCER_IDS
+from tests.virtual_server import VirtualClock, VirtualServer
+
+GOLDEN = Path(__file__).parent / "golden"
+sys.path.append(str(GOLDEN))  # the scripts import each other by plain names
+
+import golden as script  # type: ignore[import-not-found]  # noqa: E402
+import kwire  # type: ignore[import-not-found]  # noqa: E402
+
+SCENARIOS = dict(script.scenarios(GOLDEN, [], "*"))
+
+
+def settings_of(area: str) -> dict[str, str]:
+    """Returns the settings of the recorded server of an area."""
+    name = AREAS[area]
+    lines = (GOLDEN / f"server{'-' if name else ''}{name}.properties").read_text().splitlines()
+    pairs = (line.strip().partition("=") for line in lines)
+    return {key: value for key, _, value in pairs if key and not key.startswith("#")}
+
+
+@contextmanager
+def connected(server: VirtualServer, function: Any) -> Iterator[None]:
+    """Connects the scripts' sockets and clocks to a server."""
+    sockets = types.SimpleNamespace(
+        create_connection=lambda address, timeout: server.connect(),
+        IPPROTO_TCP=0,
+        TCP_NODELAY=0,
+    )
+    modules = [module for name, module in sys.modules.items() if name == "golden" or name.startswith("helpers")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kwire, "socket", sockets)
+        for namespace in (function.__globals__, *map(vars, modules)):
+            if "time" in namespace:
+                patch.setitem(namespace, "time", VirtualClock(server))
+        yield
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_responses_and_records_equal_kafkas(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Compares whole responses and whole records. Kafka's loggers have the level INFO by default."""
+    caplog.set_level(logging.INFO, "kcore")
+    server = VirtualServer(settings_of(name.split("/", maxsplit=1)[0]))
+    try:
+        for _ in SCRIPTED_PRODUCER_IDS:
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+            assert server.engine.submit(RequestContext(4), request) is not None
+        with connected(server, SCENARIOS[name]):
+            steps, failure = script.run(SCENARIOS[name], ("virtual", 0))
+    finally:
+        server.close()
+    recorded = json.loads((GOLDEN / "recorded" / f"{name}.json").read_text())["steps"]
+    assert [*script.compare(recorded, steps), failure] == [None]
+
+
+def test_every_recording_has_its_scenario() -> None:
+    """No recording is left out."""
+    files = (GOLDEN / "recorded").glob("*/*.json")
+    assert {f"{file.parent.name}/{file.stem}" for file in files} == set(SCENARIOS)
