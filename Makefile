@@ -12,7 +12,7 @@ STAMP := $(VENV)/.built
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate soak sanitize bench bench-peers lint docs dist dist-test site clean
+.PHONY: build demo demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate soak sanitize bench bench-peers lint lint-types lint-rest compile-tests docs dist dist-test site clean
 
 build: $(STAMP)
 
@@ -38,9 +38,14 @@ demo-spark-cluster: build
 	@command -v java >/dev/null || { echo 'make demo-spark-cluster needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }
 	$(BIN)/kcore demo --spark --cluster $(if $(JARS),--jars '$(JARS)')
 
+# One process compiles the tests, so that not each worker does it at its start.
 # More workers than two cores: many tests wait for other processes.
-test: build lint
+test: build
+	$(MAKE) --jobs 2 lint compile-tests
 	$(BIN)/python -m pytest -n 4 --dist worksteal tests
+
+compile-tests: build
+	$(BIN)/python -m pytest --collect-only --quiet tests >/dev/null
 
 test-long: build
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long tests
@@ -73,10 +78,14 @@ soak: build
 sanitize: build
 	$(BIN)/python -m tools.sanitize --seconds $(SECONDS)
 
-lint: build
+lint: lint-types lint-rest
+
+lint-types: build
+	$(BIN)/mypy
+
+lint-rest: build
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/generate_docs.py --check
 	$(BIN)/python tools/generate_errors.py --check

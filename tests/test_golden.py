@@ -1,4 +1,7 @@
-"""A real `kcore serve` sends and writes the same as Apache Kafka 4.3.1, request by request."""
+"""A real `kcore serve` sends and writes the same as Apache Kafka 4.3.1, request by request.
+
+`test_virtual_golden.py` runs the scripts of all areas in virtual time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ import pytest
 from kcore.client.connection import Connection
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.testing import ServerProcess
-from tests.golden_waiting import WAITING
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -68,12 +70,16 @@ def check(
     return run, {line[1] for line in lines if line[0] == "ok"}, {line[1] for line in lines if line[0] == "FAIL"}
 
 
-@pytest.mark.parametrize("area", sorted(AREAS))
+OVER_SOCKETS = {"admin_edge", "classic", "wire"}
+"""The areas of `make test`: limits of frames and idle connections, real timers, every API and version."""
+
+
+@pytest.mark.parametrize(
+    "area", [area if area in OVER_SOCKETS else pytest.param(area, marks=pytest.mark.long) for area in sorted(AREAS)]
+)
 @pytest.mark.timeout(600)
 def test_responses_of_an_area_equal_kafkas(area: str, tmp_path: Path) -> None:
-    """Runs every scenario of the area, several concurrently (most of them only wait). Those that need a part that kcore
-    does not have yet must still fail, or else leave the list.
-    """
+    """Runs every scenario of the area, several concurrently (most of them only wait)."""
     settings = AREAS[area]
     properties = GOLDEN / f"server{'-' if settings else ''}{settings}.properties"
     with ServerProcess(
@@ -82,11 +88,10 @@ def test_responses_of_an_area_equal_kafkas(area: str, tmp_path: Path) -> None:
         use_up_scripted_ids(server.bootstrap)
         run, passed, failed = check(server.bootstrap, settings, 6, area)
         for _ in range(RETRIES):
-            if not failed - WAITING:
+            if not failed:
                 break
-            run, again, failed = check(server.bootstrap, settings, 1, *sorted(failed - WAITING))
+            run, again, failed = check(server.bootstrap, settings, 1, *sorted(failed))
             passed |= again
     log = (tmp_path / "server.log").read_text()
     assert passed | failed, run.stderr
-    assert failed - WAITING == set(), f"{run.stdout}\n{log[-4000:]}"
-    assert passed & WAITING == set(), "these pass now: take them off tests/golden_waiting.py"
+    assert failed == set(), f"{run.stdout}\n{log[-4000:]}"

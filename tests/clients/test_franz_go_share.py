@@ -20,6 +20,9 @@ from kcore.testing import ServerProcess
 from tests.clients.go_programs import program
 from tests.kit import PRODUCE_VERSION, batch, make_topic, produce
 
+pytestmark = pytest.mark.long
+"""Compiling the program takes a minute of CPU on a new machine."""
+
 GROUP_RESOURCE = 32
 SETTINGS = {"group.share.assignment.interval.ms": "0", "group.share.min.record.lock.duration.ms": "1000"}
 

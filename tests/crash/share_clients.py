@@ -66,9 +66,16 @@ class Client:
         self._process.wait()
 
 
-def commands(bootstrap: str, group: str, rng: random.Random, folder: Path) -> dict[str, list[str]]:
+def commands(bootstrap: str, group: str, rng: random.Random, folder: Path, *, go: bool) -> dict[str, list[str]]:
     """Returns the command of each client that this machine can run: kcore and librdkafka, and franz-go and Java if
     their tools are there.
+
+    Args:
+        bootstrap: the address of the server.
+        group: the name of the group and of its topic.
+        rng: makes the seed of each client.
+        folder: for compiled programs.
+        go: True for franz-go, too; compiling it takes a minute of CPU on a new machine.
     """
     from tests.clients import go_programs, java_programs
 
@@ -78,6 +85,8 @@ def commands(bootstrap: str, group: str, rng: random.Random, folder: Path) -> di
     python = [sys.executable, "-m", "tests.crash.share_clients"]
     found = {name: [*python, name, *arguments()] for name in ("kcore", "librdkafka")}
     try:
+        if not go:
+            pytest.skip("only the long test has it")
         found["franz-go"] = [str(go_programs.program()), "work", *arguments()]
     except pytest.skip.Exception as reason:
         print(f"without franz-go: {reason}")
