@@ -16,6 +16,8 @@ R = TypeVar("R")
 class TargetTransport(EmbeddedTransport):
     """The transport of a target, which leads and coordinates everything."""
 
+    clock_ms = None
+
     def __init__(self, target: Target) -> None:
         self._engine: Any = target
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kcore.client.aio.broker import Broker
+from kcore.clock import SystemClock
 from kcore.errors import KafkaError
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -39,6 +40,12 @@ class EmbeddedBase:
     def __init__(self, engine: Any, client_id: str) -> None:
         self._engine = engine
         self._client_id = client_id
+
+    @property
+    def clock_ms(self) -> Callable[[], int] | None:
+        """Returns the engine's clock as the source of timestamps of records; None: the system's clock."""
+        clock = self._engine.engine.clock
+        return None if isinstance(clock, SystemClock) else clock.wall_ms
 
     def forget(self, request: Any) -> None:
         """Does nothing: an engine is its own broker."""

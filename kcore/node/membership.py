@@ -33,12 +33,16 @@ SESSION_TIMEOUT_S, HEARTBEAT_INTERVAL_S = 45.0, 3.0
 """The defaults of a classic group's member."""
 
 
+ASSIGNORS = ("range", "cooperative-sticky")
+"""The assignors of a classic group's member by default, as Java's."""
+
+
 def member_settings(
     group_id: str,
     topics: str | Iterable[str],
     pattern: str | None,
     protocol: str,
-    assignors: Iterable[Any],
+    assignors: Iterable[Any] | None,
     *,
     instance_id: str | None,
     rack: str | None,
@@ -68,13 +72,20 @@ def member_settings(
             "session_timeout and heartbeat_interval are for protocol='classic'; a consumer group has the settings "
             "consumer.session.timeout.ms and consumer.heartbeat.interval.ms: change them with Group.set_config"
         )
+    if protocol == "consumer" and assignors is not None:
+        raise ConfigError(
+            "assignors are for protocol='classic', whose members assign; in a consumer group the broker does: choose "
+            "its assignor with server_assignor"
+        )
+    if protocol == "classic" and server_assignor is not None:
+        raise ConfigError("server_assignor is for protocol='consumer'; members of a classic group use assignors")
     session_timeout = SESSION_TIMEOUT_S if session_timeout is None else session_timeout
     heartbeat_interval = HEARTBEAT_INTERVAL_S if heartbeat_interval is None else heartbeat_interval
     if protocol == "classic":
         from kcore.assignors import get  # noqa: PLC0415 - imports numpy
         from kcore.assignors.api import checked  # noqa: PLC0415
 
-        chosen = [get(one) if isinstance(one, str) else checked(one) for one in assignors]
+        chosen = [get(one) if isinstance(one, str) else checked(one) for one in (assignors or ASSIGNORS)]
         if heartbeat_interval >= session_timeout:
             raise ConfigError("heartbeat_interval must be shorter than session_timeout")
     leave = None if leave_on_close is None else DYNAMIC_LEAVE if leave_on_close else REMAIN

@@ -78,6 +78,7 @@ class Accumulator:
         measure: Callable[[bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]], int],
         on_batch: Callable[[], None],
         monotonic: Callable[[], float],
+        clock_ms: Callable[[], int] | None = None,
     ) -> None: ...
     closed: bool
     @property

@@ -182,6 +182,7 @@ cdef class Accumulator:
         measure: returns an upper bound of the size of a record with headers, or raises TypeError.
         on_batch: called after a batch got its first record.
         monotonic: returns the time in seconds.
+        clock_ms: returns the timestamp of a record that has none; None: the system's clock does.
 
     Attributes:
         queues: the queues of the partitions.
@@ -190,7 +191,7 @@ cdef class Accumulator:
     """
 
     cdef PyTypeObject* delivery_type
-    cdef object delivery_class, partition_type, event_type, compress, to_bytes, measure, on_batch, monotonic
+    cdef object delivery_class, partition_type, event_type, compress, to_bytes, measure, on_batch, monotonic, clock_ms
     cdef Py_ssize_t batch_bytes, buffer_bytes, burst_bytes, burst
     cdef int compression
     cdef dict topics
@@ -201,7 +202,7 @@ cdef class Accumulator:
     def __init__(
         self, type delivery_type not None, partition_type, event_type, *, Py_ssize_t batch_bytes,
         Py_ssize_t buffer_bytes, Py_ssize_t burst_bytes, int compression, compress, to_bytes, measure, on_batch,
-        monotonic,
+        monotonic, clock_ms=None,
     ):
         if not issubclass(delivery_type, DeliveryBase) or delivery_type.__basicsize__ != DeliveryBase.__basicsize__:
             raise TypeError(f"{delivery_type.__name__} is no subclass of DeliveryBase without attributes")
@@ -218,6 +219,7 @@ cdef class Accumulator:
         self.measure = measure
         self.on_batch = on_batch
         self.monotonic = monotonic
+        self.clock_ms = clock_ms
         self.topics = {}
         self.queues = {}
 
@@ -283,7 +285,7 @@ cdef class Accumulator:
         cdef PartitionQueue queue
         cdef ProducerBatch batch
         cdef bytes data = to_field(self, value), name = to_field(self, key)
-        cdef int64_t now_ms = wall_ms() if timestamp_ms is None else timestamp_ms
+        cdef int64_t now_ms = wall_ms(self.clock_ms) if timestamp_ms is None else timestamp_ms
         cdef Py_ssize_t bound
         cdef Py_ssize_t before
         cdef int number
@@ -405,8 +407,10 @@ cdef list exact(object headers):
     return [(str(name), None if value is None else bytes(value)) for name, value in headers]
 
 
-cdef inline int64_t wall_ms() except? -1:
+cdef inline int64_t wall_ms(object clock_ms) except? -1:
     cdef timespec now
+    if clock_ms is not None:
+        return clock_ms()
     if clock_gettime(CLOCK_REALTIME, &now) != 0:
         raise OSError("the clock cannot be read")
     return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000

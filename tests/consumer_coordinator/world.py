@@ -92,6 +92,10 @@ class Handled:
         return [event for event in self.events if isinstance(event, Lost)]
 
 
+MAX_ADVANCES = 5
+"""Advances at one instant; in each, a step may make another one possible."""
+
+
 class World:
     """One engine, a clock, and members.
 
@@ -161,6 +165,12 @@ class World:
         if poll:
             machine.poll(self.now_ms)
         machine.advance(self.now_ms)
+        for _ in range(MAX_ADVANCES):
+            if (wake_ms := machine.wake_ms()) is None or wake_ms > self.now_ms:
+                break
+            machine.advance(self.now_ms)
+        else:
+            raise AssertionError(f"{member.name} is advanced again and again: {machine.state}, wakes at {wake_ms}")
         error = machine.take_error()
         if error is not None:
             member.errors.append(error)

@@ -165,6 +165,10 @@ def test_arguments_are_checked_before_anything_is_sent(node: kcore.Node) -> None
             group.join(**arguments)  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigError, match="no-such"):
         group.join("t", protocol="classic", assignors=["no-such"])
+    with pytest.raises(errors.ConfigError, match="server_assignor"):
+        group.join("t", assignors=["range"])
+    with pytest.raises(errors.ConfigError, match="use assignors"):
+        group.consume("t", protocol="classic", server_assignor="uniform")
 
 
 def test_a_commit_after_the_end_fails(node: kcore.Node, name: str, options: dict[str, Any]) -> None:

@@ -103,6 +103,8 @@ class Network:
         delay_s: the longest delay of a request or a response.
     """
 
+    clock_ms = None
+
     def __init__(self, engine: kcore.EmbeddedNode, chance: random.Random, fault_rate: float, delay_s: float) -> None:
         self._engine = engine
         self._random = chance

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kcore.client import versions
@@ -40,6 +40,9 @@ class AsyncCluster:
     Raises:
         ConfigError: an address is not HOST:PORT.
     """
+
+    clock_ms: Callable[[], int] | None = None
+    """The source of timestamps of records; None: the system's clock."""
 
     def __init__(
         self,

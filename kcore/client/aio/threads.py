@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +30,9 @@ class Cluster:
         timeout_s: the time limit of one response.
         security: TLS and SASL for every broker; None: neither.
     """
+
+    clock_ms: Callable[[], int] | None = None
+    """The source of timestamps of records; None: the system's clock."""
 
     def __init__(
         self,

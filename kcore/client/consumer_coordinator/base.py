@@ -284,11 +284,13 @@ class GroupMemberMachine(ABC):
         deadlines = list(self._deadlines())
         if self._broker is None and not self._looking_up:
             deadlines.append(self._lookup_at_ms)
-        if self._commits and self._committing is None and self._broker is not None:
-            deadlines.append(self._commits[0].not_before_ms)
-        if self._commits:
-            deadlines.append(self._commits[0].deadline_ms)
-        if self.settings.auto_commit_ms is not None and self.assignment:
+        if self._commits and self._committing is None:
+            commit = self._commits[0]
+            if self._broker is not None:
+                deadlines.append(commit.not_before_ms)
+            if commit.attempts or self._broker is None:
+                deadlines.append(commit.deadline_ms)
+        if self.settings.auto_commit_ms is not None and self.assignment and not self._closing:
             deadlines.append(self._auto_commit_at_ms)
         if self._closing:
             deadlines.append(self._close_deadline_ms + (0 if self.event is None else HANDLER_GRACE_MS))

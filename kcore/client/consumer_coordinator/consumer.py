@@ -113,9 +113,9 @@ class ConsumerMember(GroupMemberMachine):
                     yield self._heartbeat_at_ms
                 if self.state is not PREPARE_LEAVING:
                     yield self._poll_deadline_ms
-            elif self.state is LEAVING:
-                yield self._heartbeat_at_ms
-        if self.state in (UNSUBSCRIBED, STALE) and self._polled_once and self.event is None:
+            elif self.state is LEAVING and self._late:
+                yield 0
+        if self.state in (UNSUBSCRIBED, STALE) and self._polled_once and self.event is None and not self._closing:
             yield 0
         idle = not self._reconciling and self.event is None and not self._asking_metadata
         if self.state is RECONCILING and idle and self.may_rebalance:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
@@ -73,6 +74,11 @@ class AsyncCalls:
         self.local = local
         self.timeout_s = timeout_s
         self.resources: dict[AsyncResource, None] = {}
+
+    def now_ms(self) -> int:
+        """Returns the time of new records in ms since the epoch: on an engine, by the engine's clock."""
+        clock_ms = self.transport.clock_ms
+        return time.time_ns() // 1_000_000 if clock_ms is None else clock_ms()
 
     async def close_resources(self) -> None:
         """Closes open members, consumers and producers, the newest first."""

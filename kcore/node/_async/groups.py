@@ -319,7 +319,7 @@ class AsyncGroup:
         *,
         pattern: str | None = None,
         protocol: Protocol = "consumer",
-        assignors: Iterable[Any] = ("range", "cooperative-sticky"),
+        assignors: Iterable[Any] | None = None,
         server_assignor: str | None = None,
         instance_id: str | None = None,
         rack: str | None = None,
@@ -338,7 +338,8 @@ class AsyncGroup:
             topics: the topics to subscribe to.
             pattern: a regular expression that selects topics, instead of names.
             protocol: "consumer" (KIP-848: the broker assigns) or "classic" (a member assigns).
-            assignors: classic: names of `kcore.assignors`, or custom assignors, in the order of preference.
+            assignors: classic: names of `kcore.assignors`, or custom assignors, in the order of preference; None:
+                "range" and "cooperative-sticky".
             server_assignor: consumer: the broker's assignor; None: its default.
             instance_id: makes the member static: it keeps its partitions when it restarts in time.
             rack: the member's rack.
@@ -383,7 +384,7 @@ class AsyncGroup:
         *,
         pattern: str | None = None,
         protocol: Protocol = "consumer",
-        assignors: Iterable[Any] = ("range", "cooperative-sticky"),
+        assignors: Iterable[Any] | None = None,
         server_assignor: str | None = None,
         instance_id: str | None = None,
         rack: str | None = None,

@@ -311,7 +311,7 @@ class AsyncTopic:
         name = key.encode() if isinstance(key, str) else key if isinstance(key, bytes) else to_bytes(key)
         if partition is None:
             partition = await self._choose(name)
-        timestamp_ms = time.time_ns() // 1_000_000 if timestamp is None else to_ms(timestamp)
+        timestamp_ms = self._calls.now_ms() if timestamp is None else to_ms(timestamp)
         return (await self._append(partition, [(timestamp_ms, name, data, headers)], CompressionType.NONE))[0]
 
     async def append_many(
@@ -332,7 +332,7 @@ class AsyncTopic:
             KafkaError: the server refused a batch. Batches of other partitions may be stored.
         """
         codec = CompressionType.from_name(compression)
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._calls.now_ms()
         rows: dict[int, list[tuple[int, bytes | None, bytes | None, HeaderList]]] = {}
         order: list[tuple[int, int]] = []
         unkeyed = partition

@@ -6,7 +6,7 @@ runs an `AsyncCluster` on a loop of its own: both styles share the code of conne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -32,6 +32,11 @@ class AsyncSend(Protocol):
 
 class AsyncTransport(Protocol):
     """Sends requests to the brokers that they concern; see `AsyncCluster`."""
+
+    @property
+    def clock_ms(self) -> Callable[[], int] | None:
+        """Returns the source of timestamps of records; None: the system's clock."""
+        ...
 
     async def send(
         self,

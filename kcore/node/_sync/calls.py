@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
@@ -74,6 +75,11 @@ class Calls:
         self.local = local
         self.timeout_s = timeout_s
         self.resources: dict[Resource, None] = {}
+
+    def now_ms(self) -> int:
+        """Returns the time of new records in ms since the epoch: on an engine, by the engine's clock."""
+        clock_ms = self.transport.clock_ms
+        return time.time_ns() // 1_000_000 if clock_ms is None else clock_ms()
 
     def close_resources(self) -> None:
         """Closes open members, consumers and producers, the newest first."""

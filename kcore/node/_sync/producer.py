@@ -133,6 +133,7 @@ class Producer:
             measure=record_size,
             on_batch=self._on_batch,
             monotonic=monotonic,
+            clock_ms=calls.transport.clock_ms,
         )
         self._flushing = 0
         self._in_flight: dict[Broker, int] = {}

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -400,7 +399,7 @@ class Transaction:
         if partition is None:
             partition = self._choose(topic, name)
         if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
+            timestamp_ms = self._producer.calls.now_ms()
         size_bytes = record_size(name, data, headers)
         self._rows.setdefault(TopicPartition(topic, partition), []).append((timestamp_ms, name, data, headers))
         self._size_bytes += size_bytes

@@ -7,7 +7,7 @@ runs an `Cluster` on a loop of its own: both styles share the code of connection
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -33,6 +33,11 @@ class Send(Protocol):
 
 class Transport(Protocol):
     """Sends requests to the brokers that they concern; see `Cluster`."""
+
+    @property
+    def clock_ms(self) -> Callable[[], int] | None:
+        """Returns the source of timestamps of records; None: the system's clock."""
+        ...
 
     def send(
         self,
