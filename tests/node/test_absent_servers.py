@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.client.aio.cluster import AsyncCluster
 from kcore.node.types import GroupListing, TopicListing
 
 
@@ -70,3 +73,17 @@ def test_a_call_fails_after_its_time_limit(operation: str, monkeypatch: pytest.M
         with pytest.raises(ConnectionError, match="cannot connect to any server"):
             OPERATIONS[operation](node, "jobs")
         assert calls == [1]
+
+
+async def test_a_server_that_stays_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        port = taken.getsockname()[1]
+        cluster = AsyncCluster(f"127.0.0.1:{port}")
+        with caplog.at_level(logging.WARNING, "kcore.client"):
+            for _ in range(3):
+                with pytest.raises(errors.ConnectionClosedError):
+                    await cluster.metadata([])
+        await cluster.close()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(f"client: cannot connect to 127.0.0.1:{port}, trying again: ")

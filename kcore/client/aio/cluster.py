@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -23,7 +25,10 @@ from kcore.protocol.topic_partition import TopicPartition
 
 R = TypeVar("R")
 
+logger = logging.getLogger(__name__)
+
 TIMEOUT_S = 30.0
+WARN_INTERVAL_S = 30.0  # between warnings about one broker that cannot be reached
 SETTLED = frozenset({ApiKey.FETCH, ApiKey.SHARE_FETCH})
 """APIs that wait at the broker: they get connections of their own, so that they do not delay other requests."""
 
@@ -62,6 +67,7 @@ class AsyncCluster:
         self._leaders: dict[TopicPartition, Broker] = {}
         self._epochs: dict[TopicPartition, tuple[int, bytes]] = {}  # leader epoch, topic id
         self._coordinators: dict[tuple[int, str], Broker] = {}
+        self._unreachable = _UnreachableBrokers()
         self._closed = False
 
     async def close(self) -> None:
@@ -189,11 +195,14 @@ class AsyncCluster:
         opening = AsyncConnection.open(broker.host, broker.port, self._client_id, self._timeout_s, self._security)
         future = self._connections[key] = asyncio.ensure_future(opening)
         try:
-            return await asyncio.shield(future)
-        except Exception:
+            connection = await asyncio.shield(future)
+        except Exception as error:
             if self._connections.get(key) is future:
                 del self._connections[key]
+            self._unreachable.note(broker, error)
             raise
+        self._unreachable.reached(broker)
+        return connection
 
     def close_channel(self, channel: str) -> None:
         """Closes the connections of a channel that is no longer used."""
@@ -303,6 +312,29 @@ class AsyncCluster:
         address = broker[1:]
         self._leaders = {key: value for key, value in self._leaders.items() if value[1:] != address}
         self._coordinators = {key: value for key, value in self._coordinators.items() if value[1:] != address}
+
+
+class _UnreachableBrokers:
+    """Logs which brokers cannot be reached. Otherwise a program that only waits for records would not say why."""
+
+    def __init__(self) -> None:
+        self._warn_at_s: dict[tuple[str, int], float] = {}
+
+    def note(self, broker: Broker, error: Exception) -> None:
+        """Logs a failed attempt, unless it is the first: its caller has the error, and may not repeat it."""
+        address = broker.host, broker.port
+        now_s = time.monotonic()
+        warn_at_s = self._warn_at_s.get(address)
+        if warn_at_s is None:
+            self._warn_at_s[address] = now_s
+        elif now_s >= warn_at_s:
+            self._warn_at_s[address] = now_s + WARN_INTERVAL_S
+            logger.warning("client: cannot connect to %s:%d, trying again: %s", *address, error)
+
+    def reached(self, broker: Broker) -> None:
+        """Forgets the failures of a broker."""
+        if self._warn_at_s:
+            self._warn_at_s.pop((broker.host, broker.port), None)
 
 
 def _parse(address: str) -> Broker:
