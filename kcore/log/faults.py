@@ -81,12 +81,13 @@ class FaultInjectingEngine(LogEngine):
         sealed = self.inner.seal()
         try:
             self.write(sealed)
+            self.inner.finish(sealed)
         except (LogClosedError, SimulatedCrashError):
             raise
         except BaseException as error:
+            # Also after an interrupt between the two: the write set is durable then, and `fail` shows it.
             self.inner.fail(sealed, error)
             raise
-        self.inner.finish(sealed)
 
     def reclaim(self, max_batches: int) -> bool:
         """Implements `LogEngine.reclaim`."""

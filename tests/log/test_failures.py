@@ -397,6 +397,25 @@ def test_injected_failures_hit_the_commits_they_were_meant_for() -> None:
     assert engine.reclaim(1) is False
 
 
+def test_an_interrupt_behind_an_injected_engines_write_shows_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FaultInjectingEngine(MemoryLogEngine())
+    log = engine.open(key())
+    stored = fill(log, engine, 2)
+    log.append(batch(), 0)
+
+    def interrupted(self: StagedLogEngine, write_set: WriteSet) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StagedLogEngine, "finish", interrupted)
+        with pytest.raises(MemoryError):
+            engine.commit()
+    found = contents(log)
+    assert (found[:2], len(found)) == (stored, 3)
+    fill(log, engine, 1)
+    assert contents(log)[:3] == found
+
+
 def test_a_callers_handler_for_the_packages_errors_catches_those_of_the_log(tmp_path: Path) -> None:
     engine = MemoryLogEngine()
     engine.close()

@@ -52,6 +52,10 @@ class Store(ABC):
         """Fills the disk, or frees space."""
 
     @abstractmethod
+    def fail_reads(self, count: int) -> None:
+        """Makes the next reads fail; 0 ends it."""
+
+    @abstractmethod
     def copy(self) -> LogEngine:
         """Opens an independent copy of everything that is durable, for the checkers. Close it."""
 
@@ -118,6 +122,9 @@ class MemoryStore(Store):
         if self.log is not None:
             self._log().full = full
 
+    def fail_reads(self, count: int) -> None:
+        """See `Store`; memory is always readable."""
+
     def copy(self) -> LogEngine:
         """See `Store`."""
         return MemoryLogEngine(_copied(self._storage))
@@ -174,6 +181,10 @@ class LmdbStore(Store):
     def set_full(self, full: bool) -> None:
         """See `Store`."""
         self.disk.full = full
+
+    def fail_reads(self, count: int) -> None:
+        """See `Store`."""
+        self.disk.unreadable = count
 
     def copy(self) -> LogEngine:
         """See `Store`; the copy is opened without the simulated disk."""
