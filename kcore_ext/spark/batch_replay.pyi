@@ -53,8 +53,29 @@ class EventReplay:
         partitions_of: Callable[[str, str], dict[int, OffsetAndMetadata]] | None,
         other: Callable[[tuple[Any, ...]], object],
     ) -> None: ...
+    def resume(
+        self,
+        first: int,
+        last: int,
+        last_timestamp_ms: int,
+        log_first: int,
+        last_gap: int,
+        missing: Callable[[int, int], object],
+    ) -> None:
+        """Continues from a checkpoint. Must be called before the first event.
+
+        Args:
+            first: the value of the attribute at the checkpoint, like the next four.
+            last: the offset of the last replayed event; events up to it are skipped.
+            last_timestamp_ms: see `first`.
+            log_first: see `first`.
+            last_gap: see `first`.
+            missing: called with the first missing offset and the next present one, at a gap before the replay's end.
+                It must raise.
+        """
+
     def replay(self, events: EventInput) -> None:
-        """Replays the next events. Propagates exceptions of `other`."""
+        """Replays the next events. Propagates exceptions of `other`, and of `missing` at a checkpoint."""
 
     @property
     def log_first(self) -> int:

@@ -59,6 +59,7 @@ cdef class EventReplay:
     cdef object partition
     cdef object partitions_of
     cdef object other
+    cdef object missing                 # None: the log may have gaps
     cdef set keys                       # None: `watch_keys` is False, or a repeated key was found
     cdef OffsetDecoder decoder
     cdef bytes names                    # the group and topic of `offsets`
@@ -91,6 +92,12 @@ cdef class EventReplay:
         self.log_first = self.log_last = self.first = self.last = self.last_timestamp_ms = -1
         self.repeated_at = self.last_gap = -1
 
+    def resume(self, int64_t first, int64_t last, int64_t last_timestamp_ms, int64_t log_first, int64_t last_gap,
+               missing):
+        self.first, self.last, self.last_timestamp_ms = first, last, last_timestamp_ms
+        self.log_first, self.log_last, self.last_gap = log_first, last, last_gap
+        self.missing = missing
+
     def replay(self, EventInput events not None):
         cdef Py_ssize_t row
         cdef int64_t offset, timestamp_ms
@@ -104,6 +111,8 @@ cdef class EventReplay:
             beyond = self.cut
             if offset >= self.stop or timestamp_ms > self.latest_ms:
                 self.cut = True
+            if self.missing is not None and not self.cut and offset != self.log_last + 1:
+                self.missing(self.log_last + 1, offset)
             control = flag_at(events.control, row)
             events.key.get(row, &key)
             self._saw(offset, &key, control, beyond)

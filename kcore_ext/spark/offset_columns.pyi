@@ -22,3 +22,17 @@ class OffsetColumns:
 
     def take(self) -> list[Finished]:
         """Returns the columns in the table's order, and removes all rows."""
+
+@final
+class OffsetRecords:
+    """Collects the records of committed offsets, as they are written now. `len` is the number of records."""
+
+    def __init__(self) -> None: ...
+    def __len__(self) -> int: ...
+    def add_all(self, group: str, topic: str, partitions: Mapping[int, OffsetAndMetadata]) -> None:
+        """Appends a group's committed offsets of a topic, by partition."""
+
+    def take(self) -> list[Finished]:
+        """Returns the columns key, value, offset and timestamp (the time of the commit in ms), and removes all
+        rows.
+        """

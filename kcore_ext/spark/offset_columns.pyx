@@ -1,15 +1,18 @@
-"""Collects committed offsets as rows of the table `offsets`, in Arrow's layout and without an object per row."""
+"""Collects committed offsets in Arrow's layout, without an object per row: as table rows, and as their records."""
 
 cimport cython
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcmp
 
-from kcore_ext.codec.plan cimport BOOL, INT32, INT64, STRING
+from kcore_ext.codec.plan cimport BOOL, BYTES, INT32, INT64, STRING
 from kcore_ext.spark.column_store cimport (
-    Column, ColumnNode, finish_all, pad, scalar_column, put_bytes, put_flag, put_int32, put_int64, reserve, truncate,
+    Column, ColumnNode, finish_all, make_room, pad, scalar_column, put_bytes, put_flag, put_int32, put_int64, reserve,
+    truncate,
 )
-from kcore_ext.group.offsets cimport OffsetAndMetadata
+from kcore_ext.group.offsets cimport (
+    EXPIRING_VERSION, VALUE_VERSION, OffsetAndMetadata, key_size, put_key, put_value, value_size,
+)
 
 cdef enum:
     UUID_BYTES = 16
@@ -73,6 +76,61 @@ cdef class OffsetColumns:
 
     def take(self):
         return finish_all(self.nodes)
+
+
+@cython.final
+cdef class OffsetRecords:
+    cdef list nodes
+    cdef Column* columns[4]     # key, value, offset, timestamp in ms
+
+    def __cinit__(self):
+        cdef int i
+        self.nodes = [scalar_column(kind) for kind in (BYTES, BYTES, INT64, INT64)]
+        for i in range(4):
+            self.columns[i] = &(<ColumnNode>self.nodes[i]).column
+
+    def __len__(self):
+        return self.columns[0].length
+
+    def add_all(self, str group not None, str topic not None, partitions not None):
+        cdef Py_ssize_t row = self.columns[0].length
+        cdef int i
+        try:
+            for partition, offset in partitions.items():
+                self._add(group, topic, partition, offset)
+        except:
+            for i in range(4):
+                truncate(self.columns[i], row)
+            raise
+
+    cdef int _add(self, str group, str topic, int32_t partition, OffsetAndMetadata entry) except -1:
+        cdef int i
+        # Only records of version 1 have an expiration time of their own, and they have nothing that it cannot hold.
+        cdef int version = VALUE_VERSION if entry.expire_timestamp_ms == -1 else EXPIRING_VERSION
+        cdef Py_ssize_t key_bytes = key_size(group, topic)
+        cdef Py_ssize_t value_bytes = value_size(entry, version)
+        for i in range(4):
+            if reserve(self.columns[i], 1) < 0:
+                raise MemoryError
+        put_key(grown(self.columns[0], key_bytes), group, topic, partition)
+        put_value(grown(self.columns[1], value_bytes), entry, version)
+        put_int64(self.columns[2], entry.record_offset)
+        put_int64(self.columns[3], entry.commit_timestamp_ms)
+        return 0
+
+    def take(self):
+        return finish_all(self.nodes)
+
+
+cdef unsigned char* grown(Column* column, Py_ssize_t size) except NULL:
+    """Appends a value of this size, and returns the place of its bytes."""
+    if make_room(column, size) < 0:
+        raise MemoryError
+    cdef unsigned char* at = column.values + column.size
+    column.size += size
+    column.length += 1
+    column.offsets[column.length] = <int32_t>column.size
+    return at
 
 
 cdef int put_known(Column* column, int64_t number) except -1:

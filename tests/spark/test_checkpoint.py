@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 from kcore.errors import KcoreError
+from kcore.spark.events.arrow import to_batches
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.segments import SegmentPartition, find_partitions, read_rows
+from kcore.spark.state.batch_replay import rebuild_batches
 from kcore.spark.state.checkpoint import checkpoint_batches, resume
 from kcore.spark.state.rebuild import END, AsOf, Rebuilt, Resumed, rebuild
 from kcore.spark.state.tables import table_rows
@@ -39,7 +41,13 @@ def through_storage(result: Rebuilt) -> Resumed:
 
 
 def rebuilt(part: SegmentPartition, rows: list[EventRow], as_of: AsOf = END, **options: Any) -> Rebuilt:
-    return rebuild(*part[:2], rows, as_of, active_offset=part.active_offset, with_records=True, **options)
+    batches = to_batches(rows)
+    return rebuild_batches(*part[:2], batches, as_of, active_offset=part.active_offset, with_records=True, **options)
+
+
+def replayed(part: SegmentPartition, rows: list[EventRow], as_of: AsOf = END) -> Rebuilt:
+    """The reference: every row from the start of the log, one after another."""
+    return rebuild(*part[:2], rows, as_of, active_offset=part.active_offset)
 
 
 def logs_of(kafka_logs: Path, moment: str) -> list[tuple[SegmentPartition, list[EventRow]]]:
@@ -50,7 +58,7 @@ def logs_of(kafka_logs: Path, moment: str) -> list[tuple[SegmentPartition, list[
 def check_cuts(random: Random, kafka_logs: Path, cuts: int) -> None:
     """Continues at random cuts, twice, and compares with rebuilds from the start."""
     for part, rows in logs_of(kafka_logs, "moment-1"):
-        whole = tables(rebuilt(part, rows))
+        whole = tables(replayed(part, rows))
         gaps = [row.offset for before, row in pairwise(rows) if row.offset != before.offset + 1]
         solid = max([rows[0].offset + 1, *gaps])  # the log was compacted below
         for _ in range(cuts if rows[-1].offset > solid else 0):
@@ -58,7 +66,7 @@ def check_cuts(random: Random, kafka_logs: Path, cuts: int) -> None:
             resumed = through_storage(rebuilt(part, rows, AsOf(first)))
             behind = [row for row in rows if row.offset >= resumed.state.next_offset]
             later = rebuilt(part, behind, AsOf(second), resumed=resumed)
-            assert tables(later) == tables(rebuilt(part, rows, AsOf(second))), (part[:2], first, second)
+            assert tables(later) == tables(replayed(part, rows, AsOf(second))), (part[:2], first, second)
             again = through_storage(later)
             behind = [row for row in rows if row.offset >= again.state.next_offset]
             assert tables(rebuilt(part, behind, resumed=again)) == whole, (part[:2], first, second)
@@ -85,7 +93,7 @@ def test_a_log_that_was_compacted_since_is_refused_or_gives_the_same(kafka_logs:
         behind = [row for row in new_rows if row.offset >= resumed.state.next_offset]
         present = {row.offset for row in behind}
         if present == set(range(resumed.state.next_offset, new_rows[-1].offset + 1)):
-            found, whole = rebuilt(new_part, behind, resumed=resumed), rebuilt(new_part, new_rows)
+            found, whole = rebuilt(new_part, behind, resumed=resumed), replayed(new_part, new_rows)
             # The later log lacks records that were replaced before the checkpoint; the state does not.
             assert state_tables(found) == state_tables(whole)
             same += 1
@@ -113,7 +121,7 @@ def test_checkpoints_that_cannot_be_used_are_refused(kafka_logs: Path) -> None:
         rebuilt(part, rows[100:], AsOf(40), resumed=through_storage(begun))
 
     compacted = rows[:20] + rows[40:]
-    early = rebuild(*part[:2], compacted, AsOf(50), cleaned_to=len(rows), with_records=True)
+    early = rebuild_batches(*part[:2], to_batches(compacted), AsOf(50), cleaned_to=len(rows), with_records=True)
     assert early.live is not None
     assert not early.state.completeness.is_complete(early.state.last_stable_offset, early.cut)
     batches = list(checkpoint_batches(early.live, early.cut))

@@ -22,12 +22,14 @@ from kcore.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from kcore.protocol.records.offset_commit import OffsetCommitKey
+from kcore.spark.events.arrow import to_batches
 from kcore.spark.events.event import EventRow
 from kcore.spark.events.segments import find_partitions, read_rows
 from kcore.spark.events.sources import FolderSource, ServerSource
 from kcore.spark.export.exporter import export
 from kcore.spark.jobs import rebuild as rebuild_job
 from kcore.spark.state import live_records
+from kcore.spark.state.batch_replay import rebuild_batches
 from kcore.spark.state.data_folder import write_data_folder
 from kcore.spark.state.rebuild import AsOf, Rebuilt, rebuild
 from kcore.spark.state.tables import table_rows
@@ -64,7 +66,7 @@ def renumbered(rows: Iterable[EventRow]) -> Iterator[EventRow]:
 
 
 def kept(topic: str, partition: int, rows: Iterable[EventRow], as_of: AsOf) -> tuple[Rebuilt, list[EventRow]]:
-    result = rebuild(topic, partition, rows, as_of, with_records=True)
+    result = rebuild_batches(topic, partition, to_batches(rows), as_of, with_records=True)
     assert result.live is not None
     return result, list(result.live.rows())
 

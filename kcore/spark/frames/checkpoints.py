@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from kcore.errors import KcoreError
@@ -12,12 +12,17 @@ from kcore.spark.export.storage import LocalStorage
 from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.logs import Beside, EventLogs, LocalLogs, is_local
 from kcore.spark.frames.output import PARQUET, Output
+from kcore.spark.state.table_files import PLACE, SUCCESS
 from kcore.spark.state.table_schemas import CHECKPOINT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-PLACE: Final = ("topic", "partition")
+
+def forget_checkpoints(target: Output) -> None:
+    """Marks the checkpoints of an earlier run in the same output as incomplete: its tables will not fit them."""
+    if target.files is not None and target.replaces:
+        target.files.delete(f"{CHECKPOINT}/{SUCCESS}")
 
 
 def write_checkpoints(target: Output, checkpoints: DataFrame) -> None:
@@ -45,7 +50,7 @@ def checkpoints_at(spark: SparkSession, logs: EventLogs, previous: str | Path) -
     names: dict[tuple[str, int], tuple[str, ...]] = {}
     complete = False
     for name in sorted(files.sizes()):
-        complete |= name == f"{CHECKPOINT}/_SUCCESS"
+        complete |= name == f"{CHECKPOINT}/{SUCCESS}"
         for place in _place_of(name):
             names[place] = (*names.get(place, ()), name)
     if not complete or not names:

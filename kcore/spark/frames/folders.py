@@ -6,7 +6,6 @@ Events in any other frame are replayed by `transforms`, with the same result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,20 +57,32 @@ def folder_tables(
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
+    checkpoint: bool = False,
+    previous: Beside | None = None,
 ) -> DataFrame:
     """Writes the state to files in a folder that executors share; returns a row per file.
 
     The columns are those of `table_files.WRITTEN_DDL`, the input of `table_files.put_tables`. The other arguments are
     those of `folder_state`.
+
+    Args:
+        spark: a session.
+        path: the logs.
+        staging: the folder.
+        offsets: (topic, partition) -> the offset before which to stop.
+        timestamp_ms: stop before the first record with a later timestamp.
+        checkpoint: True to write checkpoints, too.
+        previous: the checkpoints to continue from; None: replays the logs from their start.
     """
     from kcore.spark.state.table_files import WRITTEN_DDL  # noqa: PLC0415
 
     folder = str(staging)
 
     def give(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
-        return _files(results, folder)
+        return _files(results, folder, checkpoint)
 
-    return _replayed(spark, path, (COORDINATOR_TOPICS, None), (offsets, timestamp_ms), (give, WRITTEN_DDL))
+    moment = (offsets, timestamp_ms)
+    return _replayed(spark, path, (COORDINATOR_TOPICS, None), moment, (give, WRITTEN_DDL), previous, checkpoint)
 
 
 def folder_checkpoints(
@@ -81,6 +92,7 @@ def folder_checkpoints(
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
     timestamp_ms: int | None = None,
+    checkpoint: bool = True,
 ) -> DataFrame:
     """Returns the state and its checkpoints, as rows of `CHECKPOINTED_DDL`.
 
@@ -90,9 +102,11 @@ def folder_checkpoints(
         previous: the checkpoints to continue from; None: replays the logs from their start.
         offsets: (topic, partition) -> the offset before which to stop.
         timestamp_ms: stop before the first record with a later timestamp.
+        checkpoint: False to return the state only, as rows of `STATE_DDL`.
     """
     moment = (offsets, timestamp_ms)
-    return _replayed(spark, logs, (COORDINATOR_TOPICS, None), moment, (_checkpointed, CHECKPOINTED_DDL), previous)
+    what = (_checkpointed, CHECKPOINTED_DDL) if checkpoint else (_tables, STATE_DDL)
+    return _replayed(spark, logs, (COORDINATOR_TOPICS, None), moment, what, previous, checkpoint)
 
 
 def folder_living(
@@ -109,7 +123,8 @@ def folder_living(
     """
     from kcore.spark.events.arrow import EVENT_DDL  # noqa: PLC0415
 
-    return _replayed(spark, path, (COORDINATOR_TOPICS, None), (offsets, timestamp_ms), (_living, EVENT_DDL))
+    moment = (offsets, timestamp_ms)
+    return _replayed(spark, path, (COORDINATOR_TOPICS, None), moment, (_living, EVENT_DDL), with_records=True)
 
 
 def _replayed(
@@ -119,6 +134,7 @@ def _replayed(
     moment: tuple[Mapping[tuple[str, int], int] | None, int | None],
     what: tuple[Give, str],
     beside: Beside | None = None,
+    with_records: bool = False,
 ) -> DataFrame:
     from kcore.spark.state.rebuild import AsOf  # noqa: PLC0415
 
@@ -131,7 +147,6 @@ def _replayed(
     _check_places(logs, offsets or {})
     hides_control = logs.hides_control
     starts = {} if beside is None else beside.starts
-    with_records = give in (_living, _checkpointed)
 
     def replay(pairs: Iterable[tuple[Source, Part]]) -> Iterator[pa.RecordBatch]:
         return give(
@@ -171,39 +186,24 @@ def rebuilt_of(
         hides_control: True if the source lacks transaction markers, so that a gap may be one.
         from_checkpoint: True to continue from the checkpoint that the source has beside the log.
     """
-    from kcore.spark.events.arrow import from_batch  # noqa: PLC0415
     from kcore.spark.events.event import LogFault  # noqa: PLC0415
     from kcore.spark.state.batch_replay import REPLAYED, rebuild_batches  # noqa: PLC0415
-    from kcore.spark.state.rebuild import rebuild  # noqa: PLC0415
 
     unread: list[LogFault] = []
-    if with_records:
-        resumed = _resumed(source, part) if from_checkpoint else None
-        start = 0 if resumed is None else resumed.state.next_offset
-        rows = chain.from_iterable(map(from_batch, source.batches(part, start, on_fault=unread.append)))
-        result = rebuild(
-            *part[:2],
-            rows,
-            as_of,
-            cleaned_to=part.cleaned_to,
-            active_offset=part.active_offset,
-            log_start=part.log_start,
-            with_records=True,
-            hides_control=hides_control,
-            resumed=resumed,
-        )
-    else:
-        names = [name for name, _ in REPLAYED]
-        batches = source.batches(part, on_fault=unread.append, columns=names)
-        result = rebuild_batches(
-            *part[:2],
-            batches,
-            as_of,
-            cleaned_to=part.cleaned_to,
-            active_offset=part.active_offset,
-            log_start=part.log_start,
-            hides_control=hides_control,
-        )
+    resumed = _resumed(source, part) if from_checkpoint else None
+    start = 0 if resumed is None else resumed.state.next_offset
+    names = [name for name, _ in REPLAYED]
+    result = rebuild_batches(
+        *part[:2],
+        source.batches(part, start, on_fault=unread.append, columns=names),
+        as_of,
+        cleaned_to=part.cleaned_to,
+        active_offset=part.active_offset,
+        log_start=part.log_start,
+        hides_control=hides_control,
+        with_records=with_records,
+        resumed=resumed,
+    )
     front = part.front
     if front is not None and not from_checkpoint:  # the checkpoint has the fault
         result.state.completeness.lost = True
@@ -223,13 +223,14 @@ def _tables(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
     return in_one_frame(all_tables(results))
 
 
-def _files(results: Iterable[Rebuilt], folder: str) -> Iterator[pa.RecordBatch]:
+def _files(results: Iterable[Rebuilt], folder: str, checkpoint: bool) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa  # noqa: PLC0415
 
-    from kcore.spark.state.table_batches import all_tables  # noqa: PLC0415
+    from kcore.spark.state.table_batches import all_tables, tables_and_checkpoints  # noqa: PLC0415
     from kcore.spark.state.table_files import write_tables  # noqa: PLC0415
 
-    for written in write_tables(all_tables(results), folder):
+    tables = tables_and_checkpoints(results) if checkpoint else all_tables(results)
+    for written in write_tables(tables, folder):
         yield pa.RecordBatch.from_pylist([written._asdict()])
 
 
@@ -250,14 +251,10 @@ def _resumed(source: Source, part: Part) -> Resumed:
 
 
 def _checkpointed(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:
-    from kcore.spark.state.checkpoint import checkpoint_batches  # noqa: PLC0415
-    from kcore.spark.state.table_batches import all_tables, in_one_frame  # noqa: PLC0415
+    from kcore.spark.state.table_batches import in_one_frame, tables_and_checkpoints  # noqa: PLC0415
     from kcore.spark.state.table_schemas import CHECKPOINT  # noqa: PLC0415
 
-    for result in results:
-        if result.live is not None and result.state.next_offset >= 0:
-            checkpoint = ((CHECKPOINT, batch) for batch in checkpoint_batches(result.live, result.cut))
-            yield from in_one_frame(chain(all_tables([result]), checkpoint), CHECKPOINT)
+    return in_one_frame(tables_and_checkpoints(results), CHECKPOINT)
 
 
 def _living(results: Iterable[Rebuilt]) -> Iterator[pa.RecordBatch]:

@@ -7,14 +7,14 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.errors import KcoreError
 from kcore.printable import clean
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.events.event import EventRow
-from kcore.spark.frames.checkpoints import checkpoints_at, write_checkpoints
-from kcore.spark.frames.folders import folder_checkpoints, folder_living, folder_state, folder_tables
+from kcore.spark.frames.checkpoints import checkpoints_at, forget_checkpoints, write_checkpoints
+from kcore.spark.frames.folders import folder_checkpoints, folder_living, folder_tables
 from kcore.spark.frames.logs import EventLogs, Place, logs_at
 from kcore.spark.frames.output import Output
 from kcore.spark.frames.transforms import table_of
@@ -111,17 +111,18 @@ def rebuild_with_doubts(
         KcoreError: the checkpoints do not fit the logs.
     """
     target = out if isinstance(out, Output) else Output(spark, out)
-    target.begin(DONE)
     logs = logs_at(spark, path)
-    if checkpoint or since is not None:
-        previous = None if since is None else checkpoints_at(spark, logs, since)
-        frame = folder_checkpoints(spark, logs, previous, offsets=moment.offsets, timestamp_ms=moment.timestamp_ms)
-        counts, absent, doubts = _written_by_spark(spark, logs, target, frame, partitions, checkpoint)
-    elif target.folder is not None:
-        counts, absent, doubts = _written_by_tasks(spark, logs, target, moment, partitions)
+    previous = None if since is None else checkpoints_at(spark, logs, since)
+    if previous is not None and target.files is not None and previous.uri == target.files.uri:
+        raise KcoreError(f"{since} is also the output, which would replace the checkpoints: name another folder")
+    target.begin(DONE)
+    forget_checkpoints(target)
+    options: dict[str, Any] = {**moment._asdict(), "checkpoint": checkpoint, "previous": previous}
+    if target.folder is not None:
+        counts, absent, doubts = _written_by_tasks(spark, logs, target, options, partitions)
     else:
-        frame = folder_state(spark, logs, offsets=moment.offsets, timestamp_ms=moment.timestamp_ms)
-        counts, absent, doubts = _written_by_spark(spark, logs, target, frame, partitions)
+        frame = folder_checkpoints(spark, logs, **options)
+        counts, absent, doubts = _written_by_spark(spark, logs, target, frame, partitions, checkpoint)
     done = {
         "source": logs.name,
         "as_of": {
@@ -140,14 +141,20 @@ Written = tuple[dict[str, int], "list[Absent]", Uncertainties]
 
 
 def _written_by_tasks(
-    spark: SparkSession, logs: EventLogs, target: Output, moment: Moment, partitions: Mapping[str, int] | None
+    spark: SparkSession,
+    logs: EventLogs,
+    target: Output,
+    options: Mapping[str, Any],
+    partitions: Mapping[str, int] | None,
 ) -> Written:
-    """Writes Parquet to a local folder without passing the rows through Spark."""
+    """Writes Parquet to a local folder without passing the rows through Spark. The options are those of
+    `folder_tables`.
+    """
     folder = target.folder
     assert folder is not None, "the caller checks it"
     staging = staging_folder(folder)
     try:
-        frame = folder_tables(spark, logs, staging, offsets=moment.offsets, timestamp_ms=moment.timestamp_ms)
+        frame = folder_tables(spark, logs, staging, **options)
         written = [WrittenFile(*row) for row in frame.collect()]
         absent = absent_partitions(_present(logs), placed_ids(written, staging), partitions)
         written += write_tables(absent_rows(absent), staging)
@@ -163,7 +170,7 @@ def _written_by_spark(
     target: Output,
     state: DataFrame,
     partitions: Mapping[str, int] | None,
-    checkpoint: bool = False,
+    checkpoint: bool,
 ) -> Written:
     """Writes the tables with Spark's writers. The state is on the disks of executors until all are written."""
     from pyspark import StorageLevel  # noqa: PLC0415

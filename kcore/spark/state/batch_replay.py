@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from kcore.errors import KcoreError
 from kcore.group.shard import GroupShard
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.events.event import EventRow
+from kcore.spark.state.live_records import LiveRecords
 from kcore.spark.state.partition_state import PartitionState
-from kcore.spark.state.rebuild import END, AsOf, Rebuilt
+from kcore.spark.state.rebuild import END, AsOf, Rebuilt, Resumed
 from kcore_ext.group.offsets import OffsetAndMetadata
 from kcore_ext.spark.batch_replay import EventInput, EventReplay
 from kcore_ext.spark.column_store import Input
@@ -46,22 +48,73 @@ class BatchReplay:
         partition: its partition.
         as_of: the moment.
         cleaned_to: the offset up to which compaction has run, if known.
+        with_records: True to keep the records that make up the state.
+        resumed: the state at a checkpoint, from which the events continue; None: they begin with the log.
+
+    Attributes:
+        state: the partition's state.
+        live: the records that make up the state, if requested.
+
+    Raises:
+        KcoreError: the moment is before the checkpoint.
     """
 
-    def __init__(self, topic: str, partition: int, as_of: AsOf = END, cleaned_to: int | None = None) -> None:
-        self._state = PartitionState(topic, partition, cleaned_to)
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        as_of: AsOf = END,
+        cleaned_to: int | None = None,
+        *,
+        with_records: bool = False,
+        resumed: Resumed | None = None,
+    ) -> None:
+        state = PartitionState(topic, partition, cleaned_to) if resumed is None else resumed.state
+        self.state = state
+        self.live = LiveRecords(state) if with_records and resumed is None else resumed and resumed.live
         self._added = 0
         self._fast_records = 0
-        replay = self._state.replay
         self._walk = EventReplay(
             topic,
             partition,
             LATEST if as_of.offset is None else min(as_of.offset, LATEST),
             LATEST if as_of.timestamp_ms is None else min(as_of.timestamp_ms, LATEST),
-            cleaned_to is None,
-            _offsets_of(self._state.groups) if topic == CONSUMER_OFFSETS else None,
-            lambda fields: replay(EventRow._make(fields)),
+            state.completeness.cleaned_to is None,
+            _offsets_of(state.groups) if topic == CONSUMER_OFFSETS else None,
+            self._replay_row,
         )
+        if resumed is not None:
+            self._continue(as_of)
+
+    def _continue(self, as_of: AsOf) -> None:
+        """Continues behind the last offset of the state."""
+        state, completeness = self.state, self.state.completeness
+        if as_of.offset is not None and as_of.offset < state.next_offset:
+            raise KcoreError(
+                f"{state.topic}-{state.partition}: the checkpoint is at offset {state.next_offset}, "
+                f"behind {as_of.offset}"
+            )
+        self._walk.resume(
+            state.first_offset,
+            state.next_offset - 1,
+            state.last_timestamp_ms,
+            completeness.first_offset,
+            completeness.last_gap,
+            self._refuse_gap,
+        )
+
+    def _refuse_gap(self, first: int, following: int) -> None:
+        raise KcoreError(
+            f"{self.state.topic}-{self.state.partition} lacks the offsets {first} to {following - 1}: compaction has "
+            "passed the checkpoint, or records were lost; rebuild without --since"
+        )
+
+    def _replay_row(self, fields: tuple[Any, ...]) -> None:
+        """Replays an event that the fast path cannot replay."""
+        row = EventRow._make(fields)
+        self.state.replay(row)
+        if self.live is not None:
+            self.live.saw(row)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Replays the next events of the log.
@@ -70,7 +123,7 @@ class BatchReplay:
             batch: has the columns of `REPLAYED`, or at least the first three, in offset order. Repeated and late
                 offsets are skipped.
         """
-        walk, state = self._walk, self._state
+        walk, state = self._walk, self.state
         key, value, offset, *others = (_input(batch, *column) for column in REPLAYED)
         if key is None or value is None or offset is None:
             raise ValueError(f"events need the columns key, value and offset, but have {batch.schema.names}")
@@ -81,7 +134,7 @@ class BatchReplay:
 
     def end(self, active_offset: int | None = None, log_start: int = 0, hides_control: bool = False) -> Rebuilt:
         """Returns the state at the end of the log. The arguments are those of `rebuild`."""
-        walk, state = self._walk, self._state
+        walk, state = self._walk, self.state
         if walk.first >= 0:
             state.first_offset, state.next_offset = walk.first, walk.last + 1
             state.last_timestamp_ms = walk.last_timestamp_ms
@@ -89,7 +142,7 @@ class BatchReplay:
             repeated_at = walk.repeated_at if walk.repeated_at >= 0 else None
             state.completeness.was_seen(walk.log_first, walk.gaps, walk.last_gap, repeated_at)
         state.completeness.at_end(active_offset, walk.log_last + 1, log_start, hides_control)
-        return Rebuilt(state, walk.cut)
+        return Rebuilt(state, walk.cut, self.live)
 
 
 def rebuild_batches(
@@ -102,12 +155,17 @@ def rebuild_batches(
     active_offset: int | None = None,
     log_start: int = 0,
     hides_control: bool = False,
+    with_records: bool = False,
+    resumed: Resumed | None = None,
 ) -> Rebuilt:
     """Returns the state of one partition as of a moment from record batches.
 
-    The other arguments are those of `rebuild`.
+    The other arguments are those of `rebuild` and of `BatchReplay`.
+
+    Raises:
+        KcoreError: compaction has passed the checkpoint, or the moment is before it.
     """
-    replay = BatchReplay(topic, partition, as_of, cleaned_to)
+    replay = BatchReplay(topic, partition, as_of, cleaned_to, with_records=with_records, resumed=resumed)
     for batch in batches:
         replay.add(batch)
     return replay.end(active_offset, log_start, hides_control)

@@ -14,19 +14,26 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kcore.broker.data.producer_snapshot import decode, encode
 from kcore.errors import KcoreError
 from kcore.spark.decode.ddl import arrow_struct
-from kcore.spark.events.arrow import BATCH_ROWS
-from kcore.spark.events.event import EventRow, LogFault
-from kcore.spark.state.live_records import LiveRecords
+from kcore.spark.events.arrow import BATCH_ROWS, LARGEST_MS
+from kcore.spark.events.event import LogFault
+from kcore.spark.state.batch_replay import BatchReplay
+from kcore.spark.state.live_records import COMMITTED, LiveRecords
 from kcore.spark.state.partition_state import PartitionState
-from kcore.spark.state.rebuild import Resumed
+from kcore.spark.state.rebuild import END, Resumed
 from kcore.spark.state.table_schemas import CHECKPOINT_DDL
 
 VERSION: Final = 1
 """The version of the format, in the first row of a partition, whose value is a JSON object."""
+
+_SCHEMA: Final = pa.schema(list(arrow_struct(CHECKPOINT_DDL)))
+_RECORDS: Final = pa.schema([field for field in _SCHEMA if field.name not in ("topic", "partition")])
+_OF_ROWS: Final = tuple(name for name in _RECORDS.names if name != "number")
+"""The columns that are fields of an `EventRow`."""
 
 _COUNTERS: Final = ("first_offset", "next_offset", "last_timestamp_ms", "records", "unknown")
 
@@ -39,29 +46,26 @@ def checkpoint_batches(live: LiveRecords, cut: bool) -> Iterator[pa.RecordBatch]
         cut: True if the log continues behind the state.
     """
     state = live.state
-    place = {"topic": state.topic, "partition": state.partition}
-    rows: list[dict[str, Any]] = [{**place, "number": 0, "offset": state.next_offset, "value": _properties(state, cut)}]
-    schema = pa.schema(list(arrow_struct(CHECKPOINT_DDL)))
-    for number, row in enumerate(live.checkpoint_rows(), 1):
-        rows.append(
-            {
-                **place,
-                "number": number,
-                "key": row.key,
-                "value": row.value,
-                "offset": row.offset,
-                "timestamp_ms": row.timestamp_ms,
-                "producer_id": row.producer_id,
-                "producer_epoch": row.producer_epoch,
-                "last_sequence": row.last_sequence,
-                "transactional": row.transactional,
-            }
-        )
-        if len(rows) >= BATCH_ROWS:
-            yield pa.RecordBatch.from_pylist(rows, schema)
-            rows = []
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema)
+    head = {"number": 0, "offset": state.next_offset, "value": _properties(state, cut)}
+    rows = [{name: getattr(row, name) for name in _OF_ROWS} for row in live.other_rows()]
+    records = pa.concat_tables(
+        [
+            pa.Table.from_pylist(rows, _RECORDS),
+            pa.Table.from_batches(live.committed(), COMMITTED),
+        ],
+        promote_options="default",
+    ).sort_by("offset")
+    numbers = pa.array(range(1, len(records) + 1), pa.int64())
+    numbered = records.set_column(records.schema.get_field_index("number"), "number", numbers)
+    for table in (pa.Table.from_pylist([head], _RECORDS), numbered):
+        place = {"topic": pa.scalar(state.topic), "partition": pa.scalar(state.partition, pa.int32())}
+        columns = [
+            pa.chunked_array([pa.repeat(place[field.name], len(table))])
+            if field.name in place
+            else table.column(field.name)
+            for field in _SCHEMA
+        ]
+        yield from pa.Table.from_arrays(columns, schema=_SCHEMA).to_batches(BATCH_ROWS)
 
 
 def _properties(state: PartitionState, cut: bool) -> bytes:
@@ -94,36 +98,35 @@ def resume(topic: str, partition: int, tables: Iterable[pa.Table], cleaned_to: i
     Raises:
         KcoreError: the checkpoint is not complete, or of a state that is not certain.
     """
-    rows = pa.concat_tables(tables).sort_by("number").to_pylist()
-    if [row["number"] for row in rows] != list(range(len(rows))) or not rows:
+    rows = pa.concat_tables(tables).sort_by("number").combine_chunks()
+    if not len(rows) or not rows.column("number").equals(pa.chunked_array([pa.array(range(len(rows)), pa.int64())])):
         raise KcoreError(f"the checkpoint of {topic}-{partition} is not complete: rebuild without --since")
-    known = json.loads(rows[0]["value"])
+    known = json.loads(rows.column("value")[0].as_py())
     if known["version"] != VERSION:
-        raise KcoreError(f"the checkpoint of {topic}-{partition} has version {known['version']}, not {VERSION}")
+        raise KcoreError(
+            f"the checkpoint of {topic}-{partition} has version {known['version']}, not {VERSION}: rebuild without "
+            "--since"
+        )
     if not known["complete"] and not known["lost"]:
         raise KcoreError(
             f"{topic}-{partition} was compacted before the state of its checkpoint: rebuild without --since"
         )
-    state = PartitionState(topic, partition, cleaned_to)
-    live = LiveRecords(state)
-    for row in rows[1:]:
-        event = EventRow(
-            row["key"],
-            row["value"],
-            topic,
-            partition,
-            row["offset"],
-            row["timestamp_ms"],
-            producer_id=row["producer_id"],
-            producer_epoch=row["producer_epoch"],
-            last_sequence=row["last_sequence"],
-            transactional=row["transactional"],
-        )
-        state.replay(event)
-        live.saw(event)
+    loading = BatchReplay(topic, partition, END, cleaned_to, with_records=True)
+    for batch in _with_timestamps(rows.slice(1)).to_batches(BATCH_ROWS):
+        loading.add(batch)
+    state, live = loading.state, loading.live
+    assert live is not None, "the records were requested"
     _restore(state, known)
     live.resumed()
     return Resumed(state, live)
+
+
+def _with_timestamps(records: pa.Table) -> pa.Table:
+    """Returns records with the column `timestamp` of events. A time that it cannot hold is null, as in events."""
+    times = records.column("timestamp_ms")
+    held = pc.and_(pc.greater_equal(times, 0), pc.less_equal(times, LARGEST_MS))
+    micros = pc.multiply(pc.if_else(held, times, None), 1000).cast(pa.timestamp("us", "UTC"))
+    return records.append_column("timestamp", micros)
 
 
 def _restore(state: PartitionState, known: dict[str, Any]) -> None:

@@ -1,19 +1,25 @@
 """The records that make up a partition's state: the ones that compaction would keep, at any moment.
 
-Replayed in order, they give the same state. `data_folder` writes them to a new data folder. They are collected during
-the replay of a log, in its task's memory, which holds at most twice the live records, independent of the log's length.
+Replayed in order, they give the same state. `data_folder` writes them to a new data folder, `checkpoint` to a
+checkpoint. They are collected during the replay of a log, in its task's memory, which holds at most twice the live
+records, independent of the log's length. Records of committed offsets are not collected: they are encoded again from
+the state, in the versions that the engine writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
+
+import pyarrow as pa
 
 from kcore.broker.data.producer_state import ProducerEntry
 from kcore.protocol.records.base import CONSUMER_OFFSETS, SHARE_GROUP_STATE
+from kcore.spark.events.arrow import BATCH_ROWS, filled_array
 from kcore.spark.events.event import EventRow
 from kcore.spark.state.group_records import OFFSET_COMMIT_TYPES
 from kcore.spark.state.partition_state import PartitionState
+from kcore_ext.spark.offset_columns import OffsetRecords
 
 SLACK: Final = 10_000
 """The number of possibly dead records that are held before a cleanup."""
@@ -24,6 +30,11 @@ TOMBSTONES: Final = 1_000
 A moment may lie between the records of one decision: a member that loses its assignment with one record and its
 membership with a later one has no assignment in between.
 """
+
+COMMITTED: Final = pa.schema(
+    [("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64()), ("timestamp_ms", pa.int64())]
+)
+"""The columns of encoded committed offsets. The timestamp is that of the commit."""
 
 SHARE_SNAPSHOT: Final = b"\x00\x00"
 TYPE_BYTES: Final = 2
@@ -39,13 +50,13 @@ class LiveRecords:
         state: the partition's state.
     """
 
-    __slots__ = ("_faults", "_latest", "_limit", "_offsets", "_opened", "_shares", "_tombstones", "state")
+    __slots__ = ("_faults", "_latest", "_limit", "_opened", "_pending", "_shares", "_tombstones", "state")
 
     def __init__(self, state: PartitionState) -> None:
         self.state = state
         self._faults = 0
         self._latest: dict[bytes, EventRow] = {}  # by key
-        self._offsets: dict[int, EventRow] = {}  # committed offsets, by the offset of their records
+        self._pending: dict[int, EventRow] = {}  # offsets of transactions, by the offset of their records
         self._shares: dict[bytes, list[EventRow]] = {}  # a snapshot and later updates, by share partition
         self._opened: dict[int, EventRow] = {}  # by producer: the start of its open transaction
         self._tombstones: dict[bytes, EventRow] = {}  # the newest tombstones, oldest first
@@ -65,10 +76,10 @@ class LiveRecords:
         if self.state.topic == SHARE_GROUP_STATE:
             self._saw_share(key, row)
         elif self.state.topic == CONSUMER_OFFSETS and key[:TYPE_BYTES] in OFFSET_COMMIT_TYPES:
-            if row.value is not None:
-                self._offsets[row.offset] = row
-            if len(self._offsets) >= self._limit:
-                self._forget_dead()
+            if row.value is not None and row.transactional:
+                self._pending[row.offset] = row
+            if len(self._pending) >= self._limit:
+                self._forget_decided()
         elif row.value is None:
             self._latest.pop(key, None)
             self._tombstones.pop(key, None)
@@ -88,20 +99,23 @@ class LiveRecords:
         else:
             self._shares[share] = [row]
 
-    def _forget_dead(self) -> None:
-        alive = self._living_offsets()
-        self._offsets = {offset: row for offset, row in self._offsets.items() if offset in alive}
-        self._limit = 2 * len(self._offsets) + SLACK
-
-    def _living_offsets(self) -> set[int]:
-        """Returns the log offsets of the records of all committed and pending offsets in the state."""
+    def _forget_decided(self) -> None:
+        """Removes the offsets of ended transactions, and those that later ones of their transactions replaced."""
         store = self.state.groups.offsets
-        alive: set[int] = set()
+        pending = {one.record_offset for group_id in store.groups() for *_, one in store.pending_offsets(group_id)}
+        self._pending = {offset: row for offset, row in self._pending.items() if offset in pending}
+        self._limit = 2 * len(self._pending) + SLACK
+
+    def committed(self) -> Iterator[pa.RecordBatch]:
+        """Yields the records of the committed offsets in the state, in the columns of `COMMITTED` and in any order."""
+        store, records = self.state.groups.offsets, OffsetRecords()
         for group_id in store.groups():
-            for partitions in store.topics(group_id).values():
-                alive.update(offset.record_offset for offset in partitions.values())
-            alive.update(offset.record_offset for *_, offset in store.pending_offsets(group_id))
-        return alive
+            for topic, partitions in store.topics(group_id).items():
+                records.add_all(group_id, topic, partitions)
+                if len(records) >= BATCH_ROWS:
+                    yield _committed_batch(records)
+        if len(records):
+            yield _committed_batch(records)
 
     def rows(self) -> Iterator[EventRow]:
         """Yields rows of a log that gives the state: producers first, then records in order.
@@ -109,8 +123,8 @@ class LiveRecords:
         Records of finished transactions become non-transactional. An open transaction without pending offsets is
         opened by its first record, followed by a tombstone that reverts the record.
         """
-        self._forget_dead()
-        pending = {row.producer_id for row in self._offsets.values() if self._is_pending(row)}
+        self._forget_decided()
+        pending = {row.producer_id for row in self._pending.values()}
         newest: dict[int, EventRow] = {}
         yield from self._producers()
         for producer_id, first in sorted(self._opened.items()):
@@ -118,25 +132,30 @@ class LiveRecords:
                 newest[producer_id] = first
                 yield first
                 yield _without_producer(first._replace(value=None))
-        for row in sorted(self._living(), key=lambda row: row.offset):
-            if self._is_pending(row):
+        for row in _by_offset([*self._collected(), *self._committed_rows()]):
+            if row.transactional:
                 newest[row.producer_id] = row
-                yield row
-            else:
-                yield _without_producer(row)
+            yield row
         yield from self._final_batches(newest)
 
-    def checkpoint_rows(self) -> Iterator[EventRow]:
-        """Yields the live records in order; those of open transactions keep their producers."""
-        self._forget_dead()
-        for row in sorted(self._living(), key=lambda row: row.offset):
-            yield row if self._is_pending(row) else _without_producer(row)
+    def other_rows(self) -> Iterator[EventRow]:
+        """Yields the live records beside committed offsets, by offset. Those of open transactions keep their
+        producers.
+        """
+        self._forget_decided()
+        return iter(_by_offset(self._collected()))
 
-    def _living(self) -> list[EventRow]:
-        living = [*self._latest.values(), *self._tombstones.values(), *self._offsets.values()]
-        for of_share in self._shares.values():
-            living += of_share
-        return living
+    def _collected(self) -> Iterator[EventRow]:
+        yield from self._pending.values()
+        for rows in (self._latest.values(), self._tombstones.values(), *self._shares.values()):
+            for row in rows:
+                yield row if self._is_pending(row) else _without_producer(row)
+
+    def _committed_rows(self) -> Iterator[EventRow]:
+        topic, partition = self.state.topic, self.state.partition
+        for batch in self.committed():
+            for key, value, offset, timestamp_ms in zip(*(one.to_pylist() for one in batch.columns), strict=True):
+                yield EventRow(key, value, topic, partition, offset, timestamp_ms)
 
     def resumed(self) -> None:
         """Takes over the open transactions of a restored state, whose first records may be dead."""
@@ -193,3 +212,12 @@ class LiveRecords:
 def _without_producer(row: EventRow) -> EventRow:
     """Returns a record without producer and transaction."""
     return row._replace(producer_id=-1, producer_epoch=-1, last_sequence=-1, transactional=False)
+
+
+def _by_offset(rows: Iterable[EventRow]) -> list[EventRow]:
+    return sorted(rows, key=lambda row: row.offset)
+
+
+def _committed_batch(records: OffsetRecords) -> pa.RecordBatch:
+    arrays = [filled_array(field.type, one) for field, one in zip(COMMITTED, records.take(), strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=COMMITTED)

@@ -12,9 +12,10 @@ import pyarrow as pa
 from kcore.protocol.records.base import CONSUMER_OFFSETS
 from kcore.spark.decode.ddl import arrow_struct
 from kcore.spark.events.arrow import filled_array
+from kcore.spark.state.checkpoint import checkpoint_batches
 from kcore.spark.state.partition_state import PartitionState
 from kcore.spark.state.rebuild import Rebuilt
-from kcore.spark.state.table_schemas import TABLES, table_ddl
+from kcore.spark.state.table_schemas import CHECKPOINT, TABLES, table_ddl
 from kcore.spark.state.tables import table_rows
 from kcore_ext.spark.offset_columns import OffsetColumns
 
@@ -36,6 +37,15 @@ def all_tables(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
         if state.first_offset >= 0 or cut or state.fault_count:
             yield from state_tables(state, cut)
         del state  # frees the state before the next one is built
+
+
+def tables_and_checkpoints(results: Iterable[Rebuilt]) -> Iterator[TableBatch]:
+    """Yields the tables of partitions and their checkpoints, one partition after another."""
+    for result in results:
+        yield from all_tables([result])
+        if result.live is not None and result.state.next_offset >= 0:
+            yield from ((CHECKPOINT, batch) for batch in checkpoint_batches(result.live, result.cut))
+        del result  # frees the state before the next one is built
 
 
 def state_tables(state: PartitionState, cut: bool = False) -> Iterator[TableBatch]:

@@ -17,12 +17,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kcore.spark.state.table_batches import TableBatch, table_schema
-from kcore.spark.state.table_schemas import TABLES
+from kcore.spark.state.table_schemas import CHECKPOINT, TABLES
 
 GROUP_BYTES: Final = 8 << 20
 """The size of a row group: rows are gathered up to this size before they are written."""
 
 STAGING: Final = ".writing-"
+PLACE: Final = ("topic", "partition")
+"""The columns of a checkpoint that its folder tells: checkpoint/topic=T/partition=N."""
+SUCCESS: Final = "_SUCCESS"
+"""The empty file that Spark's writers add to a complete table."""
+
 WRITTEN_DDL: Final = "`table` string, file string, `rows` bigint"
 
 
@@ -45,7 +50,7 @@ def staging_folder(target: Path) -> Path:
 
 
 def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[WrittenFile]:
-    """Writes rows of tables, one file per table.
+    """Writes rows of tables, one file per table, and one per partition of the checkpoints.
 
     Args:
         batches: the rows.
@@ -57,15 +62,22 @@ def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[
     name = f"part-{uuid.uuid4().hex}.parquet"
     files: dict[str, _TableFile] = {}
     try:
-        for table, batch in batches:
+        for kind, rows in batches:
+            table, batch = _of_partition(rows) if kind == CHECKPOINT else (kind, rows)
             if table not in files:
-                files[table] = _TableFile(Path(folder) / table / name, table_schema(table))
+                files[table] = _TableFile(Path(folder) / table / name, batch.schema)
             files[table].add(batch)
     finally:
         for file in files.values():
             file.close()
     for table, file in files.items():
         yield WrittenFile(table, name, file.rows)
+
+
+def _of_partition(checkpoint: pa.RecordBatch) -> TableBatch:
+    """Returns rows of a checkpoint as those of a table for their partition."""
+    topic, partition = (checkpoint.column(name)[0].as_py() for name in PLACE)
+    return f"{CHECKPOINT}/topic={topic}/partition={partition}", checkpoint.drop_columns(list(PLACE))
 
 
 def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) -> dict[str, int]:
@@ -75,8 +87,10 @@ def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) ->
         The number of rows of each table.
     """
     counts = dict.fromkeys(TABLES, 0)
+    checkpoints = [one for one in written if one.table not in counts]
     for one in written:
-        counts[one.table] += one.rows
+        if one.table in counts:
+            counts[one.table] += one.rows
     named = {(one.table, one.file) for one in written}
     for table in TABLES:
         folder = staging / table
@@ -89,7 +103,21 @@ def put_tables(written: Collection[WrittenFile], staging: Path, target: Path) ->
                     path.unlink()
         shutil.rmtree(target / table, ignore_errors=True)
         os.replace(folder, target / table)
+    if checkpoints:
+        _put_checkpoints(checkpoints, staging, target)
     return counts
+
+
+def _put_checkpoints(written: Iterable[WrittenFile], staging: Path, target: Path) -> None:
+    """Replaces the existing checkpoints by the named files, in the layout of Spark's partitioned tables."""
+    folder = staging / CHECKPOINT
+    named = {Path(one.table) / one.file for one in written}
+    for path in folder.glob("*/*/*"):
+        if path.relative_to(staging) not in named:
+            path.unlink()
+    shutil.rmtree(target / CHECKPOINT, ignore_errors=True)
+    os.replace(folder, target / CHECKPOINT)
+    (target / CHECKPOINT / SUCCESS).touch()
 
 
 class _TableFile:

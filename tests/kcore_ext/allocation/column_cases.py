@@ -12,10 +12,10 @@ from kcore.protocol.records.transaction_log import (
     TransactionLogValue,
 )
 from kcore_ext.batch import BatchBuilder
-from kcore_ext.group.offsets import OffsetAndMetadata
+from kcore_ext.group.offsets import CommitKey, OffsetAndMetadata
 from kcore_ext.spark.column_store import Input
 from kcore_ext.spark.event_columns import EventColumns
-from kcore_ext.spark.offset_columns import OffsetColumns
+from kcore_ext.spark.offset_columns import OffsetColumns, OffsetRecords
 from kcore_ext.spark.record_columns import RecordColumns
 from tests.kcore_ext.allocation.sweep import Attempt
 
@@ -84,6 +84,27 @@ def offset_columns() -> Attempt:
         for n, offset in enumerate(offsets):
             fresh.add("group", "topic", n, offset, -1 if n % 2 else 7)
         assert [_bytes_of(column) for column in columns.take()] == [_bytes_of(column) for column in fresh.take()]
+
+    return Attempt(action, check)
+
+
+def offset_records() -> Attempt:
+    """Appends the records of committed offsets: those of a failed call must be removed."""
+    records = OffsetRecords()
+    offsets = {n: OffsetAndMetadata(n, n, 1, "meta", 5, 9 if n % 2 else -1, bytes([1]) * 16) for n in range(ROWS)}
+
+    def action() -> None:
+        records.add_all("group", "topic", offsets)
+
+    def check(succeeded: bool) -> None:
+        assert len(records) == (ROWS if succeeded else 0)
+        if not succeeded:
+            records.add_all("group", "topic", offsets)
+        key, value, offset, timestamp = (_bytes_of(column) for column in records.take())
+        assert key[2][2] == b"".join(CommitKey("group", "topic", n).encode_key() for n in offsets)
+        assert value[2][2] == b"".join(one.encode_value(1 if n % 2 else 4) for n, one in offsets.items())
+        assert offset[2][1] == struct.pack(f"={ROWS}q", *offsets)
+        assert timestamp[2][1] == struct.pack("=q", 5) * ROWS
 
     return Attempt(action, check)
 

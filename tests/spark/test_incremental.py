@@ -1,0 +1,155 @@
+"""Runs that continue from checkpoints equal whole runs over a log that is compacted meanwhile, or refuse.
+
+`KCORE_SPARK_EVENTS` sets the number of events in the log (see docs/spark.md, "Proof").
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kcore.errors import KcoreError
+from kcore.log import PartitionKey
+from kcore.spark.events.sources import Part, ServerSource, Source
+from kcore.spark.frames.folders import rebuilt_of
+from kcore.spark.state.partition_state import COORDINATOR_TOPICS
+from kcore.spark.state.rebuild import END, Rebuilt
+from kcore.spark.state.table_batches import tables_and_checkpoints
+from kcore.spark.state.table_files import write_tables
+from kcore.spark.state.table_schemas import CHECKPOINT
+from kcore.spark.state.tables import table_rows
+from tests.group.context import WALL_MS
+from tests.nodes import node_of
+from tests.seeds import SEED
+from tests.spark.test_engine_oracle import real_clients
+from tests.spark.traffic import QUICK_ENDS, FolderWorld, Sender, Traffic, live, shown
+from tests.transaction.world import World
+
+EVENTS = int(os.environ.get("KCORE_SPARK_EVENTS", "12000"))
+SETTINGS = {
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 2,
+    "group.initial.rebalance.delay.ms": 0,
+    "kcore.snapshot.min.bytes": 20_000,
+    "kcore.snapshot.live.ratio": 0,
+    "log.cleaner.delete.retention.ms": 600_000,
+    **QUICK_ENDS,
+}
+ABOUT_THE_LOG = ("partitions", "faults")
+"""Tables about the log, which may lack records that were there at the checkpoint."""
+
+
+def state_tables(result: Rebuilt) -> list[str]:
+    return sorted(repr(row) for row in table_rows(result.state, result.cut) if row[0] not in ABOUT_THE_LOG)
+
+
+def parts_of(world: World, source: Source) -> Iterator[Part]:
+    """Yields the coordinator partitions with the progress of compaction, as a data folder has it."""
+    for part in source.parts():
+        if part.topic in COORDINATOR_TOPICS and part.end:
+            topic = world.engine.topics.by_name(part.topic)
+            assert topic is not None
+            log = world.log.open(PartitionKey(topic.topic_id, part.partition))
+            yield part._replace(cleaned_to=log.cleaned_to)
+
+
+class DailyRuns:
+    """A chain of runs: each continues from the one before it, as long as compaction allows.
+
+    Args:
+        world: the node whose log grows.
+        folder: the place of checkpoints.
+    """
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self._world = world
+        self._folder = folder
+        self._checkpoints: dict[tuple[str, int], list[Path]] = {}
+        self.outcomes: Counter[str] = Counter()
+        self.compacted = 0
+
+    def run(self) -> None:
+        """Continues every partition, and compares the result with a whole run and with the engine."""
+        moment = live(self._world)
+        source = ServerSource(node_of(Sender(self._world)))
+        source.beside = lambda part: [pa.py_buffer(path.read_bytes()) for path in self._checkpoints[part[:2]]]
+        for part in parts_of(self._world, source):
+            place = part[:2]
+            whole = rebuilt_of(source, part, END, True)
+            stand = moment[place]
+            assert shown(table_rows(whole.state, whole.cut), stand.unwritten) == stand.rows, place
+            self.compacted += bool(part.cleaned_to)
+            self._write(place, self._continued(source, part, whole))
+
+    def _continued(self, source: Source, part: Part, whole: Rebuilt) -> Rebuilt:
+        if part[:2] not in self._checkpoints:
+            return whole
+        try:
+            found = rebuilt_of(source, part, END, True, from_checkpoint=True)
+        except KcoreError as error:
+            if "compaction has passed the checkpoint" not in str(error):
+                raise
+            self.outcomes["refused"] += 1
+            return whole
+        assert state_tables(found) == state_tables(whole), part[:2]
+        assert found.state.faults == whole.state.faults == []
+        self.outcomes["equal"] += 1
+        return found
+
+    def _write(self, place: tuple[str, int], result: Rebuilt) -> None:
+        written = write_tables(tables_and_checkpoints([result]), self._folder)
+        self._checkpoints[place] = [
+            self._folder / one.table / one.file for one in written if one.table.startswith(CHECKPOINT)
+        ]
+
+
+def check_runs(world: World, chance: random.Random, folder: Path, events: int, cuts: int) -> DailyRuns:
+    """Lets a log grow, with compaction, and continues at random moments."""
+    traffic = Traffic(world, chance, groups=max(20, events // 2_000))
+    runs = DailyRuns(world, folder)
+    coordinators = [part for part in world.engine.partitions if part.internal]
+    traffic.everything()
+    begin = sum(part.high_watermark for part in coordinators)
+    due = sorted(chance.sample(range(begin, begin + events), cuts))
+    while due:
+        for _ in range(10):
+            traffic.step()
+            world.advance(chance.choice((10, 10, 2_000)))
+        world.settle()
+        if sum(part.high_watermark for part in coordinators) >= due[0]:
+            due.pop(0)
+            runs.run()
+    return runs
+
+
+@pytest.mark.seeded
+def test_continued_runs_equal_whole_ones_over_a_compacting_log(tmp_path: Path) -> None:
+    world = FolderWorld(tmp_path / "data", WALL_MS, SETTINGS, Traffic.TOPICS)
+    runs = check_runs(world, random.Random(SEED), tmp_path / "state", 2_000, 6)
+    world.engine.close()
+    print(dict(runs.outcomes), f"{runs.compacted} compacted logs")
+    assert runs.outcomes["equal"] > 10
+    assert runs.compacted > 5
+
+
+@pytest.mark.long
+@pytest.mark.seeded
+@pytest.mark.clients
+@pytest.mark.timeout(180 + EVENTS // 50)
+def test_continued_runs_equal_whole_ones_with_real_clients(tmp_path: Path) -> None:
+    """Twenty random cuts of a log that real clients began."""
+    real_clients(tmp_path / "data")
+    settings: dict[str, Any] = {**SETTINGS, "log.cleaner.min.compaction.lag.ms": 30_000}
+    world = FolderWorld(tmp_path / "data", time.time_ns() // 1_000_000, settings, Traffic.TOPICS)
+    runs = check_runs(world, random.Random(SEED), tmp_path / "state", EVENTS, 20)
+    world.engine.close()
+    print(dict(runs.outcomes), f"{runs.compacted} compacted logs")
+    assert min(runs.outcomes["equal"], runs.outcomes["refused"]) > 10
