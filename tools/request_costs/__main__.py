@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from itertools import chain
 from typing import Any
 
@@ -124,7 +125,9 @@ async def converse(state: State, case: Case) -> dict[str, Any]:
     measured = Measured()
     size = 0
     for number, request in enumerate(case.requests):
-        version = case.version if case.key == request.API_KEY else state.engine.newest_version(request)
+        version = case.version if case.key == request.API_KEY else case.earlier_version
+        if version < 0:
+            version = state.engine.newest_version(request)
         frame = encode_request(request, version, number, "tool")
         size = len(frame)
         gc.collect()
@@ -158,6 +161,16 @@ async def converse(state: State, case: Case) -> dict[str, Any]:
     }
 
 
+def own_memory() -> None:
+    """Copies the pages that this process shares with its parent.
+
+    Otherwise the first access to each page of the state would copy it, and the request would be charged for that.
+    """
+    gc.unfreeze()
+    gc.collect()  # writes to the header of each container
+    gc.freeze()
+
+
 def measure(state: State, case: Case) -> dict[str, Any]:
     """Measures a case in a child process, which has its own copy of the state."""
     reader, writer = os.pipe()
@@ -166,11 +179,15 @@ def measure(state: State, case: Case) -> dict[str, Any]:
         code = 1
         try:
             os.close(reader)
+            own_memory()
             result = asyncio.run(converse(state, case))
             with os.fdopen(writer, "w") as pipe:
                 json.dump(result, pipe)
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stderr.flush()
             os._exit(code)
     os.close(writer)
     with os.fdopen(reader) as pipe:
