@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 def describe(group: ShareGroup) -> DescribedGroup:
     """Returns the current description of the group. Deleted topics are not part of the assignments."""
+    names: dict[bytes, str | None] = {}
     return DescribedGroup(
         group_id=group.group_id,
         group_state=group.state_name(),
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.shard.share.assignor_name,
-        members=[_member(group, member) for member in group.members.values()],
+        members=[_member(group, member, names) for member in group.members.values()],
     )
 
 
@@ -30,7 +31,7 @@ def topics_of(described: DescribedGroup) -> set[str]:
     return {topic.topic_name for member in described.members for topic in member.assignment.topic_partitions}
 
 
-def _member(group: ShareGroup, member: ShareMember) -> Member:
+def _member(group: ShareGroup, member: ShareMember, names: dict[bytes, str | None]) -> Member:
     metadata = member.metadata
     return Member(
         member_id=member.member_id,
@@ -39,14 +40,25 @@ def _member(group: ShareGroup, member: ShareMember) -> Member:
         client_id=metadata.client_id,
         client_host=metadata.client_host,
         subscribed_topic_names=group.shard.consumer.in_order(metadata.names),
-        assignment=_assignment(member.current.assigned, group.shard.topics),
+        assignment=_assignment(member.current.assigned, group.shard.topics, names),
     )
 
 
-def _assignment(partitions: Target, topics: TopicImage) -> Assignment:
+def _assignment(partitions: Target, topics: TopicImage, names: dict[bytes, str | None]) -> Assignment:
+    """Returns a member's assignment.
+
+    Args:
+        partitions: the member's partitions.
+        topics: the topics of the cluster.
+        names: the names of the topics of earlier members by id, None for deleted ones; others are added.
+    """
     entries = []
     for topic_id, of_topic in partitions.items():
-        topic = topics.by_id(topic_id)
-        if topic is not None:
-            entries.append(TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=list(of_topic)))
+        if topic_id in names:
+            name = names[topic_id]
+        else:
+            topic = topics.by_id(topic_id)
+            name = names[topic_id] = None if topic is None else topic.name
+        if name is not None:
+            entries.append(TopicPartitions(topic_id=topic_id, topic_name=name, partitions=of_topic))
     return Assignment(topic_partitions=entries)

@@ -133,9 +133,9 @@ def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -
     machine = world.engine.groups.of(GROUP).machine
 
     def seconds(request: AlterShareGroupOffsetsRequest) -> float:
-        begin = time.perf_counter()
+        begin = time.thread_time()
         alteration = finished(look_up_altered(machine.topics, GROUP, request.topics))
-        used = time.perf_counter() - begin
+        used = time.thread_time() - begin
         assert [len(topic.partitions) for topic in alteration.responses] == [1] * count
         return used
 
@@ -153,7 +153,7 @@ def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -
         for name, partitions in (("few", 1), ("many", count))
     )
     ratio = min(seconds(many) for _ in range(3)) / min(seconds(few) for _ in range(3))
-    assert ratio < 4, f"{ratio:.1f} times as long"
+    assert ratio < 20, f"{ratio:.1f} times as long"  # copying the partitions for each entry takes 100 times as long
 
 
 def test_a_request_without_topics_creates_no_group() -> None:
