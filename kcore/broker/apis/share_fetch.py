@@ -39,6 +39,7 @@ from kcore.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from kcore.runtime.pending import Pending
+from kcore.runtime.sliced import step
 from kcore_ext.broker.share.share_fetch import ShareFetchFastPath, ShareFetchPending
 
 if TYPE_CHECKING:
@@ -181,10 +182,8 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         if not acknowledgements:
             return self._fetch(run, None)
         pending = ShareFetchPending(self, context, request)
-
-        self.acknowledge(
-            context, key, acknowledgements, request.is_renew_ack, partial(self._acknowledged, run, pending)
-        )
+        then = partial(self._acknowledged, run, pending)
+        step(self.acknowledge(context, key, acknowledgements, request.is_renew_ack, then), -1)
         return pending.response if pending.done else pending
 
     def _acknowledged(self, run: _Run, pending: ShareFetchPending, results: Results) -> None:

@@ -11,7 +11,6 @@ from kcore.process_logging import log_failure
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api
-from kcore.runtime.sliced import step
 from kcore_ext.broker.share.acknowledgements import valid
 
 if TYPE_CHECKING:
@@ -165,17 +164,6 @@ class ShareApi(Api[Request, Response]):
     # ---- acknowledgements
 
     def acknowledge(
-        self,
-        context: RequestContext,
-        session: SessionKey,
-        acknowledgements: Acknowledgements,
-        renews: bool,
-        then: Callable[[Results], None],
-    ) -> None:
-        """Runs the acknowledgements of a request at once; `acknowledge_in_steps` documents the arguments."""
-        step(self.acknowledge_in_steps(context, session, acknowledgements, renews, then), -1)
-
-    def acknowledge_in_steps(
         self,
         context: RequestContext,
         session: SessionKey,
