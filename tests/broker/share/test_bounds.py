@@ -8,6 +8,7 @@ from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.share.sessions import TopicIdPartition
 from kcore.broker.share.share_partition import SharePartition
 from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.error_codes import ErrorCode
 from tests.broker.share.world import World
 
 
@@ -48,3 +49,17 @@ def test_a_deleted_topic_drops_its_share_partitions_alone() -> None:
     engine.share_partitions.on_topic_deleted(gone)
     left = [(each.group_id, each.partition.topic) for each in engine.share_partitions]
     assert left == [("g", "other"), ("h", "other")]
+
+
+def test_a_fetch_without_group_id_is_refused_each_time(caplog: pytest.LogCaptureFixture) -> None:
+    """The share coordinator gives an empty response; the share partition was never loaded after it."""
+    world = World()
+    for _ in range(2):
+        response = world.fetch("m", 0, [0], group_id="", max_wait_ms=1_000)
+        (data,) = response.responses[0].partitions
+        assert (response.error_code, data.error_code) == (
+            ErrorCode.NONE,
+            ErrorCode.UNKNOWN_SERVER_ERROR,  # for INVALID_REQUEST of the share coordinator, as in Kafka
+        )
+        assert len(world.engine.share_partitions) == 0
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
