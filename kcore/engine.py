@@ -424,7 +424,6 @@ class Engine:
                 room=self.fetch_memory_budget,
                 cluster=self.cluster,
                 authorizer=self.authorizer,
-                slices=self.slices,
             ),
             *group_apis(
                 self.groups,

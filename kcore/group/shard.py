@@ -78,6 +78,7 @@ class GroupShard:
         consumer_rebalances: new group epochs of consumer groups since the load.
         unused_member_ids: assigned member ids of classic groups that no client has used yet, the oldest first.
         deleted_topics: names and ids of deleted topics whose offsets a queued slice will remove.
+        deleted_share_topics: ids of deleted topics that a queued slice will remove from the lists of share groups.
         streams_rebalances: new group epochs of streams groups since the load.
         initial_delays: the initial rebalance delays of streams groups, by group id.
         share_rebalances: new group epochs of share groups since the load.
@@ -90,6 +91,7 @@ class GroupShard:
         "consumer",
         "consumer_rebalances",
         "context",
+        "deleted_share_topics",
         "deleted_topics",
         "groups",
         "ids",
@@ -135,6 +137,7 @@ class GroupShard:
         self.consumer_rebalances = 0
         self.unused_member_ids: dict[str, PendingMember] = {}
         self.deleted_topics: list[tuple[str, bytes]] = []
+        self.deleted_share_topics: list[bytes] = []
         self.share_rebalances = 0
         self.streams_rebalances = 0
         self.consumer = ConsumerServices(config, topics) if consumer is None else consumer

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kcore.process_logging import log_failure
-from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.runtime.outcome import Pending
 
 if TYPE_CHECKING:
@@ -21,8 +19,6 @@ FEW_NAMES = 100
 """Maximum number of names in a request that is decided at once."""
 NAME_COST = 10
 """The cost of a look-up in a shard, in microseconds."""
-
-logger = logging.getLogger(__name__)
 
 
 class Gathered(Pending):
@@ -45,28 +41,14 @@ class Gathered(Pending):
         self._missing = len(waiting)
         for i, part in waiting:
             self.parked = self.parked or part.parked
-            part.on_complete(self._arrival(i))
+            part.on_complete(partial(self._arrived, i))
 
-    def _arrival(self, index: int) -> Callable[[Any], None]:
-        def arrived(response: Any) -> None:
-            self._parts[index] = response
-            self._missing -= 1
-            if self._missing:
-                return
-            try:
-                response = self._build(self._parts)
-            except Exception as error:
-                log_failure(
-                    logger,
-                    error,
-                    "%s: building the response from its parts failed; the client gets UNKNOWN_SERVER_ERROR",
-                    type(self.api).__name__,
-                )
-                self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)
-            else:
-                self.complete(response)
-
-        return arrived
+    def _arrived(self, index: int, response: Any) -> None:
+        """Takes a part. If building the response raises, `Pending.complete` completes this one with an error."""
+        self._parts[index] = response
+        self._missing -= 1
+        if not self._missing:
+            self.complete(self._build(self._parts))
 
 
 def gather_each(

@@ -67,7 +67,8 @@ class SlicedRequests:
             context: the context of the request.
             request: the request.
             work: decides the request in steps.
-            finish: called with the result of `work` in the same slice; returns the response, or a `Pending` of it.
+            finish: called with the result of `work`, in a slice of its own if the request was parked; returns the
+                response, or a `Pending` of it.
             eager: run the first slice at once even if other long requests are running: for requests whose length is
                 not known before.
 
@@ -127,7 +128,7 @@ class SlicedPending(Pending):
         cost: the cost of the slices that have run so far, in units of about a microsecond.
     """
 
-    __slots__ = ("_finish", "_gone", "_work", "cost")
+    __slots__ = ("_ended", "_finish", "_gone", "_result", "_work", "cost")
 
     def __init__(
         self,
@@ -141,6 +142,8 @@ class SlicedPending(Pending):
         self._work = work
         self._finish = finish
         self._gone = False
+        self._ended = False
+        self._result: Any = None
         self.cost = 0
 
     def abandon(self) -> None:
@@ -149,15 +152,20 @@ class SlicedPending(Pending):
         self._gone = self._finish is None
 
     def run_slice(self) -> bool:
-        """Runs one slice. Returns whether the work has ended."""
+        """Runs one slice: steps of the work, or `finish`. Returns whether the request has ended.
+
+        `finish` has a slice of its own, because it takes time for each of the work's results.
+        """
         if self._gone:
             self._work.close()
             return True
         try:
-            done, response = step(self._work, SLICE_COST)
             self.cost += SLICE_COST
-            if not done:
-                return False
+            if not self._ended:
+                self._ended, self._result = step(self._work, SLICE_COST)
+                if not self._ended or self._finish is not None:
+                    return False
+            response, self._result = self._result, None
             if self._finish is not None:
                 response = self._finish(response)
         except KafkaError as error:

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from kcore.process_logging import log_failure
 from kcore.runtime.sliced import SlicedRequests
 
 logger = logging.getLogger(__name__)
+
+
+def until_settled(count: Callable[[], int]) -> Iterator[None]:
+    """Ends in the first slice in which `count` returns the same number as in the slice before.
+
+    Work that follows a change begins with it: it then runs once for all changes that one long request makes.
+    """
+    before = -1
+    while before != (now := count()):
+        before = now
+        yield
 
 
 class Slices:

@@ -126,10 +126,14 @@ class HttpServer:
             logger.exception("HTTP server: cannot make a page")
             page = (500, PLAIN, "internal server error\n")
         self._work.popleft()
-        if page is not None:
-            connection.respond(method, page)
-        elif connection in self.connections:
+        if page is None and connection in self.connections:
             self._work.append((connection, method, work))
+        if page is not None:
+            try:
+                connection.respond(method, page)
+            except Exception:  # otherwise no call would continue with the other documents
+                logger.exception("HTTP server: cannot send a page; its connection is closed")
+                connection.abort()
         if self._work:
             asyncio.get_running_loop().call_soon(self._slice)
 

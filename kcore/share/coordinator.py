@@ -84,5 +84,4 @@ class ShareStateTopic(MetadataListener):
             self._coordinator.stop()
             return
         for shard in self._coordinator.shards or ():
-            if shard.machine.states:
-                shard.in_slices(shard.machine.delete_missing_topics())
+            shard.machine.on_topic_deleted()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from sys import intern
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,6 +11,7 @@ from kcore.protocol.records import SHARE_GROUP_STATE, UnknownRecord, decode_key,
 from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue
 from kcore.runtime.machine import Outcome, Record
+from kcore.runtime.slices import until_settled
 from kcore.share.state import SharePartitionKey, ShareState, tombstone
 from kcore.share.upkeep import UpkeepTimer
 from kcore_ext.share.state_update import replay_update
@@ -68,7 +70,7 @@ class ShareShard:
         pruned_before: the offset below which the last pruning deleted the log.
     """
 
-    __slots__ = ("_upkeep", "context", "max_updates", "now", "pruned_before", "services", "states")
+    __slots__ = ("_deleted_topics", "_upkeep", "context", "max_updates", "now", "pruned_before", "services", "states")
 
     def __init__(self, context: ShardContext, services: ShareServices) -> None:
         self.context = context
@@ -78,6 +80,7 @@ class ShareShard:
         self.max_updates: int = services.config.share_coordinator_snapshot_update_records_per_snapshot
         self.pruned_before = -1
         self._upkeep: UpkeepTimer | None = None
+        self._deleted_topics = 0  # topics whose states a queued slice will delete
 
     # ---- StateMachine
 
@@ -130,7 +133,7 @@ class ShareShard:
         self._upkeep.arm()
         topics = self.services.topics
         if any(topics.by_id(key.topic_id) is None for key in self.states):
-            self.context.in_slices(self.delete_missing_topics())
+            self.on_topic_deleted()
 
     def on_unloaded(self) -> None:
         """Stops the periodic work."""
@@ -140,12 +143,21 @@ class ShareShard:
 
     # ---- long work
 
+    def on_topic_deleted(self) -> None:
+        """Starts to delete the states of deleted topics, in slices; topics that are deleted together share the work."""
+        if self.states:
+            self._deleted_topics += 1
+            if self._deleted_topics == 1:
+                settled = until_settled(lambda: self._deleted_topics)
+                self.context.in_slices(chain(settled, self.delete_missing_topics()))
+
     def delete_missing_topics(self) -> Iterator[Outcome | None]:
         """Deletes the state of share partitions whose topic does not exist, in slices.
 
         Yields:
             The decision of each slice: its tombstones, or None.
         """
+        self._deleted_topics = 0
         records: list[Record] = []
         left = SLICE_STATES
         for key in list(self.states):

@@ -4,6 +4,8 @@ cimport cython
 
 import logging
 
+from kcore.protocol.error_codes import ErrorCode
+
 logger = logging.getLogger("kcore.runtime.pending")
 
 
@@ -70,6 +72,7 @@ cdef class Pending:
                     logger.error("the receiver of a response of %s failed", type(self.api).__name__, exc_info=error)
                 except Exception:
                     pass    # no memory for a line of the log: the other responses of the round are completed anyway
+                fail_receiver(callback, error)
 
     def fail(self, code):
         self.complete(self.api.error(self.context, self.request, code))
@@ -89,6 +92,27 @@ cdef class Pending:
 
     def abandon(self):
         self.callback = None
+
+
+cdef int fail_receiver(object callback, object error) except -1:
+    """Completes the response that a receiver which raised owes: its client would wait for ever.
+
+    If the receiver is a step of another pending response, that one fails. If there is no memory for its error response,
+    it gets the exception, which cannot be encoded: the connection is closed. A connection's slot handles its own errors.
+    """
+    cdef Pending waiting
+    receiver = getattr(getattr(callback, "func", callback), "__self__", None)  # also of a `functools.partial`
+    if not isinstance(receiver, Pending):
+        return 0
+    waiting = <Pending>receiver
+    if waiting.done:
+        return 0
+    try:
+        response = waiting.api.error(waiting.context, waiting.request, ErrorCode.UNKNOWN_SERVER_ERROR)
+    except Exception:
+        response = error
+    waiting.complete(response)
+    return 0
 
 
 cdef Pending pending_of(object api, object context, object request):

@@ -19,7 +19,7 @@ from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequestTopic,
 )
 from kcore.runtime import ShardState
-from kcore.server.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES
+from kcore.server.http import MAX_CONNECTIONS, MAX_REQUEST_BYTES, HttpServer
 from kcore.server.observe import METRICS
 from tests.kit import COMMIT_VERSION, commit, heartbeat, make_topic, stable_alone, wait_until
 from tests.observability.watched import Watched, watched
@@ -253,3 +253,17 @@ def test_silent_connections_do_not_keep_probes_out() -> None:
                 peer.close()
         wait_until(lambda: node.live.call(lambda: len(node.http.connections)) == 0, "room")
         assert node.get("/healthz") == (200, "ok\n")
+
+
+def test_a_page_that_cannot_be_sent_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(server: HttpServer) -> Any:
+        while len(server._work) < 2:
+            yield
+        return 200, "text/plain", "\ud800"
+
+    monkeypatch.setattr(HttpServer, "metrics", broken)
+    with watched() as node, socket.create_connection(node.http.address, timeout=20) as peer:
+        peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        status, text = node.get("/api/node")
+        assert status == 200
+        assert '"groups"' in text

@@ -1,5 +1,8 @@
 """A pending response completes exactly once and calls one callback, which may be set before or after."""
 
+from functools import partial
+from typing import Any
+
 import pytest
 
 from kcore.protocol.error_codes import ErrorCode
@@ -61,3 +64,54 @@ def test_gather_of_complete_parts_is_the_response() -> None:
     done = pending()
     done.complete("b")
     assert gather(AddApi(), RequestContext(0), "request", ["a", done], "".join) == "ab"
+
+
+class Step(Pending):
+    """A response that needs another one, whose arrival raises."""
+
+    def arrived(self, response: object) -> None:
+        raise ValueError("a bug")
+
+
+class NoMemoryApi(AddApi):
+    def error(self, *arguments: Any, **named: Any) -> Any:
+        raise MemoryError
+
+
+@pytest.mark.parametrize("bound", [True, False])
+def test_a_step_that_raises_fails_the_response_that_it_owes(bound: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Its client would wait for ever otherwise."""
+    got: list[object] = []
+    part, whole = pending(), Step(AddApi(), RequestContext(0), "request")
+    whole.on_complete(got.append)
+    part.on_complete(whole.arrived if bound else partial(whole.arrived))
+    part.complete("a")
+    assert got == [("error", ErrorCode.UNKNOWN_SERVER_ERROR, None)]
+    assert [record.getMessage() for record in caplog.records] == ["the receiver of a response of AddApi failed"]
+
+
+def test_a_step_without_memory_for_the_error_passes_the_exception_on() -> None:
+    """A connection closes when it gets a response that it cannot encode."""
+    got: list[object] = []
+    part, whole = pending(), Step(NoMemoryApi(), RequestContext(0), "request")
+    whole.on_complete(got.append)
+    part.on_complete(whole.arrived)
+    part.complete("a")
+    (error,) = got
+    assert isinstance(error, ValueError)
+
+
+def test_a_step_that_raises_after_its_response_changes_nothing() -> None:
+    part, whole = pending(), Step(AddApi(), RequestContext(0), "request")
+    whole.complete("done")
+    part.on_complete(whole.arrived)
+    part.complete("a")
+    assert whole.response == "done"
+
+
+def test_gather_fails_if_the_whole_cannot_be_built() -> None:
+    part = pending()
+    whole = gather(AddApi(), RequestContext(0), "request", [part], lambda parts: parts[1])
+    assert isinstance(whole, Pending)
+    part.complete("a")
+    assert whole.response == ("error", ErrorCode.UNKNOWN_SERVER_ERROR, None)

@@ -67,7 +67,7 @@ def test_a_long_request_is_parked_between_its_slices() -> None:
     seen = [(len(done), pending.done)]
     while work.step():
         seen.append((len(done), pending.done))
-    assert seen == [(4, False), (8, False)]
+    assert seen == [(4, False), (8, False), (10, False)]  # `finish` runs in a slice of its own
     assert (pending.parked, pending.done, pending.response, len(done)) == (True, True, ("finished", 10), 10)
 
 
@@ -87,6 +87,20 @@ def test_a_pending_result_of_a_long_request_becomes_its_response() -> None:
 def test_a_failure_in_a_later_slice_is_the_response(error: Exception, code: int) -> None:
     work = slices()
     pending = work.requests.run(API, CONTEXT, REQUEST, count([], 10, error=error))
+    work.finish()
+    assert pending.response == HeartbeatResponse(error_code=code)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(KafkaError(ErrorCode.INVALID_REQUEST), ErrorCode.INVALID_REQUEST), (ValueError("a bug"), FAILED.error_code)],
+)
+def test_a_failure_of_finish_is_the_response(error: Exception, code: int) -> None:
+    def finish(result: int) -> Any:
+        raise error
+
+    work = slices()
+    pending = work.requests.run(API, CONTEXT, REQUEST, count([], 10), finish)
     work.finish()
     assert pending.response == HeartbeatResponse(error_code=code)
 

@@ -336,6 +336,17 @@ def test_requests_after_a_possibly_large_response_that_waits_for_a_commit_are_no
     assert (len(owner.pendings), owner.queue.parked, len(owner.queue)) == (5, True, len(large))
 
 
+def test_an_exception_in_place_of_a_response_closes_the_connection() -> None:
+    """`Pending.complete` passes it on if there is no memory for an error response."""
+    owner = Owner(RequestQueue)
+    owner.queue.feed(beat("later", 0, 4, 1, "a"))
+    owner.queue.serve()
+    (pending,) = owner.pendings
+    pending.complete(MemoryError("a step failed"))
+    assert [call for call in owner.calls if call[0] == "cannot answer"] == [("cannot answer", AttributeError)]
+    assert owner.queue.take() is None
+
+
 @pytest.mark.parametrize("how", ["arrive", "cut", "close"])
 def test_a_long_row_of_responses_is_freed_on_a_small_stack(how: str) -> None:
     """Each slot references the next one: freed naively, a long row would recurse."""

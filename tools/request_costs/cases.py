@@ -24,12 +24,14 @@ class Case(NamedTuple):
         what: a description of the request.
         version: the API version.
         requests: the request, preceded by those that its connection must send first.
+        earlier_version: the version of those of other APIs; -1 for the newest.
     """
 
     key: ApiKey
     what: str
     version: int
     requests: list[Any]
+    earlier_version: int = -1
 
 
 def struct_of(request: type, path: str) -> Any:
@@ -280,7 +282,7 @@ class Cases:
             transactional_id=transactional_id, producer_id=owner.producer_id, producer_epoch=owner.producer_epoch,
             committed=True,
         )  # fmt: skip
-        yield Case(ApiKey.END_TXN, "of 10,000 partitions", 3, [adding(WIDE_PARTITIONS), end])
+        yield Case(ApiKey.END_TXN, "of 10,000 partitions", 3, [adding(WIDE_PARTITIONS), end], 3)
         markers = request_class(ApiKey.WRITE_TXN_MARKERS)
         marker, named = struct_of(markers, "markers"), struct_of(markers, "markers.topics")
         yield self.of(

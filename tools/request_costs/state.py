@@ -85,6 +85,8 @@ class State:
         self.share_group, self.share_group_of_all, self.idle_share_group = "share", "share-all", "share-idle"
         self._fill()
         self._fill_share_groups()
+        for _ in self.engine.apis.make_all():  # as a server does soon after its start
+            pass
 
     def send(self, request: Any, version: int | None = None) -> Any:
         """Decides a request, commits, and returns its response."""

@@ -5,7 +5,7 @@ v2 can renew locks (KIP-1222).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from kcore.broker.share.requests import LEADER_ERRORS, MAX_PARTITIONS, Results, ShareApi
 from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, TopicIdPartition
@@ -21,14 +21,7 @@ from kcore.protocol.messages.share_acknowledge import (
 )
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kcore.broker.share.share_partitions import SharePartitions
-    from kcore.protocol.authorizer import Authorizer
-    from kcore.runtime.cluster import ClusterView
-    from kcore.runtime.slices import Slices
+from kcore.runtime.sliced import step
 
 FEW_PARTITIONS: Final = 200
 """Maximum number of partitions in a request that runs at once."""
@@ -45,28 +38,15 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
         enabled: returns True if share groups are enabled.
         cluster: this node's endpoints.
         authorizer: decides about permissions; None allows all.
-        slices: runs long requests; None: they run at once.
     """
 
-    __slots__ = ("_slices",)
+    __slots__ = ()
 
     key: ClassVar[ApiKey] = ApiKey.SHARE_ACKNOWLEDGE
     request_type: ClassVar[type] = ShareAcknowledgeRequest
     response_type: ClassVar[type] = ShareAcknowledgeResponse
     versions: ClassVar[tuple[int, int]] = (1, 2)
     differs: ClassVar[str] = f"A request may have {MAX_PARTITIONS} partitions; more are INVALID_REQUEST."
-
-    def __init__(
-        self,
-        share_partitions: SharePartitions,
-        enabled: Callable[[], bool],
-        *,
-        cluster: ClusterView | None = None,
-        authorizer: Authorizer | None = None,
-        slices: Slices | None = None,
-    ) -> None:
-        super().__init__(share_partitions, enabled, cluster=cluster, authorizer=authorizer)
-        self._slices = slices
 
     def handle(self, context: RequestContext, request: ShareAcknowledgeRequest) -> Any:
         """Acknowledges the records of each partition, of many ones in slices; the final epoch then ends the session."""
@@ -101,12 +81,11 @@ class ShareAcknowledgeApi(ShareApi[ShareAcknowledgeRequest, ShareAcknowledgeResp
                 response = self.failed_late("ShareAcknowledge", error, _SERVER_ERROR)
             pending.complete(response)
 
-        arguments = (context, session_key, acknowledgements, request.is_renew_ack, acknowledged)
-        slices = self._slices
-        if slices is not None and len(acknowledgements) > FEW_PARTITIONS:
-            work = self.acknowledge_in_steps(*arguments)
+        work = self.acknowledge(context, session_key, acknowledgements, request.is_renew_ack, acknowledged)
+        if len(acknowledgements) > FEW_PARTITIONS:
+            slices = self.share_partitions.partitions.slices
             return slices.requests.run(self, context, request, work, lambda _: pending)
-        self.acknowledge(*arguments)
+        step(work, -1)
         return pending.response if pending.done else pending
 
     def error(

@@ -9,7 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from kcore.broker.data.fetch_budget import NOTED_BYTES
+from kcore.broker.data.fetch_budget import MOST_SHARED_BYTES, NOTED_BYTES
 from kcore.broker.share.delayed_share_fetch import DelayedShareFetch, RefusedLater, enough
 from kcore.broker.share.requests import (
     LEADER_ERRORS,
@@ -19,6 +19,7 @@ from kcore.broker.share.requests import (
     Acknowledgements,
     Results,
     ShareApi,
+    find_partition,
 )
 from kcore.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Client, SessionKey, TopicIdPartition
 from kcore.broker.share.share_partition import AcquireParams
@@ -38,6 +39,7 @@ from kcore.protocol.messages.share_fetch import (
     ShareFetchResponse,
 )
 from kcore.runtime.pending import Pending
+from kcore.runtime.sliced import step
 from kcore_ext.broker.share.share_fetch import ShareFetchFastPath, ShareFetchPending
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from kcore.broker.data.fetch_budget import FetchMemoryBudget
     from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import TopicPartitions
     from kcore.broker.share.sessions import ShareSession
     from kcore.broker.share.share_partition import SharePartition
     from kcore.broker.share.share_partitions import SharePartitions
@@ -117,6 +120,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         f"A request or session may have {MAX_PARTITIONS} partitions; "
         "more are INVALID_REQUEST or SHARE_SESSION_LIMIT_REACHED. "
         f"A request loads at most {MAX_LOADS} of them; the next requests load the others. "
+        f"A response has at most {MOST_SHARED_BYTES >> 20} MiB of records, or one batch. "
         "If there are too many sessions, a new one takes the place of one of the client that has the most; "
         "Kafka refuses it."
     )
@@ -178,10 +182,8 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         if not acknowledgements:
             return self._fetch(run, None)
         pending = ShareFetchPending(self, context, request)
-
-        self.acknowledge(
-            context, key, acknowledgements, request.is_renew_ack, partial(self._acknowledged, run, pending)
-        )
+        then = partial(self._acknowledged, run, pending)
+        step(self.acknowledge(context, key, acknowledgements, request.is_renew_ack, then), -1)
         return pending.response if pending.done else pending
 
     def _acknowledged(self, run: _Run, pending: ShareFetchPending, results: Results) -> None:
@@ -298,19 +300,7 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
             return self._respond(run, {})
         if request.is_renew_ack:
             return self._respond(run, {})
-        loads = 0
-        for key in session.rotated(request.share_session_epoch):
-            partition = self.find(run.context, key)
-            if isinstance(partition, ErrorCode):
-                run.refused[key] = partition
-                continue
-            share_partition = self.share_partitions.get(run.key.group_id, key)
-            if share_partition is None:
-                loads += 1
-                if loads > MAX_LOADS:
-                    continue
-                share_partition = self.share_partitions.loaded(run.key.group_id, partition)
-            run.share_partitions[key] = share_partition
+        loads = self._look_up(run, session)
         waiting = list(run.share_partitions.values())
         min_bytes = min(request.min_bytes, request.max_bytes)
         if run.refused or not waiting or request.max_wait_ms <= 0 or loads > MAX_LOADS or enough(waiting, min_bytes):
@@ -326,12 +316,37 @@ class ShareFetchApi(ShareApi[ShareFetchRequest, ShareFetchResponse]):
         pending.operation = operation
         return pending
 
+    def _look_up(self, run: _Run, session: ShareSession) -> int:
+        """Finds the session's share partitions, and begins to load `MAX_LOADS` of those that are not loaded.
+
+        Returns:
+            The number of share partitions that were not loaded.
+        """
+        loads, group_id = 0, run.key.group_id
+        topics: dict[bytes, TopicPartitions | ErrorCode] = {}
+        for key in session.rotated(run.request.share_session_epoch):
+            topic = topics.get(key.topic_id)
+            if topic is None:
+                topic = topics[key.topic_id] = self.find_topic(run.context, key.topic_id)
+            partition = topic if isinstance(topic, ErrorCode) else find_partition(topic, key.partition)
+            if isinstance(partition, ErrorCode):
+                run.refused[key] = partition
+                continue
+            share_partition = self.share_partitions.get(group_id, key)
+            if share_partition is None:
+                loads += 1
+                if loads > MAX_LOADS:
+                    continue
+                share_partition = self.share_partitions.loaded(group_id, partition)
+            run.share_partitions[key] = share_partition
+        return loads
+
     def _acquire(self, run: _Run) -> ShareFetchResponse:
         """Acquires records of each partition in turn, and makes the response."""
         request = run.request
         params = AcquireParams(run.key.member_id, request.batch_size, request.share_acquire_mode == RECORD_LIMIT)
         fetched: dict[TopicIdPartition, PartitionData] = {}
-        records_left, bytes_left = request.max_records, min(request.max_bytes, self._room.most_bytes)
+        records_left, bytes_left = request.max_records, min(request.max_bytes, self._room.most_shared_bytes)
         size = 0
         for key, share_partition in run.share_partitions.items():
             data = PartitionData(partition_index=key.partition)

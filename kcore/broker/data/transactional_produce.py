@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from kcore.broker.data.transaction_verifier import (
@@ -11,6 +12,7 @@ from kcore.broker.data.transaction_verifier import (
     produce_error,
 )
 from kcore.errors import CloseConnectionError, KafkaError
+from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.pending import Pending
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse
     from kcore.runtime.api import RequestContext
     from kcore_ext.batch import BatchHeader
+
+logger = logging.getLogger(__name__)
 
 
 class ProduceItem:
@@ -161,7 +165,32 @@ class TransactionalProduce:
                 item.guard, item.error = None, error
 
     def _verified(self, results: Results) -> None:
-        """Settles the guards with the coordinator's results, and appends every batch that was not rejected."""
+        """Settles the guards with the coordinator's results, and appends every batch that was not rejected.
+
+        An error that follows a wait becomes the response: no caller is left that could handle it.
+        """
+        try:
+            self._settle(results)
+            self._finished = True
+            result = self._api.finish(self._context, self._request, self._items)
+        except Exception as error:
+            if self._pending is None:
+                raise
+            result = None
+            if not isinstance(error, CloseConnectionError):
+                log_failure(logger, error, "Produce failed after the verification of its transaction")
+            if self._request.acks:  # with acks=0 there is no response, and the connection stays open after the wait
+                result = self._api.error(self._context, self._request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        pending = self._pending
+        if pending is None:
+            self._result = result
+        elif isinstance(result, Pending):
+            result.on_complete(pending.complete)
+        else:
+            pending.complete(result)
+
+    def _settle(self, results: Results) -> None:
+        """Settles the guards with the coordinator's results."""
         version = self._context.api_version
         for item in self._items:
             guard, partition, header = item.guard, item.partition, item.header
@@ -173,17 +202,3 @@ class TransactionalProduce:
                 item.error = KafkaError(*produce_error(code, version))
             else:
                 partition.producers.owners[header.producer_id] = guard.transactional_id
-        self._finished = True
-        pending = self._pending
-        if pending is None:
-            self._result = self._api.finish(self._context, self._request, self._items)
-            return
-        try:
-            result = self._api.finish(self._context, self._request, self._items)
-        except CloseConnectionError:
-            # The error came after the verification, so the connection is not closed; with acks=0 there is no response.
-            result = None
-        if isinstance(result, Pending):
-            result.on_complete(pending.complete)
-        else:
-            pending.complete(result)

@@ -11,13 +11,13 @@ from kcore.process_logging import log_failure
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import Api
-from kcore.runtime.sliced import step
 from kcore_ext.broker.share.acknowledgements import valid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import TopicPartitions
     from kcore.broker.share.acknowledgements import AcknowledgementBatch
     from kcore.broker.share.share_partitions import SharePartitions
     from kcore.protocol.authorizer import Authorizer
@@ -93,6 +93,14 @@ class _Receiver:
             self(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
+def find_partition(topic: TopicPartitions, index: int) -> Partition | ErrorCode:
+    """Returns a partition of a topic, or the error for clients."""
+    partition = topic.get(index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER if partition.recovering else partition
+
+
 class ShareApi(Api[Request, Response]):
     """The base of both APIs.
 
@@ -140,31 +148,22 @@ class ShareApi(Api[Request, Response]):
 
     def find(self, context: RequestContext, key: TopicIdPartition) -> Partition | ErrorCode:
         """Returns a partition, or the error for this client."""
-        topic = self.share_partitions.partitions.ids.get(key.topic_id)
+        topic = self.find_topic(context, key.topic_id)
+        return topic if isinstance(topic, ErrorCode) else find_partition(topic, key.partition)
+
+    def find_topic(self, context: RequestContext, topic_id: bytes) -> TopicPartitions | ErrorCode:
+        """Returns the partitions of a topic, or the error for this client."""
+        topic = self.share_partitions.partitions.ids.get(topic_id)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         authorizer = self._authorizer
         if authorizer is not None and not authorizer.allowed(context, Operation.READ, ResourceType.TOPIC, topic.name):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        partition = topic.get(key.partition)
-        if partition is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if partition.recovering else partition
+        return topic
 
     # ---- acknowledgements
 
     def acknowledge(
-        self,
-        context: RequestContext,
-        session: SessionKey,
-        acknowledgements: Acknowledgements,
-        renews: bool,
-        then: Callable[[Results], None],
-    ) -> None:
-        """Runs the acknowledgements of a request at once; `acknowledge_in_steps` documents the arguments."""
-        step(self.acknowledge_in_steps(context, session, acknowledgements, renews, then), -1)
-
-    def acknowledge_in_steps(
         self,
         context: RequestContext,
         session: SessionKey,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from kcore.broker.share.share_partitions import SharePartitions
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.cluster import ClusterView
-    from kcore.runtime.slices import Slices
 
 
 def share_apis(
@@ -25,7 +24,6 @@ def share_apis(
     room: FetchMemoryBudget,
     cluster: ClusterView,
     authorizer: Authorizer | None = None,
-    slices: Slices | None = None,
 ) -> list[DeferredApi]:
     """Returns ShareFetch and ShareAcknowledge.
 
@@ -35,14 +33,13 @@ def share_apis(
         room: the memory for fetch responses.
         cluster: this node's endpoints.
         authorizer: decides about permissions; None allows all requests.
-        slices: runs long requests; None: they run at once.
     """
     makers: dict[ApiKey, Maker] = {
         ApiKey.SHARE_FETCH: lambda: apis.ShareFetchApi(
             share_partitions, enabled, room, cluster=cluster, authorizer=authorizer
         ),
         ApiKey.SHARE_ACKNOWLEDGE: lambda: apis.ShareAcknowledgeApi(
-            share_partitions, enabled, cluster=cluster, authorizer=authorizer, slices=slices
+            share_partitions, enabled, cluster=cluster, authorizer=authorizer
         ),
     }
     return deferred_apis(apis.VERSIONS, makers)

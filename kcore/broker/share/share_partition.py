@@ -172,8 +172,12 @@ class SharePartition(SharePartitionCore):
     def _loaded(self, response: Any) -> None:
         if self.state is not SharePartitionState.INITIALIZING:
             return
-        result = response.results[0].partitions[0]
-        code = client_error(result.error_code)
+        if response.results:
+            result = response.results[0].partitions[0]
+            stored_error = ErrorCode(result.error_code)
+        else:
+            result, stored_error = None, ErrorCode.INVALID_REQUEST  # the share coordinator has no empty group id
+        code = client_error(stored_error)
         if code is ErrorCode.NONE:
             try:
                 code = self._restore(result)
@@ -182,8 +186,8 @@ class SharePartition(SharePartitionCore):
                 log_failure(logger, error, "share partition %r: its stored state cannot be used", self)
                 code = ErrorCode.UNKNOWN_SERVER_ERROR
         if code is not ErrorCode.NONE:
-            if result.error_code:
-                self._services.load_failed(self, ErrorCode(result.error_code))
+            if stored_error:
+                self._services.load_failed(self, stored_error)
             self.error = code
             self._transition(SharePartitionState.FAILED)
             self._services.drop(self)

@@ -196,9 +196,12 @@ class SharePartitions(MetadataListener):
 
     def on_topic_deleted(self, topic: TopicInfo) -> None:
         """Gives up the share partitions of a deleted topic."""
-        for share_partition in self:
-            if share_partition.partition.topic_id == topic.topic_id:
-                self.drop(share_partition)
+        keys = [TopicIdPartition(topic.topic_id, index) for index in range(topic.partitions)]
+        for group in list(self.by_group.values()):
+            for key in keys:
+                share_partition = group.get(key)
+                if share_partition is not None:
+                    self.drop(share_partition)
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Reads the settings of groups again."""

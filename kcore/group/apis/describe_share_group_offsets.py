@@ -217,7 +217,7 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         def read(topics: tuple[RequestedTopic, ...]) -> Any:
             if not allowance.admits(sum(len(topic.partitions) + 1 for topic in topics)):
                 return self.error(context, part, ErrorCode.INVALID_REQUEST, TOO_MANY)
-            return self._summarize(context, part, self._visible(context, topics), [])
+            return self._summarize(context, part, topics, [], only_visible=True)
 
         return chain(
             self,
@@ -254,19 +254,26 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         authorizer = self._authorizer
         return authorizer is None or authorizer.allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
-    def _visible(self, context: RequestContext, topics: Iterable[RequestedTopic]) -> list[RequestedTopic]:
-        return [topic for topic in topics if self._may_describe(context, topic.name)]
-
     def _summarize(
         self,
         context: RequestContext,
         part: DescribeShareGroupOffsetsRequest,
-        existing: list[RequestedTopic],
+        existing: Sequence[RequestedTopic],
         decided: list[DescribeShareGroupOffsetsResponseTopic],
+        *,
+        only_visible: bool = False,
     ) -> Any:
-        """Reads the summaries of the states from the share coordinator, and adds the lag."""
+        """Reads the summaries of the states from the share coordinator, and adds the lag.
+
+        Args:
+            context: the context of the request.
+            part: the request for one group.
+            existing: the topics to read.
+            decided: the results of the other topics.
+            only_visible: leave out topics that the client may not DESCRIBE.
+        """
         (group,) = part.groups
-        work = self._read(context, part, existing)
+        work = self._read(context, part, existing, only_visible)
         names = sum(len(topic.partitions) + len(topic.missing) + 1 for topic in existing)
 
         def join(read: list[ReadTopic]) -> Any:
@@ -280,11 +287,18 @@ class DescribeShareGroupOffsetsApi(GroupApi[DescribeShareGroupOffsetsRequest, De
         return in_slices(self._shards.slices, self, context, part, work, names, join)
 
     def _read(
-        self, context: RequestContext, part: DescribeShareGroupOffsetsRequest, existing: list[RequestedTopic]
+        self,
+        context: RequestContext,
+        part: DescribeShareGroupOffsetsRequest,
+        existing: Iterable[RequestedTopic],
+        only_visible: bool,
     ) -> Work:
         """Requests the summaries, those of a few partitions at a time; returns the `ReadTopic`s."""
         read = []
         for topic in existing:
+            if only_visible and not self._may_describe(context, topic.name):
+                yield NAME_COST
+                continue
             parts = []
             for first in range(0, len(topic.partitions), FEW_PARTITIONS):
                 some = topic._replace(partitions=topic.partitions[first : first + FEW_PARTITIONS])

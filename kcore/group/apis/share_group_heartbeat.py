@@ -9,6 +9,7 @@ from kcore.group.apis.consumer_group_heartbeat import MAX_SUBSCRIBED_TOPICS, is_
 from kcore.group.apis.long_subscription import NAME_COST, NAMES_PER_STEP, last_response
 from kcore.group.consumer.target import LONG_SUBSCRIPTION
 from kcore.group.shard import GroupShard
+from kcore.group.share import target
 from kcore.group.share.group import ShareGroup
 from kcore.group.share.heartbeat import JOIN, Stage, heartbeat
 from kcore.group.share.member import CurrentAssignment, MemberMetadata, ShareMember
@@ -111,8 +112,8 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
     def _long(self, context: RequestContext, request: ShareGroupHeartbeatRequest, names: Sequence[str]) -> Work:
         """Decides a heartbeat with many topics in parts; returns their responses.
 
-        The parts are permissions and hashes of the topics, and decisions about the member, its target, and the
-        initialization of its partitions.
+        The parts are permissions and hashes of the topics, the look-up of all topics of the group, and decisions about
+        the member, its target, and the initialization of its partitions.
         """
         names = list(dict.fromkeys(names))
         shard = self._shards.of(request.group_id)
@@ -127,6 +128,10 @@ class ShareGroupHeartbeatApi(GroupApi[ShareGroupHeartbeatRequest, ShareGroupHear
             return [self.error(context, request, ErrorCode.INVALID_REQUEST, reason)]
         responses: list[Any] = []
         for assigns, initializes in ((False, False), (True, False), (True, True)):
+            group = shard.machine.groups.get(request.group_id)
+            if assigns and not initializes and isinstance(group, ShareGroup):
+                target.prepare(group)
+                yield SLICE_COST
             responses.append(shard.run(self, context, Stage(request, assigns, initializes)))
             if not isinstance(responses[-1], Pending) and responses[-1].error_code:
                 break

@@ -41,6 +41,8 @@ MAX_TOPICS: Final = 20_000
 """Maximum topic names in one topology. Each takes about 10 µs, which delays all other requests."""
 LONG_TOPOLOGY: Final = 1_000
 """Number of subtopologies or topic names from which on a heartbeat is handled in parts, if there is an event loop."""
+LONG_TASKS: Final = 5_000
+"""Number of partitions of source topics from which on a join is handled in parts."""
 NAMES_PER_STEP: Final = 200
 NAME_COST: Final = 10
 """The cost of one check of a topic name, in microseconds."""
@@ -104,7 +106,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
             return self.error(context, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         slices = self._shards.slices
         if request.topology is not None:
-            if slices is not None and slices.requests.enabled and _is_long(request.topology):
+            if slices is not None and slices.requests.enabled and self._is_long(request, request.topology):
 
                 def join(responses: list[Any]) -> Any:
                     return gather(self, context, request, responses, _last_response)
@@ -121,7 +123,8 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
     def _long(self, context: RequestContext, request: StreamsGroupHeartbeatRequest) -> Work:
         """Decides a heartbeat with a long topology in parts; returns their responses.
 
-        The parts are permissions, the preparation of the topology, and decisions about the member and its target.
+        The parts are permissions, the preparation of the topology, and decisions about the member, the target, and the
+        member's step towards it.
         """
         assert request.topology is not None, "checked by `handle`"
         code, message = yield from self._check_topics(context, request.topology)
@@ -133,12 +136,23 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         prepared = yield from prepare(request.topology, self._services.metadata)
         shard = self._shards.of(request.group_id)
         responses: list[Any] = []
-        for stage in (Stage(request, prepared, assigns=False), Stage(request, prepared, repeats=True)):
+        for assigns, moves in ((False, False), (True, False), (True, True)):
+            stage = Stage(request, prepared, assigns, moves, repeats=assigns)
             responses.append(shard.run(self, context, stage))
             if not isinstance(responses[-1], Pending) and responses[-1].error_code:
                 break
             yield SLICE_COST
         return responses
+
+    def _is_long(self, request: StreamsGroupHeartbeatRequest, topology: Topology) -> bool:
+        """Returns True if a join has so many subtopologies, names, tags or tasks that it is handled in parts."""
+        if len(topology.subtopologies) > LONG_TOPOLOGY or len(request.client_tags or ()) > LONG_TOPOLOGY:
+            return True
+        if sum(1 for _ in islice(named_topics(topology), LONG_TOPOLOGY + 1)) > LONG_TOPOLOGY:
+            return True
+        by_name = self._services.metadata.topics.by_name
+        topics = [by_name(name) for part in topology.subtopologies for name in part.source_topics]
+        return sum(topic.partitions for topic in topics if topic is not None) > LONG_TASKS
 
     def _check_topics(self, context: RequestContext, topology: Topology) -> Work:
         """Checks in steps that all topic names of a topology are valid and that the client may DESCRIBE them.
@@ -176,7 +190,7 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         decision = heartbeat(machine, context, request if isinstance(request, Stage) else Stage(request))
         if not isinstance(decision, Decision):
             return decision
-        if decision.missing and not (isinstance(request, Stage) and not request.assigns):
+        if decision.missing and not (isinstance(request, Stage) and not request.moves):
             self._create(context, decision.missing, decision.response)
         return Outcome(decision.records, decision.response) if decision.records else decision.response
 
@@ -212,13 +226,6 @@ class StreamsGroupHeartbeatApi(GroupApi[StreamsGroupHeartbeatRequest, StreamsGro
         return StreamsGroupHeartbeatResponse(
             error_code=code, error_message=None if message is None else shortened(message)
         )
-
-
-def _is_long(topology: Topology) -> bool:
-    """Returns True if a topology has so many subtopologies or topic names that it is handled in parts."""
-    if len(topology.subtopologies) > LONG_TOPOLOGY:
-        return True
-    return sum(1 for _ in islice(named_topics(topology), LONG_TOPOLOGY + 1)) > LONG_TOPOLOGY
 
 
 def _last_response(responses: list[StreamsGroupHeartbeatResponse]) -> StreamsGroupHeartbeatResponse:

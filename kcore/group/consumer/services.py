@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from kcore.assignors import Topics, load_all
@@ -179,13 +180,15 @@ class ConsumerServices(SettingsCache[ConsumerSettings]):
         kept = self._topics.get(subscriptions)
         if kept is not None and kept.infos == [by_name(name) for name in kept.names]:
             return kept.topics
-        names = tuple(dict.fromkeys(str(name) for names in subscriptions for name in names))
+        names: tuple[str, ...] = tuple(dict.fromkeys(chain.from_iterable(subscriptions)))  # type: ignore[arg-type]
         infos = [by_name(name) for name in names]
-        existing = [topic for topic in infos if topic is not None]
-        built = Topics(
-            {topic.topic_id: topic.partitions for topic in existing},
-            names={topic.name: topic.topic_id for topic in existing},
-        )
+        partitions: dict[bytes, int] = {}
+        ids: dict[str, bytes] = {}
+        for topic in infos:
+            if topic is not None:
+                partitions[topic.topic_id] = topic.partitions
+                ids[topic.name] = topic.topic_id
+        built = Topics(partitions, names=ids)
         if _is_small(names):
             if kept is None:
                 self._make_room(len(names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.group.group import GroupType
@@ -15,6 +16,7 @@ from kcore.protocol.messages.delete_share_group_state import (
     PartitionData,
 )
 from kcore.runtime.machine import Outcome
+from kcore.runtime.slices import until_settled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -86,22 +88,31 @@ def begin_deletion(group: ShareGroup) -> Outcome | None:
 def drop_topic_everywhere(shards: Shards[GroupShard], topic_id: bytes) -> None:
     """Starts to remove a deleted topic from the lists of all share groups, in slices.
 
-    The share coordinator removes the states themselves.
+    Topics that are deleted together share the removal: a record has all topics of its group, and one record for each
+    of 10,000 deleted topics would take minutes. The share coordinator removes the states themselves.
     """
     for shard in shards:
         if any(count for (kind, _), count in shard.machine.groups.counts.items() if kind == GroupType.SHARE.value):
-            shard.in_slices(drop_topic(shard.machine, topic_id))
+            deleted = shard.machine.deleted_share_topics
+            deleted.append(topic_id)
+            if len(deleted) == 1:
+                settled = until_settled(lambda deleted=deleted: len(deleted))  # type: ignore[misc]
+                shard.in_slices(chain(settled, drop_topics(shard.machine)))
 
 
-def drop_topic(shard: GroupShard, topic_id: bytes) -> Iterator[Outcome | None]:
-    """Removes a deleted topic from the lists of a shard's groups.
+def drop_topics(shard: GroupShard) -> Iterator[Outcome | None]:
+    """Removes `deleted_share_topics` from the lists of a shard's groups.
 
     Yields:
         The decision about one group, or None at the end of a slice.
     """
+    deleted, shard.deleted_share_topics = frozenset(shard.deleted_share_topics), []
     for count, group_id in enumerate([*shard.groups], start=1):
         group = shard.groups.get(group_id)
-        if isinstance(group, ShareGroup) and group.state_partitions.lists(topic_id):
-            yield Outcome([share_records.state_partitions(group_id, group.state_partitions.forget(topic_id))])
-        elif count % GROUPS_OF_A_SLICE == 0:
+        if isinstance(group, ShareGroup):
+            state = group.state_partitions.forget(deleted)
+            if state is not group.state_partitions:
+                yield Outcome([share_records.state_partitions(group_id, state)])
+                continue
+        if count % GROUPS_OF_A_SLICE == 0:
             yield None

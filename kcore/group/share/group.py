@@ -220,8 +220,8 @@ class ShareGroup(Group):
         if target is not None:
             self.targets[member_id] = target
         if before != target:
-            self._count(target or {}, 1)
-            self._count(before or {}, -1)
+            self._count(_only_in(target, before), 1)
+            self._count(_only_in(before, target), -1)
             self.last_target = None
         self.quiet_until_ms = 0
 
@@ -359,3 +359,10 @@ class ShareGroup(Group):
         self.live = False
         for member in self.members.values():
             member.stop()
+
+
+def _only_in(target: Target | None, other: Target | None) -> Target:
+    """Returns the topics of a target whose partitions the other one does not have in the same way."""
+    if not target or not other:
+        return target or NO_TARGET
+    return {topic_id: partitions for topic_id, partitions in target.items() if other.get(topic_id) != partitions}

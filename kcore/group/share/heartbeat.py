@@ -189,14 +189,16 @@ def _update(change: Change, stage: Stage) -> Response | Outcome:
     if member is None or change.metadata is not member.metadata:
         records.append(share_records.member_metadata(group.group_id, change.member_id, change.metadata))
     bump = change.resubscribes or (group.assignment_epoch >= group.group_epoch and group.has_unassigned())
-    group_epoch = _next_epoch(change, bump, records)
+    checks_topics = bump or group.must_check_topics()
+    names = change.names() if checks_topics or stage.initializes else set[str]()
+    group_epoch = _next_epoch(change, names, bump, records) if checks_topics else group.group_epoch
     after = _reconcile(change, group_epoch, records, stage.assigns)
     current = NEW_MEMBER if member is None else member.current
     if after != current:
         records.append(share_records.current_assignment(group.group_id, change.member_id, after))
     initialized_until_ms = 0
     if stage.initializes:
-        initialized_until_ms = initialization.start(group, change.names(), group_epoch, records)
+        initialized_until_ms = initialization.start(group, names, group_epoch, records)
     if member is not None and group.live:
         group.keep_session(member)
     response = Response(
@@ -212,13 +214,18 @@ def _update(change: Change, stage: Stage) -> Response | Outcome:
     return response
 
 
-def _next_epoch(change: Change, bump: bool, records: list[Record]) -> int:
-    """Returns the group epoch after the decision: raised if the subscription or the group's topics change."""
+def _next_epoch(change: Change, names: set[str], bump: bool, records: list[Record]) -> int:
+    """Compares the group's topics; returns the group epoch after the decision.
+
+    Args:
+        change: the member's change.
+        names: the topics of the whole group after it.
+        bump: whether the epoch rises in any case.
+        records: the decision's records.
+    """
     group = change.group
-    if not (bump or group.must_check_topics()):
-        return group.group_epoch
     epoch = group.group_epoch
-    metadata_hash = group.shard.consumer.metadata.hash_of(change.names())
+    metadata_hash = group.shard.consumer.metadata.hash_of(names)
     if bump or metadata_hash != group.metadata_hash:
         epoch += 1
         records.append(share_records.group_epoch(group.group_id, epoch, metadata_hash))

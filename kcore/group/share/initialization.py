@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.group.share import records as share_records
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+FEW_TOPICS: Final = 100
+"""Maximum number of initialized topics that are recorded in the slice of the share coordinator's response."""
 BY_RESET_POLICY: Final = -1
 """The start offset of a share partition whose first fetch determines it by `share.auto.offset.reset`."""
 
@@ -46,11 +48,15 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
         The monotonic time at which an unfinished initialization must be requested again.
     """
     state, shard = group.state_partitions, group.shard
+    initialized_topics, initializing_topics = state.initialized, state.initializing
     retry_at_ms = group.initializing_since_ms + shard.config.group_share_initialize_retry_interval_ms
     is_recent = shard.now.now_ms < retry_at_ms
     wait_ms = NEVER_MS
     missing: dict[bytes, StateTopic] = {}
     for topic in group.existing_topics(names):
+        if topic.topic_id not in initialized_topics and topic.topic_id not in initializing_topics:
+            missing[topic.topic_id] = StateTopic(topic.name, _all_of(topic.partitions))
+            continue
         initialized = state.initialized_of(topic.topic_id)
         if len(initialized) == topic.partitions:
             continue
@@ -62,7 +68,7 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
         ):
             wait_ms = retry_at_ms  # the rest is in progress; this check spares each join a look at every partition
             continue
-        rest = frozenset(range(topic.partitions)) - initialized
+        rest = _all_of(topic.partitions) - initialized
         if is_recent and not initializing.isdisjoint(rest):
             wait_ms = retry_at_ms
             rest -= initializing
@@ -74,6 +80,12 @@ def start(group: ShareGroup, names: Iterable[str], state_epoch: int, records: li
         request = partial(_queue, group.group_id, missing, state_epoch)
         records.append(Record(record.key, LiveValue(record.value, request)))
     return wait_ms
+
+
+@lru_cache(maxsize=64)
+def _all_of(partitions: int) -> frozenset[int]:
+    """Returns all partitions of a topic with so many. Most topics of a group have the same number."""
+    return frozenset(range(partitions))
 
 
 def initialize_request(
@@ -127,14 +139,24 @@ def _request(shard: GroupShard, group_id: str, topics: StateTopics, state_epoch:
 
 
 def _completed(shard: GroupShard, group_id: str, topics: StateTopics, response: Any) -> None:
-    """Records the result, unless the shard was loaded again meanwhile: a heartbeat then repeats the request."""
+    """Records the result, unless the shard was loaded again meanwhile: a heartbeat then repeats the request.
+
+    The record of many topics has a slice of its own.
+    """
     owner = shard.context.shard
     if owner.machine is shard:
-        codes = {result.error_code for topic in response.results for result in topic.partitions}
-        owner.perform(partial(_finish, shard, group_id, topics, codes - {0}))
+        if len(topics) > FEW_TOPICS:
+            shard.context.in_slices(_finish_later(shard, group_id, topics, response))
+        else:
+            owner.perform(partial(_finish, shard, group_id, topics, response))
 
 
-def _finish(shard: GroupShard, group_id: str, topics: StateTopics, errors: set[int]) -> Outcome | None:
+def _finish_later(shard: GroupShard, group_id: str, topics: StateTopics, response: Any) -> Iterator[Outcome | None]:
+    yield _finish(shard, group_id, topics, response)
+
+
+def _finish(shard: GroupShard, group_id: str, topics: StateTopics, response: Any) -> Outcome | None:
+    errors = {result.error_code for topic in response.results for result in topic.partitions} - {0}
     group = shard.groups.get(group_id)
     if not isinstance(group, ShareGroup):
         return None

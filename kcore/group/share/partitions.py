@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from kcore.protocol.records.share_group_state_partition_metadata import (
@@ -10,6 +11,7 @@ from kcore.protocol.records.share_group_state_partition_metadata import (
     TopicInfo,
     TopicPartitionsInfo,
 )
+from kcore_ext.group.share_state import encode_state
 
 
 class StateTopic(NamedTuple):
@@ -52,13 +54,16 @@ class StatePartitions(NamedTuple):
 
         Partitions that are no longer in the initializing list stay out of both: their topic was deleted meanwhile.
         """
-        confirmed = {
-            topic_id: StateTopic(topic.name, topic.partitions & self.initializing[topic_id].partitions)
-            for topic_id, topic in topics.items()
-            if topic_id in self.initializing
-        }
-        initialized = _union(self.initialized, {key: topic for key, topic in confirmed.items() if topic.partitions})
-        return StatePartitions(_minus(self.initializing, topics), initialized, self.deleting)
+        confirmed = {}
+        for topic_id, topic in topics.items():
+            begun = self.initializing.get(topic_id)
+            if begun is None:
+                continue
+            same = begun.partitions is topic.partitions
+            done = topic if same else StateTopic(topic.name, topic.partitions & begun.partitions)
+            if done.partitions:
+                confirmed[topic_id] = done
+        return StatePartitions(_minus(self.initializing, topics), _union(self.initialized, confirmed), self.deleting)
 
     def cancel(self, topics: StateTopics) -> StatePartitions:
         """Returns the lists after the initialization of `topics` failed."""
@@ -76,18 +81,14 @@ class StatePartitions(NamedTuple):
         deleting = {topic_id: name for topic_id, name in self.deleting.items() if topic_id not in gone}
         return StatePartitions(self.initializing, self.initialized, deleting)
 
-    def forget(self, topic_id: bytes) -> StatePartitions:
-        """Returns the lists without a deleted topic."""
-        topic_ids = (topic_id,)
+    def forget(self, topic_ids: Collection[bytes]) -> StatePartitions:
+        """Returns the lists without deleted topics; the same object if they have none of them."""
+        gone = frozenset(topic_ids)
+        if gone.isdisjoint(self.initializing) and gone.isdisjoint(self.initialized) and gone.isdisjoint(self.deleting):
+            return self
         return StatePartitions(
-            _without(self.initializing, topic_ids),
-            _without(self.initialized, topic_ids),
-            self.deleted(topic_ids).deleting,
+            _without(self.initializing, gone), _without(self.initialized, gone), self.deleted(gone).deleting
         )
-
-    def lists(self, topic_id: bytes) -> bool:
-        """Returns True if the topic is in any list."""
-        return topic_id in self.initializing or topic_id in self.initialized or topic_id in self.deleting
 
     def initialized_of(self, topic_id: bytes) -> frozenset[int]:
         """Returns the initialized partitions of a topic."""
@@ -108,8 +109,7 @@ def _union(one: StateTopics, other: StateTopics) -> StateTopics:
     both = dict(one)
     for topic_id, topic in other.items():
         known = both.get(topic_id)
-        partitions = topic.partitions if known is None else known.partitions | topic.partitions
-        both[topic_id] = StateTopic(topic.name, partitions)
+        both[topic_id] = topic if known is None else StateTopic(topic.name, known.partitions | topic.partitions)
     return both
 
 
@@ -117,12 +117,13 @@ def _minus(topics: StateTopics, removed: StateTopics) -> StateTopics:
     """Returns `topics` without the removed partitions, and without topics that have none left."""
     rest = {}
     for topic_id, topic in topics.items():
-        if topic_id in removed:
-            partitions = topic.partitions - removed[topic_id].partitions
+        gone = removed.get(topic_id)
+        if gone is None:
+            rest[topic_id] = topic
+        elif gone.partitions is not topic.partitions:
+            partitions = topic.partitions - gone.partitions
             if partitions:
                 rest[topic_id] = StateTopic(topic.name, partitions)
-        else:
-            rest[topic_id] = topic
     return rest
 
 
@@ -156,7 +157,11 @@ class StateValue:
 
     def encode_value(self, version: int) -> bytes:
         """Encodes the lists; `from_value` of the decoded value gives equal ones."""
-        return to_value(self.state).encode_value(version)
+        state = self.state
+        if version == 0:
+            with suppress(ValueError, OverflowError, TypeError):  # the codec raises the error with its cause
+                return encode_state(dict(state.initializing), dict(state.initialized), dict(state.deleting))
+        return to_value(state).encode_value(version)
 
 
 def to_value(state: StatePartitions) -> ShareGroupStatePartitionMetadataValue:

@@ -84,6 +84,13 @@ def compute(group: ShareGroup, member_id: str, metadata: MemberMetadata) -> tupl
     return changed, LastTarget(assignment, members, kinds)
 
 
+def prepare(group: ShareGroup) -> None:
+    """Looks up the topics of all members before a target is computed, which then finds them in the cache."""
+    consumer = group.shard.consumer
+    subscriptions = dict.fromkeys(member.metadata.names for member in group.members.values())
+    consumer.topics(tuple(consumer.in_order(names) for names in subscriptions))
+
+
 def _all_members(
     group: ShareGroup, member_id: str, metadata: MemberMetadata
 ) -> tuple[list[AssignorMember], tuple[tuple[str, ...], ...]]:

@@ -65,12 +65,14 @@ class Stage(NamedTuple):
         request: the request.
         prepared: its topology, prepared before the decision.
         assigns: a target that is due may be computed.
+        moves: the member may move to a target that this decision computes.
         repeats: an earlier stage has let the member join, so that a full group does not refuse it.
     """
 
     request: Request
     prepared: PreparedTopology | None = None
     assigns: bool = True
+    moves: bool = True
     repeats: bool = False
 
 
@@ -104,7 +106,7 @@ def heartbeat(shard: GroupShard, context: RequestContext, stage: Stage) -> Decis
     change = MemberChange(group, request.member_id, member, current, metadata, records, stage.prepared)
     change.set_topology(request.topology)
     change.move_epoch(report)
-    change.reconcile(report, stage.assigns)
+    change.reconcile(report, stage.assigns, stage.moves)
     if member is not None and group.live:
         group.keep_session(member)
     if request.shutdown_application:

@@ -164,11 +164,13 @@ class MemberChange:
             return prepared.configured
         return configure(self.topology, self.group.shard.topics)
 
-    def reconcile(self, report: Report | None, assigns: bool = True) -> None:
+    def reconcile(self, report: Report | None, assigns: bool = True, moves: bool = True) -> None:
         """Computes a new target if one is due and `assigns`, and moves the member one step towards its own.
 
         Args:
             report: the tasks that the member reports; None if it sends no report.
+            assigns: whether a target may be computed.
+            moves: whether the member may move to a target that is computed here.
 
         Raises:
             KafkaError: FENCED_MEMBER_EPOCH (see `states.Step.FENCE`); UNKNOWN_SERVER_ERROR if the assignor failed.
@@ -176,6 +178,8 @@ class MemberChange:
         group, current = self.group, self.current
         if assigns:
             target_epoch, target = targets.update(self)
+            if target_epoch != group.assignment_epoch and not moves:
+                return
         else:
             target_epoch, target = group.assignment_epoch, group.target_of(self.member_id)
         if current.member_epoch == target_epoch and current.state is STABLE:

@@ -51,7 +51,8 @@ def _change(holders: Holders, partitions: Partitions, process_id: str, change: i
             task = (part, number)
             processes = holders.get(task)
             if processes is None:
-                processes = holders[task] = {}
+                holders[task] = {process_id: change}
+                continue
             count = processes.get(process_id, 0) + change
             if count:
                 processes[process_id] = count

@@ -461,7 +461,7 @@ cdef class ShareFetchFastPath:
         cdef list ranges
         cdef int64_t size = 0, records_left = read(request, self._request, MAX_RECORDS)
         cdef int64_t bytes_left = min(
-            <int64_t>read(request, self._request, MAX_BYTES), <int64_t>self._room.most_bytes
+            <int64_t>read(request, self._request, MAX_BYTES), <int64_t>self._room.most_shared_bytes
         )
         cdef int64_t batch_size = read(request, self._request, BATCH_SIZE)
         cdef bint record_limit = read(request, self._request, ACQUIRE_MODE) == RECORD_LIMIT

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
+from kcore.broker.apis.produce import ProduceApi
 from kcore.broker.data.transaction_verifier import ProduceVerifier
+from kcore.broker.data.transactional_produce import TransactionalProduce
 from kcore.errors import CloseConnectionError
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.compression import compress, decompress
@@ -472,6 +474,28 @@ def test_a_newer_epoch_between_two_retries_fences() -> None:
     plane.commit()
     assert pending.response == response(refused(ErrorCode.INVALID_PRODUCER_EPOCH))
     assert plane.partition("t").producers.verifications == {}
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+@pytest.mark.parametrize("step", ["finish", "settle"])
+def test_an_internal_error_after_the_verification_is_the_response(
+    step: str, acks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client would wait for ever otherwise: no other code completes the response."""
+    coordinator = Coordinator()
+    plane = DataPlane(verifier=coordinator)
+    plane.topic("t")
+    pending = plane.send(request(("t", 0, transactional()), tid="tid", acks=acks), 11)
+    assert not pending.done
+
+    def fail(*arguments: Any) -> Any:
+        raise ValueError("a bug")
+
+    owner, name = (ProduceApi, "finish") if step == "finish" else (TransactionalProduce, "_settle")
+    monkeypatch.setattr(owner, name, fail)
+    coordinator.respond(ErrorCode.NONE)
+    expected = response(refused(ErrorCode.UNKNOWN_SERVER_ERROR)) if acks else None
+    assert (pending.done, pending.response) == (True, expected)
 
 
 def test_a_producer_has_one_outstanding_verification() -> None:

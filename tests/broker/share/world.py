@@ -152,9 +152,16 @@ class World(EngineHarness):
             )
             for index, each in acks.items()
         ]
-        fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 100, "batch_size": 100, **more}
+        fields = {
+            "group_id": "g",
+            "max_wait_ms": 0,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "max_records": 100,
+            "batch_size": 100,
+            **more,
+        }
         return ShareFetchRequest(
-            group_id="g",
             member_id=member,
             share_session_epoch=epoch,
             topics=[FetchTopic(topic_id=self.topic_id(), partitions=entries)] if entries else [],

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kcore.group.apis import share_group_heartbeat
+from kcore.group.share import initialization, target
 from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
@@ -136,3 +137,35 @@ def test_a_refused_topic_refuses_the_heartbeat(monkeypatch: pytest.MonkeyPatch) 
     response = decided(world, beat("m"))
     assert response.error_code == E.TOPIC_AUTHORIZATION_FAILED
     assert GROUP not in world.engine.groups.of(GROUP).machine.groups
+
+
+def test_each_part_of_a_long_heartbeat_has_a_slice_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts: the member, the look-up of all topics, the target, the partitions, and their confirmation."""
+    parts: list[tuple[int, str]] = []
+    now = [-1]  # the first slice is that of the request itself
+
+    def note(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def noted(*arguments: Any) -> Any:
+            parts.append((now[0], name))
+            return original(*arguments)
+
+        monkeypatch.setattr(module, name, noted)
+
+    note(share_group_heartbeat, "heartbeat")
+    note(target, "prepare")
+    note(initialization, "_finish")
+    monkeypatch.setattr(initialization, "FEW_TOPICS", 10)
+    world = make_world()
+    response = decided(world, beat("m"), lambda step: now.__setitem__(0, step))
+    assert response.error_code == E.NONE
+    assert [name for _, name in parts] == ["heartbeat", "prepare", "heartbeat", "heartbeat", "_finish"]
+    assert len({step for step, _ in parts}) == len(parts)
+    assert len(world.group.state_partitions.initialized) == TOPICS
+    at_once = make_world(sliced=False)
+    expected = decided(at_once, beat("m"))
+    assert (response.member_epoch, response.heartbeat_interval_ms) == (
+        expected.member_epoch,
+        expected.heartbeat_interval_ms,
+    )

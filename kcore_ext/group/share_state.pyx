@@ -1,0 +1,128 @@
+"""Encodes the lists of share partitions of a group (record 15) without an object for each topic.
+
+A record has every topic of its group. Making 20,000 objects and encoding them took 30 ms of the decision that writes
+the record.
+"""
+
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.string cimport memcpy
+
+from kcore_ext.util.byte_order cimport write_int32
+from kcore_ext.util.record_limits cimport MAX_STRING
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef enum:
+    TOPIC_ID_BYTES = 16
+    VERSION_BYTES = 2
+    COUNT_BYTES = 5         # at most: a varint of 32 bits
+    TOPIC_OVERHEAD = 27     # at most: the id, both lengths and the end of a topic
+    FIRST_ROOM = 1024
+
+
+cdef struct Buffer:
+    uint8_t* start
+    Py_ssize_t used
+    Py_ssize_t room
+
+
+def encode_state(dict initializing not None, dict initialized not None, dict deleting not None):
+    cdef Buffer buffer
+    cdef bytes encoded
+    buffer.start = NULL
+    buffer.used = buffer.room = 0
+    try:
+        reserve(&buffer, VERSION_BYTES)
+        buffer.start[0] = buffer.start[1] = 0
+        buffer.used = VERSION_BYTES
+        for topics in (initializing, initialized):
+            put_topics(&buffer, topics)
+        reserve(&buffer, COUNT_BYTES)
+        put_count(&buffer, len(deleting))
+        for topic_id, name in deleting.items():
+            put_name(&buffer, topic_id, name, 0)
+            put_end(&buffer)
+        reserve(&buffer, 1)
+        put_end(&buffer)
+        encoded = PyBytes_FromStringAndSize(<const char*>buffer.start, buffer.used)
+    finally:
+        PyMem_Free(buffer.start)
+    return encoded
+
+
+cdef int put_topics(Buffer* buffer, dict topics) except -1:
+    cdef Py_ssize_t count, written
+    cdef int32_t number
+    reserve(buffer, COUNT_BYTES)
+    put_count(buffer, len(topics))
+    for topic_id, topic in topics.items():
+        name, partitions = topic
+        count = len(partitions)
+        put_name(buffer, topic_id, name, 4 * count)
+        put_count(buffer, count)
+        written = 0
+        for partition in sorted(partitions) if count > 1 else partitions:
+            number = partition
+            written += 1
+            if written > count:
+                raise ValueError("more partitions than the length of their set")
+            write_int32(buffer.start + buffer.used, number)
+            buffer.used += 4
+        if written != count:
+            raise ValueError("fewer partitions than the length of their set")
+        put_end(buffer)
+    return 0
+
+
+cdef int put_name(Buffer* buffer, bytes topic_id, str name, Py_ssize_t more) except -1:
+    """Writes the id and the name of a topic, and reserves its rest with `more` bytes of partitions."""
+    cdef Py_ssize_t size
+    cdef const char* text
+    if topic_id is None or len(topic_id) != TOPIC_ID_BYTES:
+        raise ValueError("a topic id has 16 bytes")
+    if name is None:
+        raise ValueError("a topic has a name")
+    text = PyUnicode_AsUTF8AndSize(name, &size)
+    if size > MAX_STRING:
+        raise ValueError(f"a name of {size} bytes")
+    reserve(buffer, TOPIC_OVERHEAD + size + more)
+    memcpy(buffer.start + buffer.used, <const char*>topic_id, TOPIC_ID_BYTES)
+    buffer.used += TOPIC_ID_BYTES
+    put_count(buffer, size)
+    memcpy(buffer.start + buffer.used, text, size)
+    buffer.used += size
+    return 0
+
+
+cdef int reserve(Buffer* buffer, Py_ssize_t size) except -1:
+    cdef uint8_t* larger
+    cdef Py_ssize_t room
+    if buffer.used + size <= buffer.room:
+        return 0
+    room = max(FIRST_ROOM, 2 * buffer.room, buffer.used + size)
+    larger = <uint8_t*>PyMem_Realloc(buffer.start, room)
+    if larger is NULL:
+        raise MemoryError
+    buffer.start = larger
+    buffer.room = room
+    return 0
+
+
+cdef inline void put_count(Buffer* buffer, Py_ssize_t value) noexcept:
+    """Writes the length of an array or text, as a varint of one more; the memory is reserved."""
+    cdef uint32_t left = <uint32_t>(value + 1)
+    while left > 0x7F:
+        buffer.start[buffer.used] = <uint8_t>(left | 0x80)
+        buffer.used += 1
+        left >>= 7
+    buffer.start[buffer.used] = <uint8_t>left
+    buffer.used += 1
+
+
+cdef inline void put_end(Buffer* buffer) noexcept:
+    """Writes that there are no tagged fields; the memory is reserved."""
+    buffer.start[buffer.used] = 0
+    buffer.used += 1
