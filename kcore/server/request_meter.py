@@ -93,14 +93,15 @@ class MeteredPending(Pending):
         self._duration_ns = duration_ns
         pending.on_complete(self._completed)
 
+    def _spent_ns(self) -> int:
+        """Returns the time of the decision and of the slices that have run."""
+        return self._duration_ns + (self._of.cost * NS_PER_COST if isinstance(self._of, SlicedPending) else 0)
+
     def _completed(self, response: Any) -> None:
-        duration_ns = self._duration_ns
-        if isinstance(self._of, SlicedPending):
-            duration_ns += self._of.cost * NS_PER_COST
-        self.complete(self._meter.charge(self.context, response, duration_ns))
+        self.complete(self._meter.charge(self.context, response, self._spent_ns()))
 
     def abandon(self) -> None:
         """Takes note that the client has disconnected; the time of its request counts all the same."""
         super().abandon()
         self._of.abandon()
-        self._meter.charge_abandoned(self.context, self._duration_ns)
+        self._meter.charge_abandoned(self.context, self._spent_ns())

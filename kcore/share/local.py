@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records.share_update import ShareUpdateKey
 from kcore.runtime.api import RequestContext
@@ -233,5 +234,14 @@ class _Operation(Pending):
                 )
             self.complete(self.api.join(self.request, self._results))
             return
-        self._persister.later(FIRST_RETRY_MS << self._retries, self.attempt)
+        self._persister.later(FIRST_RETRY_MS << self._retries, self._repeat)
         self._retries += 1
+
+    def _repeat(self) -> None:
+        """Runs a retry. If it raises, the operation fails: its caller would wait for ever otherwise."""
+        try:
+            self.attempt()
+        except Exception as error:
+            log_failure(logger, error, "share coordinator: a retry of %s failed", type(self.api).__name__)
+            if not self.done:
+                self.fail(ErrorCode.UNKNOWN_SERVER_ERROR)

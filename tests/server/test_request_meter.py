@@ -144,6 +144,23 @@ def test_a_client_that_disconnects_is_charged(metered: Metered) -> None:
     assert metered.muted == [(7, 500)], "once"
 
 
+def test_a_client_that_disconnects_is_charged_for_the_slices_that_have_run(metered: Metered) -> None:
+    """Otherwise a client could begin one long request after the other, and close its connection before the response."""
+
+    def work() -> Iterator[int]:
+        while True:
+            yield SLICE_COST
+
+    sliced = SlicedPending(metered.api, CONTEXT, REQUEST, work(), None)  # type: ignore[arg-type]
+    metered.api.result = sliced
+    waiting = metered.serve(0)
+    for _ in range(106):
+        assert not sliced.run_slice()
+    waiting.abandon()
+    assert sliced.run_slice()
+    assert metered.muted == [(7, 600)], "once"
+
+
 def test_requests_without_a_response_are_exempt(metered: Metered) -> None:
     metered.api.result = None
     assert metered.serve(5_000) is None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.delete_share_group_state import DeleteShareGroupStateRequest, DeleteStateData
 from kcore.protocol.messages.delete_share_group_state import PartitionData as DeletePartition
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -16,6 +19,7 @@ from kcore.protocol.messages.write_share_group_state import (
     WriteStateData,
 )
 from kcore.runtime import Pending
+from kcore.share.local import LocalPersister
 from kcore.share.persister import share_key, when_complete
 from tests.broker.share.world import World
 
@@ -229,6 +233,27 @@ def test_the_persister_gives_up_after_its_retries() -> None:
     world.settle()
     world.advance(12_000)
     assert pending.response.results[0].partitions[0].error_code in {14, 16}
+
+
+def test_an_operation_whose_retry_raises_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller, which may be a client's request, would wait for ever otherwise."""
+    world = World()
+    world.log.failures_left = 1
+    data = WritePartition(partition=0, state_epoch=1, leader_epoch=-1, start_offset=3)
+    request = WriteShareGroupStateRequest(
+        group_id="g", topics=[WriteStateData(topic_id=world.topic_id(), partitions=[data])]
+    )
+    pending = world.engine.share_persister.write(request)
+    assert isinstance(pending, Pending)
+
+    def fail(*arguments: Any) -> Any:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(LocalPersister, "call", fail)
+    world.settle()
+    world.advance(50)
+    assert pending.done
+    assert pending.response.results[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_a_share_partition_has_a_bounded_number_of_state_batches() -> None:

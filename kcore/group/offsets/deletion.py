@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from kcore.group.offsets.store import NO_PARTITIONS
 from kcore.group.offsets.work import WorkSlice
 from kcore.runtime.shard import ShardState
-from kcore.runtime.slices import until_settled
 
 if TYPE_CHECKING:
     from kcore.group.shard import GroupShard
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) -> None:
     """Starts the removal on every loaded shard. It runs between requests; a crash may end it early.
 
-    Topics that are deleted together share the removal: each group is looked at once for all of them.
+    Topics that are deleted before a shard's removal starts share it: each group is looked at once for all of them.
 
     Args:
         shards: the group shards.
@@ -33,8 +31,7 @@ def on_topic_deleted(shards: Shards[GroupShard], topic: str, topic_id: bytes) ->
             deleted = shard.machine.deleted_topics
             deleted.append((topic, topic_id))
             if len(deleted) == 1:
-                settled = until_settled(lambda deleted=deleted: len(deleted))  # type: ignore[misc]
-                shard.in_slices(chain(settled, delete_topics(shard.machine)))
+                shard.in_slices(delete_topics(shard.machine))
 
 
 def delete_topics(shard: GroupShard) -> Iterator[Outcome | None]:

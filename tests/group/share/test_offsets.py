@@ -514,7 +514,7 @@ def test_the_topics_of_all_groups_of_a_request_are_bounded(monkeypatch: pytest.M
 
 
 class Counting:
-    """Allows some topics, and counts how many it is asked about."""
+    """Allows the topics that do not begin with `hidden`, and counts its decisions about topics."""
 
     def __init__(self, hidden: str) -> None:
         self.hidden = hidden
@@ -527,7 +527,7 @@ class Counting:
 
 @pytest.mark.parametrize("hidden", ["-", "t1"])
 def test_the_topics_of_a_described_group_are_authorized_in_slices(hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking about 10,000 topics took 25 ms of one slice."""
+    """The decisions about 10,000 topics took 25 ms of one slice."""
     monkeypatch.setattr(describe_share_group_offsets, "NAME_COST", 2_000)
     monkeypatch.setattr(describe_share_group_offsets, "PARTITION_COST", 2_000)
     names = [f"t{number}" for number in range(60)]
