@@ -1,0 +1,44 @@
+"""Opens the store of a cluster by its URL."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final, cast
+
+from kcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kcore.cluster.store import ClusterStore
+
+FACTORIES: Final = {
+    "memory": "kcore.cluster.memory_store:open_store",
+    "postgresql": "kcore.cluster.postgresql:open_store",
+    "postgres": "kcore.cluster.postgresql:open_store",
+}
+"""URL scheme -> module and function. The function takes the URL and the durability; it is imported at first use."""
+
+
+def open_store(url: str, durability: str = "fsync") -> ClusterStore:
+    """Opens the store of a cluster.
+
+    Args:
+        url: the store's URL; its scheme selects the kind of store.
+        durability: `fsync` if commits survive the loss of the store's machine, as far as the store is set up for it;
+            `os` if they survive the end of this process.
+
+    Raises:
+        ConfigError: no kind of store has this scheme, or a package that it needs is not installed.
+        LogError: the store cannot be opened.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in FACTORIES:
+        raise ConfigError(f"the URL of a cluster begins with one of {', '.join(FACTORIES)}, then ://: {url!r}")
+    module_name, _, name = FACTORIES[scheme].partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(f"a cluster on {scheme} needs a package that is not installed: {error}") from error
+    factory = cast("Callable[[str, str], ClusterStore]", getattr(module, name))
+    return factory(url, durability)
