@@ -127,7 +127,7 @@ class SharedStorage(Storage):
     a failover of the store. It raises StoreRewoundError if a partition ends before an acknowledged offset.
     `load` returns no partition, no dropped number and 0 as the next number: a node adopts what it leads.
     `node_epoch` is the epoch of the node's lease. `reclaim` refuses tasks whose `leader_epoch` is not the present one
-    with FencedWriteError. `slice`, `summaries` and `snapshot_chunk` read any partition, including those of other leaders.
+    with FencedWriteError. `slice`, `summaries` and `snapshot_chunk` read any partition, also those of other leaders.
     """
 
     __slots__ = ()
