@@ -50,5 +50,3 @@ def shared() -> Iterator[SharedStore]:
     store = SharedStore()
     yield store
     store.close()
-
-
