@@ -27,7 +27,7 @@ from kcore.broker.share.served_apis import share_apis
 from kcore.broker.share.share_partitions import SharePartitions
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config.node import Config
-from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
+from kcore.errors import ConfigError, KcoreError
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.meters import GroupMeters
 from kcore.group.record_limits import GroupRecordLimits
@@ -36,14 +36,14 @@ from kcore.group.shard import GroupShard
 from kcore.group.share.services import ShareGroupServices
 from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
-from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
-from kcore.process_logging import fields, log_failure
-from kcore.protocol.error_codes import ErrorCode
+from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionLog
+from kcore.process_logging import log_failure
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
-from kcore.runtime.cluster import SingleNodeCluster
+from kcore.runtime.cluster import AdvertisedCluster, SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
+from kcore.runtime.failed_requests import error_response
 from kcore.runtime.recovery import Recovery
 from kcore.share.coordinator import ShareStateTopic
 from kcore.share.node import ShardServices, start_share_coordinator
@@ -133,27 +133,25 @@ class Engine:
         self.purgatory = Purgatory(self.wheel)
         self.slices = Slices()
         self.pipeline = CommitPipeline(log)
-        self.cluster = SingleNodeCluster(config.node_id, self._cluster_id(), log.node_epoch, config.broker_rack)
         self.topics = Topics()
+        self.cluster = self._make_cluster()
         metadata = metadata_shard(
-            log.open(METADATA_PARTITION),
+            self._metadata_log(),
             self.topics,
             pipeline=self.pipeline,
             wheel=self.wheel,
             slices=self.slices,
             now=self.now,
             min_insync_replicas=config.min_insync_replicas,
+            leads=self.decides,
         )
         self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
-        effective = self.control.topic_configs.effective
-        self.partitions = Partitions(log, self.pipeline, self.slices, effective, leader_epoch=log.node_epoch)
+        self.partitions = self._make_partitions()
         self.topics.listen(self.partitions)
         self.authorizer = make_authorizer(config, self.topics, self.now)
         self.control.shard.load()
         self._finish("metadata")
-        if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
-            raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
-        self._finish(CONSUMER_OFFSETS)
+        self._ensure_offsets_topic()
         self.consumer_groups = self._consumer_services()
         self.streams_groups = self._streams_services()
         self.share_groups = self._share_group_services()
@@ -162,7 +160,7 @@ class Engine:
         self._load_groups()
         self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
-        self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
+        self.topics.listen(TransactionTopic(self.transactions, self._first_epoch()))
         self._start_share()
         self._finish("groups, transactions and share state")
         self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
@@ -206,8 +204,10 @@ class Engine:
         self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.streams_groups, self.share_groups))
         self.topics.listen(GroupRecordLimits(self.groups, self._group_record_limit))
         self.consumer_groups.metadata.loaded()
-        for index in range(self.groups.partitions):
-            self.groups.load(index, self.log.node_epoch)
+        leader_epoch = self._first_epoch()
+        if leader_epoch is not None:
+            for index in range(self.groups.partitions):
+                self.groups.load(index, leader_epoch)
 
     def _share_group_services(self) -> ShareGroupServices:
         return ShareGroupServices(
@@ -223,7 +223,7 @@ class Engine:
         self.share, self.share_persister = start_share_coordinator(
             self.config, self.topics, self.partitions.get, self.control.internal_topics.ensure, shards
         )
-        self.topics.listen(ShareStateTopic(self.share, self.log.node_epoch))
+        self.topics.listen(ShareStateTopic(self.share, self._first_epoch()))
         settings = self.control.group_configs
         self.share_partitions = SharePartitions(
             self.partitions, self.share_persister, settings, self.purgatory, self.now, self.config
@@ -260,7 +260,31 @@ class Engine:
             log.close()
             raise
 
-    # ---- construction
+    # ---- construction; a node of a cluster overrides the first methods
+
+    def decides(self) -> bool:
+        """Returns True if this node decides changes of the metadata: it is alone, or the controller."""
+        return True
+
+    def _make_cluster(self) -> AdvertisedCluster:
+        node_id, rack = self.config.node_id, self.config.broker_rack
+        return SingleNodeCluster(node_id, self._cluster_id(), self.log.node_epoch, rack)
+
+    def _metadata_log(self) -> PartitionLog:
+        return self.log.open(METADATA_PARTITION)
+
+    def _make_partitions(self) -> Partitions:
+        effective = self.control.topic_configs.effective
+        return Partitions(self.log, self.pipeline, self.slices, effective, leader_epoch=self.log.node_epoch)
+
+    def _ensure_offsets_topic(self) -> None:
+        if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
+            raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
+        self._finish(CONSUMER_OFFSETS)
+
+    def _first_epoch(self) -> int | None:
+        """Returns the epoch in which this node leads every coordinator from the start; None if it leads none then."""
+        return self.log.node_epoch
 
     def _cluster_id(self) -> str:
         """Returns the cluster's id: the stored one, else the configured one, else a new one. Stores it if it is new."""
@@ -501,23 +525,7 @@ class Engine:
         Raises:
             CloseConnectionError: the protocol has no response for the request (Produce, acks=0).
         """
-        if isinstance(error, KafkaError):
-            if logger.isEnabledFor(logging.INFO):
-                event = fields(
-                    api=type(api).__name__.removesuffix("Api"),
-                    error=error.code.name,
-                    client_id=context.client_id,
-                    connection=context.connection_id,
-                )
-                logger.info("request refused: %s", error, extra=event)
-            return api.error(context, request, error.code, error.message)
-        if isinstance(error, CloseConnectionError):
-            raise error
-        if isinstance(error, LogError):
-            logger.error("%s failed, because the log failed: %s", type(request).__name__, error)
-            return api.error(context, request, api.storage_error)
-        logger.error("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(request).__name__, exc_info=error)
-        return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return error_response(api, context, request, error)
 
     def newest_version(self, request: Any) -> int:
         """Returns the newest served version of a request.

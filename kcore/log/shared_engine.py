@@ -91,6 +91,15 @@ class SharedLogEngine(StagedLogEngine):
         found = self.shared.look_up(key)
         return None if found is None else self._show_stored(found)
 
+    def show(self, found: StoredPartition) -> PartitionLog:
+        """Moves a followed partition to the state that another thread has read with `SharedStorage.look_up`."""
+        self._require_open()
+        log = self._logs.get(found.key)
+        # An older state than the shown one was read before it.
+        if log is not None and (log.owned_epoch >= 0 or found.end_offset < log.high_watermark):
+            return log
+        return self._show_stored(found)
+
     def disown(self, key: PartitionKey) -> None:
         """Makes an adopted partition a followed one: its handle refuses to be written, but still reads."""
         self._require_open()

@@ -110,9 +110,18 @@ def removal_record(broker: BrokerRegistration) -> Record:
     return metadata_record(UnregisterBrokerRecord(broker_id=broker.node_id, broker_epoch=broker.epoch))
 
 
-def leader_record(topic_id: bytes, partition: int, leader: int) -> Record:
-    """Makes the record of a partition's new leader (-1: none), whose epoch is one higher than before."""
-    return metadata_record(PartitionChangeRecord(topic_id=topic_id, partition_id=partition, leader=leader))
+def leader_record(topic_id: bytes, partition: int, leader: int, replicas: tuple[int, ...] | None = None) -> Record:
+    """Makes the record of a partition's new leader, whose epoch is one higher than before.
+
+    Args:
+        topic_id: the topic's id.
+        partition: the partition's number.
+        leader: the id of the new leader; -1: none.
+        replicas: the nodes that hold the partition from now on; None: as before.
+    """
+    return metadata_record(
+        PartitionChangeRecord(topic_id=topic_id, partition_id=partition, leader=leader, replicas=replicas)
+    )
 
 
 def led_partition_records(topic_id: bytes, partitions: Iterable[tuple[int, tuple[int, ...], Leader]]) -> list[Record]:

@@ -1,0 +1,245 @@
+"""The engine of one node of a cluster whose nodes share a store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kcore.broker.cluster.controller import Controller
+from kcore.broker.cluster.follower import MetadataFollower
+from kcore.broker.cluster.leadership import LeadershipKeeper
+from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
+from kcore.broker.cluster.view import SharedClusterView
+from kcore.broker.data.shared_partitions import SharedPartitions
+from kcore.cluster.store import METADATA, ClusterStore
+from kcore.engine import Engine, random_uuid
+from kcore.errors import CloseConnectionError
+from kcore.log.errors import LogError, StoreUnavailableError
+from kcore.log.shared_engine import SharedLogEngine
+from kcore.log.storage import Leadership
+from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kcore.runtime.cluster import Leader
+from kcore.runtime.pending import Pending
+from kcore.runtime.shard import ShardState
+
+if TYPE_CHECKING:
+    from kcore.broker.data.partitions import Partitions
+    from kcore.clock import Clock
+    from kcore.cluster.store import Lease
+    from kcore.config.node import Config
+    from kcore.log.interface import PartitionLog
+    from kcore.runtime import Api, RequestContext
+    from kcore.runtime.shards import Shards
+
+logger = logging.getLogger(__name__)
+
+
+class ClusterEngine(Engine):
+    """One node of a cluster.
+
+    It serves the partitions and coordinators that it leads by the metadata log, and decides changes of the metadata
+    while it is the controller. Requests are refused with retriable errors while its lease is not certain.
+
+    Args:
+        store: the store, with which this node has registered.
+        lease: the node's lease.
+        taken_ms: the monotonic time in ms before the registration was sent.
+        config: the node's settings; `node_id` is the registered one.
+        clock: the source of time.
+        new_uuid: creates random uuids.
+        timing: the intervals of leases and polls.
+        run: runs calls of the store once the engine is open; the constructor itself waits for the store.
+
+    Attributes:
+        membership: this node's leases.
+        leadership: the partitions that this node leads.
+        controller: decides while this node is the controller.
+
+    Raises:
+        StoreUnavailableError: the store cannot be reached, or no controller has prepared the cluster yet. The caller
+            may try again with the same registration.
+    """
+
+    cluster: SharedClusterView
+    log: SharedLogEngine
+    partitions: SharedPartitions
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        lease: Lease,
+        taken_ms: int,
+        config: Config,
+        clock: Clock,
+        new_uuid: Callable[[], bytes] = random_uuid,
+        *,
+        timing: Timing | None = None,
+        run: Runner = run_inline,
+    ) -> None:
+        self.store = store
+        self._lease = lease
+        self._taken_ms = taken_ms
+        self._timing = timing or Timing()
+        self._deciding = False
+        self._opened = False
+        log = SharedLogEngine(store.storage(), config.kcore_durability)
+        super().__init__(log, config, clock, new_uuid)
+        self._opened = True
+        self.membership.run = self.controller.run = run
+        self.leadership.consider_all()
+        self._settle()
+        self.membership.start()
+
+    # ---- construction
+
+    def decides(self) -> bool:
+        """Returns True if this node is the controller and has replayed the whole metadata log."""
+        return self._deciding
+
+    def _make_cluster(self) -> SharedClusterView:
+        self.membership = Membership(
+            self.store, self._lease, self._taken_ms, self.clock, self.wheel, self._timing, run_inline
+        )
+        self.membership.on_sight = self._seen
+        self.membership.on_controller = self._controller_changed
+        self.membership.on_fenced = self._fenced
+        return SharedClusterView(self.config.node_id, self.store.cluster_id(), self.topics)
+
+    def _metadata_log(self) -> PartitionLog:
+        log = self.log.follow(METADATA)
+        if log is None:
+            raise LogError("the store has no metadata log: run `kcore cluster init`")
+        return log
+
+    def _make_partitions(self) -> Partitions:
+        partitions = SharedPartitions(self.log, self.pipeline, self.slices, self.control.topic_configs.effective)
+        self.leadership = LeadershipKeeper(
+            self.log,
+            self.topics,
+            partitions,
+            pipeline=self.pipeline,
+            membership=self.membership,
+            wheel=self.wheel,
+            shards_of=self._shards_of,
+        )
+        self.pipeline.on_fenced = self.leadership.refused
+        self.follower = MetadataFollower(self.control.shard, self.log.open(METADATA))
+        self.controller = Controller(self.control.shard, self.store, self.membership, run_inline)
+        return partitions
+
+    def _ensure_offsets_topic(self) -> None:
+        """Becomes the controller if there is none, and prepares the cluster; else waits for the controller to do it."""
+        self.topics.listen(self.leadership)
+        self.membership.look()
+        self._finish("registration")
+        if self._deciding:
+            super()._ensure_offsets_topic()
+        if self.topics.by_name(CONSUMER_OFFSETS) is None:
+            raise StoreUnavailableError(f"the controller has not created {CONSUMER_OFFSETS} yet")
+
+    def _first_epoch(self) -> int | None:
+        return None
+
+    def _shards_of(self, topic: str) -> Shards[Any] | None:
+        """Returns the coordinators whose logs are the partitions of a topic, or None."""
+        if topic == CONSUMER_OFFSETS:
+            return self.groups
+        if topic == TRANSACTION_STATE:
+            return self.transactions.shards
+        if topic == SHARE_GROUP_STATE:
+            return self.share.shards
+        return None
+
+    def _settle(self) -> None:
+        """Puts decided leaders into effect, and finishes the loads of their coordinators."""
+        self.commit()
+        self.leadership.apply()
+        self.slices.finish()
+        self.commit()
+
+    # ---- the cluster's state
+
+    def _seen(self, sight: ClusterSight) -> None:
+        """Replays what the controller has written, or decides as the controller."""
+        holder = sight.controller
+        self.cluster.controller = None if holder is None else Leader(holder.holder, holder.epoch)
+        if self.membership.is_controller():
+            if not self._deciding:
+                self._take_over()
+            if self._deciding:
+                self.controller.look(sight)
+        elif sight.metadata is not None:
+            self.log.show(sight.metadata)
+            self.follower.catch_up()
+        if self._opened:
+            self.leadership.apply()
+
+    def _controller_changed(self, elected: bool) -> None:
+        if elected:
+            return  # `_seen` has taken over, or repeats it
+        self._deciding = False
+        self.pipeline.commit()
+        if not self.pipeline.has_uncommitted and not self.log.uncertain:
+            self.log.disown(METADATA)
+
+    def _take_over(self) -> None:
+        """Begins to decide once the metadata log is adopted and replayed."""
+        lease = self.membership.controller
+        shard = self.control.shard
+        if lease is None:
+            return
+        try:
+            if self.log.controller_epoch != lease.epoch:
+                self.log.adopt([Leadership(METADATA, lease.epoch)])
+        except LogError as error:
+            logger.warning("cluster: the metadata log cannot be adopted now: %s", error)
+            return
+        if not self.follower.catch_up() or shard.state is not ShardState.ACTIVE:
+            return
+        shard.leader_epoch = lease.epoch
+        self._deciding = True
+        shard.perform(shard.machine.take_over)
+
+    def _fenced(self) -> None:
+        """Stops serving: this incarnation has ended."""
+        self._deciding = False
+        self.leadership.give_up_all()
+
+    # ---- requests
+
+    def submit(self, context: RequestContext, request: Any) -> Any:
+        """Decides one request as `Engine.submit`, if this node's lease is certain before and after it."""
+        api = self.apis[request.API_KEY]
+        if not self.membership.is_serving():
+            return self._refuse(api, context, request)
+        response = super().submit(context, request)
+        if isinstance(response, Pending) or self.membership.is_serving():
+            return response
+        return self._refuse(api, context, request)
+
+    def _refuse(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
+        """Returns a retriable error: the lease has ended, so that another node may serve."""
+        response = api.error(context, request, api.storage_error)
+        if response is None:
+            raise CloseConnectionError("this node's lease has ended")
+        return response
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Hands everything over: commits, ends the registration, and closes the log."""
+        self.membership.stop()
+        try:
+            self.commit()
+            self.store.unregister(self.membership.lease)
+        except LogError as error:
+            logger.warning("cluster: node %d ends without unregistering: %s", self.config.node_id, error)
+        super().close()
+        self.store.close()
+
+    def abandon(self) -> None:
+        """Ends as a crash would: the others fence this node when its lease expires."""
+        self.membership.stop()
+        super().abandon()
+        self.store.close()
