@@ -124,8 +124,7 @@ class Engine:
         self.clock = clock
         self._new_uuid = new_uuid
         self._process_id = os.getpid()
-        self.now = Now(clock)
-        self._wait = wait
+        self.now, self._wait = Now(clock), wait
         self._when_loaded: list[Callable[[], None]] = []
         self.reclaim_beside: Callable[[Callable[[], bool]], bool] | None = None
         started_ms = self.now.now_ms

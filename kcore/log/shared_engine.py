@@ -40,9 +40,7 @@ class SharedLogEngine(StagedLogEngine):
     ) -> None:
         self.durability = durability
         self.shared = storage
-        self._created: list[NewPartition] = []
-        self._moved: list[LeaderChange] = []
-        self._removed: list[PartitionKey] = []
+        self._forget_changes()
         self._sweeps = False  # True if the store may have removed partitions that are not reclaimed
         super().__init__(storage, tail_size_bytes)
 
@@ -168,17 +166,25 @@ class SharedLogEngine(StagedLogEngine):
         meta = PartitionMeta(self._next_number, 0, (), None)
         self._next_number += 1
         self._new_numbers = True
-        self._created.append(NewPartition(PartitionKey(*key), meta, leader, leader_epoch))
+        self._created[key] = NewPartition(PartitionKey(*key), meta, leader, leader_epoch)
 
     def move(self, key: PartitionKey, leader: int, leader_epoch: int, previous_epoch: int) -> None:
-        """Stages a new leader of a partition."""
+        """Stages a new leader of a partition. Of several moves in a write set, only the last one reaches the store."""
         self._require_whole()
-        self._moved.append(LeaderChange(PartitionKey(*key), leader, leader_epoch, previous_epoch))
+        created, moved = self._created.get(key), self._moved.get(key)
+        if created is not None:
+            self._created[key] = created._replace(leader=leader, leader_epoch=leader_epoch)
+            return
+        if moved is not None:
+            previous_epoch = moved.previous_epoch
+        self._moved[key] = LeaderChange(PartitionKey(*key), leader, leader_epoch, previous_epoch)
 
     def remove(self, key: PartitionKey) -> None:
         """Stages the removal of a partition from the store; `reclaim` frees its space."""
         self._require_whole()
-        self._removed.append(PartitionKey(*key))
+        self._moved.pop(key, None)
+        if self._created.pop(key, None) is None:
+            self._removed.append(PartitionKey(*key))
 
     # -- overrides of the engine of one node
 
@@ -214,7 +220,10 @@ class SharedLogEngine(StagedLogEngine):
         changes = None
         if self._created or self._moved or self._removed or self._metas:
             changes = ClusterChanges(
-                self.controller_epoch, tuple(self._created), tuple(self._moved), tuple(self._removed)
+                self.controller_epoch,
+                tuple(self._created.values()),
+                tuple(self._moved.values()),
+                tuple(self._removed),
             )
         sealed = super()._take_staged()
         if changes is not None:
@@ -242,9 +251,9 @@ class SharedLogEngine(StagedLogEngine):
         super()._forget_staged()
 
     def _forget_changes(self) -> None:
-        self._created = []
-        self._moved = []
-        self._removed = []
+        self._created: dict[PartitionKey, NewPartition] = {}
+        self._moved: dict[PartitionKey, LeaderChange] = {}
+        self._removed: list[PartitionKey] = []
 
     def _add_garbage(self, log: StagedPartitionLog) -> None:
         if log.owned_epoch >= 0:

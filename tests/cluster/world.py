@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from kcore.broker.cluster.membership import Timing
 from kcore.clock import ManualClock
 from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
-from kcore.cluster.store import Endpoint, NodeDescription
+from kcore.cluster.store import METADATA, Endpoint, NodeDescription
 from kcore.cluster_engine import ClusterEngine
 from kcore.config.node import Config
+from kcore.log.interface import PartitionKey
+from kcore.protocol.error_codes import RETRIABLE
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kcore.runtime import Pending, RequestContext
 from kcore.runtime.cluster import Leader
-from tests.kit import QUICK
+from tests.kit import (
+    COMMIT_VERSION,
+    OFFSETS_VERSION,
+    PRODUCE_VERSION,
+    QUICK,
+    batch,
+    commit,
+    create,
+    produce,
+    read_all,
+)
 from tests.seeds import SEED
 
 CLUSTER_ID = "memory-cluster-id-AAAA"
@@ -26,6 +42,10 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "6",
     "share.coordinator.state.topic.num.partitions": "6",
 }
+
+
+class NoNodeError(Exception):
+    """No node that runs can serve the request now."""
 
 
 class Node:
@@ -140,3 +160,128 @@ def leaders_of(engine: ClusterEngine, topic: str) -> list[Leader | None]:
     info = engine.topics.by_name(topic)
     assert info is not None
     return [engine.cluster.leader(topic, index) for index in range(info.partitions)]
+
+
+def check(world: ClusterWorld) -> None:
+    """Checks the invariants of leadership: one leader per partition and epoch, and the same metadata everywhere."""
+    decided = world.controller.engine
+    assert decided is not None
+    stored = {row.key: (row.leader, row.leader_epoch) for row in MemoryClusterStore(world.store).leaders()}
+    del stored[METADATA]
+    image = decided.topics.image
+    described = {}
+    for topic in image.all():
+        for index in range(topic.partitions):
+            leader = image.leader(topic.topic_id, index)
+            assert leader is not None
+            described[PartitionKey(topic.topic_id, index)] = tuple(leader)
+    assert stored == described, "the store and the metadata log name the same leaders"
+    owners: dict[tuple[PartitionKey, int], int] = {}
+    for node in world.up:
+        assert node.engine is not None
+        if node.engine.membership.fenced or node.paused:
+            continue
+        assert node.engine.topics.image.ids == image.ids
+        assert node.engine.topics.image.leaders == image.leaders
+        assert node.engine.topics.image.brokers == image.brokers
+        for key, (_, epoch) in node.engine.leadership.led.items():
+            assert owners.setdefault((key, epoch), node.node_id) == node.node_id
+            assert stored[key] == (node.node_id, epoch)
+        coordinators = [shard.index for shard in node.engine.groups]
+        info = node.engine.topics.by_name("__consumer_offsets")
+        assert info is not None
+        led = [key.partition for key in node.engine.leadership.led if key.topic_id == info.topic_id]
+        assert sorted(coordinators) == sorted(led)
+
+
+class Client:
+    """Sends requests to the right node, and again after a retriable error, as clients do."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self.world = world
+
+    def retried(self, send: Callable[[], Any], code_of: Callable[[Any], int], timeout_ms: int = 30_000) -> Any:
+        """Returns the first response without a retriable error."""
+        until_ms = self.world.clock.monotonic_ms() + timeout_ms
+        while True:
+            try:
+                response = send()
+            except NoNodeError as error:
+                response, code = error, 0
+            else:
+                assert not isinstance(response, Pending), response
+                code = code_of(response)
+                if code not in RETRIABLE:
+                    assert code == 0, response
+                    return response
+            assert self.world.clock.monotonic_ms() < until_ms, response
+            self.world.advance(STEP_MS)
+
+    def any_node(self) -> Node:
+        """Returns a node that runs."""
+        for node in self.world.up:
+            if not node.paused:
+                return node
+        raise NoNodeError
+
+    def leader(self, topic: str, partition: int) -> Node:
+        """Asks any node for the leader of a partition."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        described = self.any_node().send(request, 12).topics[0]
+        if described.error_code or partition >= len(described.partitions):
+            raise NoNodeError
+        return self._node(described.partitions[partition].leader_id)
+
+    def coordinator(self, key: str, key_type: int = 0) -> Node:
+        """Asks any node for the coordinator of a group (0) or a transactional id (1)."""
+        response = self.any_node().send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
+        assert not isinstance(response, Pending)
+        (found,) = response.coordinators
+        if found.error_code:
+            raise NoNodeError
+        return self._node(found.node_id)
+
+    def _node(self, node_id: int) -> Node:
+        node = self.world.nodes.get(node_id)
+        if node is None or node.engine is None or node.paused:
+            raise NoNodeError
+        return node
+
+    def create(self, topic: str, partitions: int = 6) -> None:
+        """Creates a topic, at the controller."""
+        self.retried(
+            lambda: self.world.controller.send(create(topic, partitions=partitions)),
+            lambda response: response.topics[0].error_code,
+        )
+        self.world.advance(500)
+
+    def produce(self, topic: str, partition: int, value: bytes) -> int:
+        """Writes a record; returns its offset."""
+        request = produce(topic, batch([value]), partition)
+        response = self.retried(
+            lambda: self.leader(topic, partition).send(request, PRODUCE_VERSION),
+            lambda response: response.responses[0].partition_responses[0].error_code,
+        )
+        return int(response.responses[0].partition_responses[0].base_offset)
+
+    def read(self, topic: str, partition: int) -> list[bytes | None]:
+        """Returns the values of all records of a partition."""
+        return [value for _, value in read_all(self.leader(topic, partition), topic, partition)]
+
+    def commit(self, group: str, offset: int, topic: str = "t") -> None:
+        """Commits an offset of partition 0."""
+        request = commit(group, {(topic, 0): offset})
+        self.retried(
+            lambda: self.coordinator(group).send(request, COMMIT_VERSION),
+            lambda response: response.topics[0].partitions[0].error_code,
+        )
+
+    def committed(self, group: str) -> int:
+        """Returns the committed offset of partition 0."""
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+        response = self.retried(
+            lambda: self.coordinator(group).send(request, OFFSETS_VERSION),
+            lambda response: response.groups[0].error_code,
+        )
+        (topic,) = response.groups[0].topics
+        return int(topic.partitions[0].committed_offset)

@@ -66,9 +66,10 @@ class Controller:
         """Decides what the state of the nodes requires. Called after each poll while this node is the controller."""
         if not self._membership.is_controller():
             return
-        for node in sight.nodes:
-            if not node.fenced and not node.lease.remaining_ms:
-                self._fence(node)
+        if self._membership.is_steady():
+            for node in sight.nodes:
+                if not node.fenced and not node.lease.remaining_ms:
+                    self._fence(node)
         self._shard.perform(lambda: self._decide(sight.nodes))
 
     def _fence(self, node: RegisteredNode) -> None:
@@ -88,7 +89,7 @@ class Controller:
                 logger.warning("controller: node %d cannot be fenced now: %s", node_id, result)
             elif result:
                 logger.warning("controller: fenced node %d, whose lease has expired", node_id)
-                self._membership.look()
+                self._membership.look_soon()
 
         self.run(lambda: self._store.fence(node.lease, controller), done)
 
@@ -106,7 +107,9 @@ class Controller:
             elif not broker.fenced:
                 records.append(fencing_record(broker, fenced=True))
                 logger.warning("controller: node %d in epoch %d is not alive", node_id, broker.epoch)
-        targets = {node_id for node_id in alive if not registered[node_id].draining}
+        targets = {
+            node_id for node_id in alive if not registered[node_id].draining and registered[node_id].lease.remaining_ms
+        }
         placement = Placement(image, targets)
         moves = list(islice(placement.homeless(alive), URGENT_MOVES))
         self.failovers += len(moves)

@@ -274,4 +274,4 @@ class LeadershipKeeper(MetadataListener):
                 self._changed[key] = None
         self._wheel.add(self._wheel.now_ms, self.apply)
         # The record of the new leader is in the metadata log already.
-        self._membership.look()
+        self._membership.look_soon()

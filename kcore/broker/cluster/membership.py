@@ -102,6 +102,7 @@ class Membership:
         "_clock",
         "_polling",
         "_renewing",
+        "_steady_from_ms",
         "_store",
         "_wheel",
         "controller",
@@ -138,6 +139,7 @@ class Membership:
         self.deadline_ms = taken_ms + timing.ttl_ms - timing.margin_ms
         self.fenced = False
         self.stopped = False
+        self._steady_from_ms = 0
         self.on_sight: Callable[[ClusterSight], None] = _ignore
         self.on_controller: Callable[[bool], None] = _ignore
         self.on_fenced: Callable[[], None] = lambda: None
@@ -163,6 +165,18 @@ class Membership:
         if not self.stopped:
             self._wheel.add(self._clock.monotonic_ms() + delay_ms, action)
 
+    def is_steady(self) -> bool:
+        """Returns True if this node has reached the store for the time of a lease.
+
+        After an outage of the store, all leases have expired. The nodes get the time to renew them before any node is
+        fenced.
+        """
+        return self._clock.monotonic_ms() >= self._steady_from_ms
+
+    def _failed_call(self, error: LogError, what: str) -> None:
+        self._steady_from_ms = self._clock.monotonic_ms() + self.timing.ttl_ms
+        log_failure(logger, error, "cluster: node %d cannot %s", self.lease.holder, what)
+
     # ---- renewals
 
     def _renew(self) -> None:
@@ -181,7 +195,7 @@ class Membership:
     def _renewed(self, result: list[bool] | LogError, leases: list[Lease], sent_ms: int) -> None:
         self._renewing = False
         if isinstance(result, LogError):
-            log_failure(logger, result, "cluster: the lease of node %d was not renewed", self.lease.holder)
+            self._failed_call(result, "renew its lease")
             return
         if not result[0]:
             self.lost()
@@ -215,6 +229,10 @@ class Membership:
         self._schedule(self.timing.poll_ms, self.poll)
         self.look()
 
+    def look_soon(self) -> None:
+        """Looks at the cluster when the present work is done."""
+        self._schedule(0, self.look)
+
     def look(self) -> None:
         """Looks at the cluster once, for example because the store has notified of a change."""
         if self._polling or self.stopped or self.fenced:
@@ -238,7 +256,7 @@ class Membership:
             self.lost()
             return
         if isinstance(result, LogError):
-            log_failure(logger, result, "cluster: node %d cannot read the state of the cluster", self.lease.holder)
+            self._failed_call(result, "read the state of the cluster")
             return
         sight, taken = result
         if taken is not None and not self.fenced:
