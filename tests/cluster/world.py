@@ -199,6 +199,7 @@ class Client:
 
     def __init__(self, world: ClusterWorld) -> None:
         self.world = world
+        self._calls = 0
 
     def retried(self, send: Callable[[], Any], code_of: Callable[[Any], int], timeout_ms: int = 30_000) -> Any:
         """Returns the first response without a retriable error."""
@@ -218,11 +219,12 @@ class Client:
             self.world.advance(STEP_MS)
 
     def any_node(self) -> Node:
-        """Returns a node that runs."""
-        for node in self.world.up:
-            if not node.paused:
-                return node
-        raise NoNodeError
+        """Returns the nodes that run in turns."""
+        nodes = [node for node in self.world.up if not node.paused]
+        if not nodes:
+            raise NoNodeError
+        self._calls += 1
+        return nodes[self._calls % len(nodes)]
 
     def leader(self, topic: str, partition: int) -> Node:
         """Asks any node for the leader of a partition."""
