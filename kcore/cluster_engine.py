@@ -8,31 +8,51 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.broker.cluster.controller import Controller
 from kcore.broker.cluster.follower import MetadataFollower
+from kcore.broker.cluster.forwarding import FORWARDED, EnvelopeApi, Forwarder
+from kcore.broker.cluster.internal_topics import SharedInternalTopics
 from kcore.broker.cluster.leadership import LeadershipKeeper
 from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
+from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
 from kcore.broker.cluster.view import SharedClusterView
 from kcore.broker.data.shared_partitions import SharedPartitions
 from kcore.cluster.store import METADATA, ClusterStore
 from kcore.engine import Engine, random_uuid
 from kcore.errors import CloseConnectionError
 from kcore.log.errors import LogError, StoreUnavailableError
+from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.storage import Leadership
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.runtime.cluster import Leader
+from kcore.runtime.deferred import DeferredApi
+from kcore.runtime.peers import NoPeers, Peers
 from kcore.runtime.pending import Pending
 from kcore.runtime.shard import ShardState
+from kcore.transaction.shared_markers import SharedMarkers
+from kcore.transaction.shared_verification import (
+    RemoteCoordinators,
+    SharedOffsetsVerifier,
+    SharedPartitionVerifier,
+)
 
 if TYPE_CHECKING:
+    from kcore.broker.data.partition import Partition
     from kcore.broker.data.partitions import Partitions
     from kcore.clock import Clock
     from kcore.cluster.store import Lease
     from kcore.config.node import Config
     from kcore.log.interface import PartitionLog
+    from kcore.protocol.messages.metadata import MetadataRequest
     from kcore.runtime import Api, RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.transaction.local_markers import LocalMarkers
+    from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
 
 logger = logging.getLogger(__name__)
+
+FIRST_WITH_CHOICE = 4
+"""The first version of Metadata whose requests say if missing topics are created."""
 
 
 class ClusterEngine(Engine):
@@ -50,6 +70,7 @@ class ClusterEngine(Engine):
         new_uuid: creates random uuids.
         timing: the intervals of leases and polls.
         run: runs calls of the store once the engine is open; the constructor itself waits for the store.
+        peers: sends requests to other nodes.
 
     Attributes:
         membership: this node's leases.
@@ -76,8 +97,10 @@ class ClusterEngine(Engine):
         *,
         timing: Timing | None = None,
         run: Runner = run_inline,
+        peers: Peers | None = None,
     ) -> None:
         self.store = store
+        self.peers: Peers = NoPeers() if peers is None else peers
         self._lease = lease
         self._taken_ms = taken_ms
         self._timing = timing or Timing()
@@ -124,6 +147,11 @@ class ClusterEngine(Engine):
             shards_of=self._shards_of,
         )
         self.pipeline.on_fenced = self.leadership.refused
+        self.forwarder = Forwarder(self.cluster, self)
+        self.control.internal_topics = SharedInternalTopics(
+            self.control.shard, self.control.creation, lambda: self.forwarder, self.now
+        )
+        self.control.producer_ids = SharedProducerIds(self.control.shard, self.cluster, self._lease.epoch, self)
         self.follower = MetadataFollower(self.control.shard, self.log.open(METADATA))
         self.controller = Controller(self.control.shard, self.store, self.membership, run_inline)
         return partitions
@@ -137,6 +165,43 @@ class ClusterEngine(Engine):
             super()._ensure_offsets_topic()
         if self.topics.by_name(CONSUMER_OFFSETS) is None:
             raise StoreUnavailableError(f"the controller has not created {CONSUMER_OFFSETS} yet")
+
+    def _make_markers(self) -> LocalMarkers:
+        return SharedMarkers(
+            self._led_partition,
+            self._shard_of,
+            self.now,
+            cluster=self.cluster,
+            peers=self,
+            pipeline=self.pipeline,
+        )
+
+    def _led_partition(self, topic: str, index: int) -> Partition | None:
+        """Returns a partition that this node leads, or None."""
+        info = self.topics.by_name(topic)
+        return None if info is None else self.partitions.led(PartitionKey(info.topic_id, index))
+
+    def _verifiers(self) -> tuple[PartitionVerifier, OffsetsVerifier]:
+        remote = RemoteCoordinators(self.topics, self.cluster, self)
+        return (
+            SharedPartitionVerifier(self.transactions, remote),
+            SharedOffsetsVerifier(self.transactions, remote),
+        )
+
+    def _deferred_apis(self) -> list[DeferredApi]:
+        return [
+            *super()._deferred_apis(),
+            DeferredApi(ApiKey.ENVELOPE, (0, 0), lambda: EnvelopeApi(self.submit, self.decides, self.authorizer)),
+            DeferredApi(
+                ApiKey.ALLOCATE_PRODUCER_IDS,
+                (0, 0),
+                lambda: AllocateProducerIdsApi(self.control.shard, self.authorizer),
+            ),
+        ]
+
+    def share_groups_enabled(self) -> bool:
+        """Returns False: the share coordinator serves share partitions of its own node only."""
+        return False
 
     def _first_epoch(self) -> int | None:
         return None
@@ -213,10 +278,28 @@ class ClusterEngine(Engine):
         api = self.apis[request.API_KEY]
         if not self.membership.is_serving():
             return self._refuse(api, context, request)
+        if not self._deciding:
+            if request.API_KEY in FORWARDED:
+                return self.forwarder.forward(api, context, request)
+            if request.API_KEY == ApiKey.METADATA:
+                self._request_topics(context, request)
         response = super().submit(context, request)
         if isinstance(response, Pending) or self.membership.is_serving():
             return response
         return self._refuse(api, context, request)
+
+    def _request_topics(self, context: RequestContext, request: MetadataRequest) -> None:
+        """Has the controller create the missing topics of a Metadata request, if the request allows that."""
+        if not self.config.auto_create_topics_enable or not request.topics:
+            return
+        if context.api_version >= FIRST_WITH_CHOICE and not request.allow_auto_topic_creation:
+            return
+        if any(topic.name is not None and self.topics.by_name(topic.name) is None for topic in request.topics):
+            self.forwarder.notify(context, request)
+
+    def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
+        """Sends a request to another node (`Peers`)."""
+        self.peers.send(node_id, request, version, done)
 
     def _refuse(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
         """Returns a retriable error: the lease has ended, so that another node may serve."""

@@ -37,6 +37,7 @@ from kcore.group.share.services import ShareGroupServices
 from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
 from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionLog
+from kcore.log.data_folder import volume_bytes
 from kcore.process_logging import log_failure
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4
@@ -143,6 +144,7 @@ class Engine:
             now=self.now,
             min_insync_replicas=config.min_insync_replicas,
             leads=self.decides,
+            node_id=config.node_id,
         )
         self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
         self.partitions = self._make_partitions()
@@ -157,7 +159,7 @@ class Engine:
         self.group_meters = GroupMeters()
         self.groups: Shards[GroupShard] = self._group_shards()
         self._load_groups()
-        self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
+        self.markers = self._make_markers()
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
         self.topics.listen(TransactionTopic(self.transactions, self._first_epoch()))
         self._start_share()
@@ -280,6 +282,12 @@ class Engine:
         if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
             raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
         self._finish(CONSUMER_OFFSETS)
+
+    def _make_markers(self) -> LocalMarkers:
+        return LocalMarkers(self.partitions.get, self._shard_of, self.now)
+
+    def _verifiers(self) -> tuple[PartitionVerifier, OffsetsVerifier]:
+        return PartitionVerifier(self.transactions), OffsetsVerifier(self.transactions)
 
     def _first_epoch(self) -> int | None:
         """Returns the epoch in which this node leads every coordinator from the start; None if it leads none then."""
@@ -409,10 +417,11 @@ class Engine:
 
     def _deferred_apis(self) -> list[DeferredApi]:
         config = self.config
+        partition_verifier, offsets_verifier = self._verifiers()
         path = os.path.abspath(config.kcore_data_dir) if isinstance(self.log, LmdbLogEngine) else "memory"
         apis: list[DeferredApi] = [
             *self.control.apis(
-                EngineLogDirs(self.log, path, lambda: _volume_bytes(path)),
+                EngineLogDirs(self.log, path, lambda: volume_bytes(path)),
                 transactional=TransactionalInitProducerIdApi(self.transactions, config),
                 authorizer=self.authorizer,
                 opening=lambda: self.partitions.opening,
@@ -426,7 +435,7 @@ class Engine:
                 config,
                 sessions=self.fetch_sessions,
                 cluster=self.cluster,
-                verifier=PartitionVerifier(self.transactions),
+                verifier=partition_verifier,
                 room=self.fetch_memory_budget,
                 authorizer=self.authorizer,
                 quotas=self.client_quotas,
@@ -455,7 +464,7 @@ class Engine:
                 topics=self.topics,
                 cluster=self.cluster,
                 make_topic=self.control.internal_topics.ensure,
-                verifier=OffsetsVerifier(self.transactions),
+                verifier=offsets_verifier,
                 authorizer=self.authorizer,
                 consumer=self.consumer_groups,
                 streams=self.streams_groups,
@@ -609,12 +618,3 @@ class Engine:
             return
         self.pipeline.abandon()
         self.log.close()
-
-
-def _volume_bytes(path: str) -> tuple[int, int]:
-    """Returns the total and the free bytes of a folder's volume; -1 each if there is no folder."""
-    try:
-        volume = os.statvfs(path)
-    except OSError:
-        return -1, -1
-    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

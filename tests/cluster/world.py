@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kcore.broker.cluster.membership import Timing
 from kcore.clock import ManualClock
@@ -48,6 +48,77 @@ class NoNodeError(Exception):
     """No node that runs can serve the request now."""
 
 
+class Call(NamedTuple):
+    """A request between two nodes, or its response."""
+
+    sender: int
+    receiver: int
+    request: Any
+    version: int
+    done: Callable[[Any | None], None]
+    response: Any = None
+    answered: bool = False
+
+
+class Network:
+    """The requests between nodes. Each step of the world carries what was sent before.
+
+    Attributes:
+        lose: a test's function; True loses the request or, with `answered`, its response.
+        carried: the types of the requests that arrived, for tests.
+    """
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self._world = world
+        self._calls: list[Call] = []
+        self.lose: Callable[[Call], bool] = lambda call: False
+        self.carried: list[str] = []
+
+    def send(self, call: Call) -> None:
+        self._calls.append(call)
+
+    def carry(self) -> None:
+        """Delivers everything that was sent before."""
+        calls, self._calls = self._calls, []
+        for call in calls:
+            self._carry(call)
+
+    def _carry(self, call: Call) -> None:
+        target = self._world.nodes[call.sender if call.answered else call.receiver]
+        if target.paused:
+            self._calls.append(call)
+        elif target.engine is None or self.lose(call):
+            if not call.answered:
+                self._calls.append(call._replace(response=None, answered=True))
+            elif target.engine is not None:
+                self._calls.append(call._replace(receiver=-1, response=None))
+        elif call.answered or call.receiver < 0:
+            call.done(call.response)
+        else:
+            self.carried.append(type(call.request).__name__)
+            response = target.engine.submit(RequestContext(call.version, "node", listener="PLAINTEXT"), call.request)
+            if isinstance(response, Pending):
+                response.on_complete(lambda value: self._calls.append(call._replace(response=value, answered=True)))
+            else:
+                self._calls.append(call._replace(response=response, answered=True))
+
+
+class NodePeers:
+    """The `Peers` of one incarnation of a node."""
+
+    def __init__(self, network: Network, node_id: int) -> None:
+        self._network = network
+        self._node_id = node_id
+        self.ended = False
+
+    def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
+        self._network.send(Call(self._node_id, node_id, request, version, lambda value: self._done(done, value)))
+
+    def _done(self, done: Callable[[Any | None], None], value: Any) -> None:
+        if not self.ended:  # the process that has sent it may be dead
+            done(value)
+
+
 class Node:
     """One node; `engine` is None while it is down."""
 
@@ -55,17 +126,27 @@ class Node:
         self.world = world
         self.node_id = node_id
         self.engine: ClusterEngine | None = None
+        self.peers = NodePeers(world.network, node_id)
         self.paused = False
 
     def start(self) -> ClusterEngine:
         """Registers a new incarnation and opens its engine."""
         store = MemoryClusterStore(self.world.store)
+        self.peers.ended = True
+        self.peers = NodePeers(self.world.network, self.node_id)
         taken_ms = self.world.clock.monotonic_ms()
         endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", f"node{self.node_id}.test", 9092)
         lease = store.register(self.node_id, NodeDescription((endpoint,), None), TIMING.ttl_ms)
         config = Config.of({**self.world.settings, "node.id": str(self.node_id)})
         self.engine = ClusterEngine(
-            store, lease, taken_ms, config, self.world.clock, self.world.new_uuid, timing=TIMING
+            store,
+            lease,
+            taken_ms,
+            config,
+            self.world.clock,
+            self.world.new_uuid,
+            timing=TIMING,
+            peers=self.peers,
         )
         return self.engine
 
@@ -73,12 +154,14 @@ class Node:
         """Ends the process without any farewell."""
         assert self.engine is not None
         self.engine.abandon()
+        self.peers.ended = True
         self.engine = None
 
     def stop(self) -> None:
         """Ends the process in an orderly way."""
         assert self.engine is not None
         self.engine.close()
+        self.peers.ended = True
         self.engine = None
 
     def run(self) -> None:
@@ -102,6 +185,11 @@ class Node:
             self.engine.commit()
             self.engine.slices.finish()
             self.engine.commit()
+        if isinstance(response, Pending) and not self.paused:
+            for _ in range(20):
+                if response.done:
+                    break
+                self.world.advance(STEP_MS)
         if isinstance(response, Pending) and response.done:
             return response.response
         return response
@@ -114,6 +202,7 @@ class ClusterWorld:
         self.clock = ManualClock()
         self.store = MemoryCluster(CLUSTER_ID, self.clock.monotonic_ms)
         self.settings = {**SETTINGS, **(settings or {})}
+        self.network = Network(self)
         self.new_uuid = partial(random.Random(SEED).randbytes, 16)
         self.nodes = {node_id: Node(self, node_id) for node_id in range(1, nodes + 1)}
 
@@ -128,6 +217,7 @@ class ClusterWorld:
         """Lets time pass for all nodes, in steps."""
         for _ in range(ms // STEP_MS):
             self.clock.advance(STEP_MS)
+            self.network.carry()
             for node in self.nodes.values():
                 node.run()
 
@@ -250,9 +340,9 @@ class Client:
         return node
 
     def create(self, topic: str, partitions: int = 6) -> None:
-        """Creates a topic, at the controller."""
+        """Creates a topic, at any node."""
         self.retried(
-            lambda: self.world.controller.send(create(topic, partitions=partitions)),
+            lambda: self.any_node().send(create(topic, partitions=partitions)),
             lambda response: response.topics[0].error_code,
         )
         self.world.advance(500)

@@ -81,6 +81,7 @@ class MetadataMachine:
         start_offset: the start of the log. The batch that contains it may hold older records, which are ignored.
         min_insync_replicas: the node's static min.insync.replicas, which a new cluster's own begins with.
         leads: returns True if this node is the controller, which decides; other nodes of a cluster only replay.
+        node_id: this node: it takes only blocks of producer ids that are allocated to it.
 
     Attributes:
         image: the present metadata.
@@ -99,6 +100,7 @@ class MetadataMachine:
         "_min_insync_replicas",
         "_node_id",
         "_open",
+        "_own_id",
         "_records",
         "_start_offset",
         "_truncate",
@@ -119,9 +121,11 @@ class MetadataMachine:
         start_offset: int,
         min_insync_replicas: int = 1,
         leads: Callable[[], bool] = lambda: True,
+        node_id: int = -1,
     ) -> None:
         self.context = context
         self.leads = leads
+        self._own_id = node_id
         self.replayed_to = start_offset
         self._min_insync_replicas = min_insync_replicas
         self.topics = topics
@@ -330,7 +334,8 @@ class MetadataMachine:
 
     def _replay_producer_ids(self, offset: int, record: ProducerIdsRecord) -> None:
         self._node_id = record.broker_id
-        if self._loaded and self.leads() and record.next_producer_id > self.image.next_producer_id:
+        own = self._own_id in (-1, record.broker_id)
+        if own and self._loaded and self.leads() and record.next_producer_id > self.image.next_producer_id:
             self.block_next, self.block_end = self.image.next_producer_id, record.next_producer_id
         self.image.next_producer_id = record.next_producer_id
 
@@ -490,6 +495,7 @@ def metadata_shard(
     now: Now,
     min_insync_replicas: int = 1,
     leads: Callable[[], bool] = lambda: True,
+    node_id: int = -1,
 ) -> Shard[MetadataMachine]:
     """Makes the metadata shard, not loaded yet.
 
@@ -502,6 +508,7 @@ def metadata_shard(
         now: the time of the round.
         min_insync_replicas: the node's static min.insync.replicas.
         leads: returns True if this node is the controller.
+        node_id: this node, if there may be others; -1: it is alone.
     """
 
     def truncate(offset: int) -> None:
@@ -511,7 +518,9 @@ def metadata_shard(
         CLUSTER_METADATA,
         0,
         log,
-        lambda context: MetadataMachine(context, topics, truncate, log.log_start_offset, min_insync_replicas, leads),
+        lambda context: MetadataMachine(
+            context, topics, truncate, log.log_start_offset, min_insync_replicas, leads, node_id
+        ),
         pipeline=pipeline,
         wheel=wheel,
         slices=slices,
