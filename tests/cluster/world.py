@@ -369,11 +369,11 @@ class Client:
         )
 
     def committed(self, group: str) -> int:
-        """Returns the committed offset of partition 0."""
+        """Returns the committed offset of partition 0; -1 if there is none."""
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
         response = self.retried(
             lambda: self.coordinator(group).send(request, OFFSETS_VERSION),
             lambda response: response.groups[0].error_code,
         )
-        (topic,) = response.groups[0].topics
-        return int(topic.partitions[0].committed_offset)
+        offsets = [int(topic.partitions[0].committed_offset) for topic in response.groups[0].topics]
+        return offsets[0] if offsets else -1
