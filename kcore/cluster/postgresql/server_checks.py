@@ -39,7 +39,9 @@ def check_server(connection: Connection[Any]) -> int:
         kind = "a standby" if recovering else "read-only"
         raise StoreUnavailableError(f"PostgreSQL: {_address(connection)} is {kind}, and kcore needs the primary")
     if version < MIN_SERVER_VERSION:
-        raise LogError(f"PostgreSQL: {_address(connection)} has version {version // 10000}, and kcore needs 14 or later")
+        raise LogError(
+            f"PostgreSQL: {_address(connection)} has version {version // 10000}, and kcore needs 14 or later"
+        )
     for name, value in (("fsync", fsync), ("full_page_writes", full_page_writes)):
         if not value:
             raise LogError(
@@ -76,7 +78,7 @@ def warnings(connection: Connection[Any], durability: str, host_count: int) -> l
         )
     if not standbys and host_count > 1:
         found.append(
-            f"the URL has {host_count} hosts, and no standby is synchronous: after a failover nodes may see an older log"
+            f"the URL has {host_count} hosts, and no standby is synchronous: a failover may go back to an older log"
         )
     if max_connections < MIN_CONNECTIONS:
         found.append(f"max_connections is {max_connections}: a node uses up to 12")

@@ -191,7 +191,9 @@ class Sessions:
         try:
             self._parameters = {**LIBPQ_DEFAULTS, **conninfo_to_dict(url)}
         except psycopg.ProgrammingError as error:
-            raise ConfigError(f"the URL of the cluster's database is malformed: {' '.join(str(error).split())}") from None
+            raise ConfigError(
+                f"the URL of the cluster's database is malformed: {' '.join(str(error).split())}"
+            ) from None
         self.durability = durability
         self.timeout_s = timeout_s
         self.node_id = -1
