@@ -11,6 +11,7 @@ from kcore.cluster.postgresql import PostgresClusterStore, schema
 from kcore.cluster.postgresql.schema import SCHEMA
 from kcore.cluster.postgresql.sessions import SETTINGS, Sessions
 from kcore.cluster.store import ClusterStore, Lease
+from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
 from tests.cluster.conftest import CLUSTER_ID, TTL_MS, description
 
@@ -27,7 +28,8 @@ def initialise(url: str) -> None:
 CLOCK = (
     "CREATE TABLE test_clock (now timestamptz NOT NULL)",
     "INSERT INTO test_clock VALUES (pg_catalog.statement_timestamp())",
-    "CREATE FUNCTION statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE AS 'SELECT now FROM kcore.test_clock'",
+    "CREATE FUNCTION statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE"
+    " AS 'SELECT now FROM kcore.test_clock'",
 )
 """A clock that stands still: with `kcore` before `pg_catalog` in the search path, it replaces PostgreSQL's."""
 
@@ -68,8 +70,8 @@ class PostgresShared:
     def stored_end(self, key: PartitionKey) -> int | None:
         """Returns the end of a partition, None if it does not exist."""
         rows = self.execute(
-            "SELECT coalesce((SELECT max(last_offset) + 1 FROM batches b WHERE b.number = p.number), 0) FROM partitions p"
-            " WHERE topic_id = %s AND partition = %s",
+            "SELECT coalesce((SELECT max(last_offset) + 1 FROM batches b WHERE b.number = p.number), 0)"
+            " FROM partitions p WHERE topic_id = %s AND partition = %s",
             key.topic_id,
             key.partition,
         )

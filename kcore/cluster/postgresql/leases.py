@@ -28,6 +28,9 @@ LOCK_LEASE: Final[LiteralString] = f"""
 SELECT holder, epoch, {_LEFT_MS} FROM leases WHERE name = %b FOR UPDATE
 """
 LOCK_NODE: Final[LiteralString] = "SELECT session, epoch FROM nodes WHERE node_id = %b FOR UPDATE"
+NODE_STATE: Final[LiteralString] = f"""
+SELECT n.session, {_LEFT_MS} FROM nodes n JOIN leases l ON l.name = 'node/' || n.node_id WHERE n.node_id = %b
+"""
 SET_LEASE: Final[LiteralString] = f"""
 INSERT INTO leases VALUES (%(name)b, %(holder)b, 1, %(ttl)b, {_UNTIL})
 ON CONFLICT (name) DO UPDATE SET

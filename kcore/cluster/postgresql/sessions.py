@@ -47,14 +47,28 @@ SETTINGS: Final[dict[str, str]] = {
     "lock_timeout": "2s",
     "idle_in_transaction_session_timeout": "5s",
     "client_connection_check_interval": "1s",
+    "tcp_keepalives_idle": "2",
+    "tcp_keepalives_interval": "1",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "5s",
 }
-"""Settings of each session. A role or a database may have other defaults, which would not be safe here."""
+"""Settings of each session. A role or a database may have other defaults, which would not be safe here.
+
+The server must notice a dead node, too: its backend may hold locks that other nodes wait for.
+"""
 
 MAX_IDLE_READERS: Final = 4
 MAX_READERS: Final = 8
 """The readers of one node: connections for everything but rounds, leases and notifications."""
 READER_WAIT_S: Final = 10.0
 WATCH_PERIOD_S: Final = 0.1
+LOCK_TIMEOUT: Final = "55P03"
+"""The SQLSTATE of a statement that waited for a lock longer than `lock_timeout`."""
+END_BACKENDS: Final[LiteralString] = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND application_name LIKE %b
+    AND pid <> pg_backend_pid() AND NOT pid = ANY(%b::bigint[])
+"""
 _INTERRUPTED: Final = frozenset({"01000", "57P01"})
 """SQLSTATEs of notices about a commit that was cancelled or terminated while it waited for a standby."""
 
@@ -85,10 +99,19 @@ class Session:
         return self.connection.execute(text, parameters, prepare=True, binary=binary)
 
     def transact(self, statements: Sequence[Statement]) -> list[Cursor[Row]]:
+        """Runs a transaction, one round trip for each statement; returns their cursors.
+
+        If the network fails in between, the server ends the transaction after `idle_in_transaction_session_timeout`.
+        """
+        with self.connection.transaction():
+            return [self.execute(text, parameters) for text, parameters in statements]
+
+    def transact_at_once(self, statements: Sequence[Statement]) -> list[Cursor[Row]]:
         """Sends a transaction in one round trip, COMMIT included, and returns the cursor of each statement.
 
         The first failed statement aborts the transaction. After an error the session has no open transaction, unless
-        its connection is lost.
+        its connection is lost. If the network fails after a part of the messages, the server waits for the rest without
+        a time limit, and its locks stay: see `Sessions.end_lost_backends`.
 
         Raises:
             psycopg.Error: the error of the first failed statement, or of the connection.
@@ -112,6 +135,11 @@ class Session:
         with contextlib.suppress(psycopg.Error):
             if not self.connection.closed:
                 self.connection.rollback()
+
+    @property
+    def backend(self) -> int:
+        """The process id of the connection's backend."""
+        return self.connection.info.backend_pid
 
     @property
     def is_idle(self) -> bool:
@@ -289,10 +317,14 @@ class Sessions:
             try:
                 return self._call(session, work)
             except psycopg.Error as error:
-                if is_new or reaction(error) is not Reaction.LOST or session.deadline < time.monotonic():
+                was_idle = not is_new and reaction(error) is Reaction.LOST and time.monotonic() < session.deadline
+                if not was_idle and error.sqlstate != LOCK_TIMEOUT:
                     raise log_error(error, doing) from error
+                is_locked = error.sqlstate == LOCK_TIMEOUT
         fresh = self.connect("reader")
         try:
+            if is_locked:
+                self.end_lost_backends(fresh)
             return self._call(fresh, work)
         except psycopg.Error as error:
             raise log_error(error, doing) from error
@@ -332,6 +364,24 @@ class Sessions:
                 self._idle.append(session)
                 return
         self.discard(session)
+
+    def end_lost_backends(self, session: Session) -> None:
+        """Ends the backends of connections that this node has lost, and which may hold locks that it waits for.
+
+        After a failure of the network the server may wait for the rest of a transaction. An ended commit is visible,
+        even if no standby has it; a reader that relies on it commits a transaction of its own (`READ_BARRIER`).
+
+        Args:
+            session: a connection to run the statement on.
+
+        Raises:
+            psycopg.Error: the statement failed.
+        """
+        if self.node_id >= 0:
+            with self._lock:
+                kept = [each.backend for each in self._open]
+            with self.watchdog.limit(session, self.timeout_s):
+                session.execute(END_BACKENDS, (f"kcore/{self.node_id}/%", kept))
 
     # -- the end
 

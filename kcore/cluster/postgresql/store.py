@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -11,7 +12,7 @@ from psycopg import Connection
 from kcore.cluster.postgresql import leases as sql
 from kcore.cluster.postgresql.listener import Listener
 from kcore.cluster.postgresql.rounds import NodeIdentity
-from kcore.cluster.postgresql.sessions import Session, Sessions
+from kcore.cluster.postgresql.sessions import END_BACKENDS, LOCK_TIMEOUT, Session, Sessions
 from kcore.cluster.postgresql.sqlstates import Reaction, log_error, reaction
 from kcore.cluster.postgresql.statements import NOTIFY
 from kcore.cluster.postgresql.storage import PostgresStorage
@@ -26,11 +27,13 @@ from kcore.cluster.store import (
     RegisteredNode,
     node_lease,
 )
-from kcore.log.errors import FencedWriteError, NodeAliveError
+from kcore.log.errors import FencedWriteError, NodeAliveError, StoreUnavailableError
 from kcore.log.interface import PartitionKey
 
 if TYPE_CHECKING:
     from kcore.log.storage import SharedStorage
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Sql = Connection[Any]
@@ -64,6 +67,22 @@ class PostgresClusterStore(ClusterStore):
         return self._sessions
 
     # -- calls
+
+    def _call_fencing(self, node_id: int, work: Callable[[Sql], T], doing: str) -> T:
+        """Runs a transaction that locks the row of a node; ends the backends of that node that keep it locked.
+
+        A dead node's backend may wait for the rest of a round. To end a backend during a commit is safe here: later
+        readers wait until it is replicated (`READ_BARRIER`).
+        """
+        try:
+            return self._call(work, doing)
+        except StoreUnavailableError as error:
+            cause = error.__cause__
+            if not isinstance(cause, psycopg.Error) or cause.sqlstate != LOCK_TIMEOUT:
+                raise
+        logger.warning("node %s holds its lock during %s: ending its connections", node_id, doing)
+        self._call(lambda c: c.execute(END_BACKENDS, (f"kcore/{node_id}/writer", [])), doing)
+        return self._call(work, doing)
 
     def _call(self, work: Callable[[Sql], T], doing: str) -> T:
         """Runs one transaction; repeats it once if the connection was lost while it was idle."""
@@ -126,11 +145,11 @@ class PostgresClusterStore(ClusterStore):
         name = node_lease(node_id)
 
         def work(connection: Sql) -> tuple[int, int]:
+            self._require_free(connection, node_id)
             # The node's row first, as in each transaction: it waits for a round of the earlier incarnation.
-            node = connection.execute(sql.LOCK_NODE, (node_id,)).fetchone()
-            lease = connection.execute(sql.LOCK_LEASE, (name,)).fetchone()
-            if node is not None and lease is not None and lease[2] > 0 and node[0] not in self._tokens:
-                raise NodeAliveError(node_id, lease[2])
+            connection.execute(sql.LOCK_NODE, (node_id,))
+            connection.execute(sql.LOCK_LEASE, (name,))
+            self._require_free(connection, node_id)
             row = connection.execute(sql.SET_LEASE, {"name": name, "holder": node_id, "ttl": ttl_ms}).fetchone()
             assert row is not None, "RETURNING"
             connection.execute(
@@ -141,16 +160,18 @@ class PostgresClusterStore(ClusterStore):
             return row[0], row[1]
 
         self._sessions.node_id = node_id
-        epoch, left_ms = self._call_with_token(token, work)
+        self._tokens.append(token)  # before the call: its outcome may remain unknown
+        epoch, left_ms = self._call_fencing(node_id, work, "registering the node")
         if self._storage is not None:
             self._storage.close()
         self._storage = PostgresStorage(self._sessions, NodeIdentity(node_id, epoch), token)
         return Lease(name, node_id, epoch, left_ms)
 
-    def _call_with_token(self, token: int, work: Callable[[Sql], T]) -> T:
-        """Runs a registration. Its token is remembered before, since the outcome may remain unknown."""
-        self._tokens.append(token)
-        return self._call(work, "registering the node")
+    def _require_free(self, connection: Sql, node_id: int) -> None:
+        """Refuses a node id whose lease another process holds."""
+        row = connection.execute(sql.NODE_STATE, (node_id,)).fetchone()
+        if row is not None and row[1] > 0 and row[0] not in self._tokens:
+            raise NodeAliveError(node_id, row[1])
 
     def storage(self) -> SharedStorage:
         """Implements `ClusterStore.storage`."""
@@ -245,7 +266,7 @@ class PostgresClusterStore(ClusterStore):
             connection.execute(NOTIFY)
             return True
 
-        return self._call(work, "fencing a node")
+        return self._call_fencing(node.holder, work, "fencing a node")
 
     def set_draining(self, node_id: int, draining: bool) -> bool:
         """Implements `ClusterStore.set_draining`."""

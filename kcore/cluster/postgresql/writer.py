@@ -116,7 +116,7 @@ class RoundWriter:
     def _send(self, session: Session, round_: Round) -> bool:
         """Sends a round; returns False if one statement stored nothing since a check failed."""
         if round_.number:
-            session.transact(round_.transaction(self._token))
+            session.transact_at_once(round_.transaction(self._token))
             return True
         parameters = round_.append_parameters(self._token)
         return session.execute(sql.APPEND, parameters).rowcount == len(parameters["batches"])
@@ -198,8 +198,7 @@ class RoundWriter:
                 self._drop(self._session)
             session = self._sessions.connect("writer", self._sessions.durability)
             try:
-                with self._sessions.watchdog.limit(session, self._sessions.timeout_s):
-                    is_stored = self._read_outcome(session, round_)
+                is_stored = self._read_outcome_in_time(session, round_)
                 if session.is_doubtful:
                     raise StoreUnavailableError("PostgreSQL ended the wait of a commit for its synchronous standby")
             except psycopg.Error as error:
@@ -219,6 +218,17 @@ class RoundWriter:
                 "node %s: the interrupted commit is %s", self._identity.node_id, "stored" if is_stored else "not stored"
             )
 
+    def _read_outcome_in_time(self, session: Session, round_: Round) -> bool:
+        timeout_s = self._sessions.timeout_s
+        try:
+            with self._sessions.watchdog.limit(session, timeout_s):
+                return self._read_outcome(session, round_)
+        except psycopg.errors.LockNotAvailable:
+            # The interrupted round still holds its locks: the server waits for the rest of it, or for a standby.
+            self._sessions.end_lost_backends(session)
+            with self._sessions.watchdog.limit(session, timeout_s):
+                return self._read_outcome(session, round_)
+
     def _read_outcome(self, session: Session, round_: Round) -> bool:
         """Fences the interrupted round and reads whether it is stored, in one synchronous transaction."""
         node_id, epoch = self._identity
@@ -228,7 +238,8 @@ class RoundWriter:
         connection = session.connection
         with connection.transaction():
             connection.execute("SET LOCAL synchronous_commit = on")
-            found = session.execute(sql.NEW_SESSION, (token, node_id, epoch, self._tokens[:-1])).fetchone()
+            tokens = self._tokens[:-1]
+            found = session.execute(sql.NEW_SESSION, (token, node_id, epoch, tokens)).fetchone()
             if found is None:
                 # The node is fenced, so the round cannot be stored any more; it may have been stored before.
                 found = session.execute(sql.LAST_ROUND, (node_id, epoch)).fetchone()
