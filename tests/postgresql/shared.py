@@ -35,14 +35,15 @@ CLOCK = (
 
 
 class PostgresShared:
-    """A shared store in a database with virtual time."""
+    """A shared store in a database, with virtual time if `monkeypatch` is given."""
 
-    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch | None = None) -> None:
         self.url = url
         initialise(url)
-        monkeypatch.setitem(SETTINGS, "search_path", f"{SCHEMA}, pg_catalog")
-        for statement in CLOCK:
-            self.execute(statement)
+        if monkeypatch is not None:
+            monkeypatch.setitem(SETTINGS, "search_path", f"{SCHEMA}, pg_catalog")
+            for statement in CLOCK:
+                self.execute(statement)
         self.execute("UPDATE cluster SET cluster_id = %s", CLUSTER_ID)
         self._opened: list[PostgresClusterStore] = []
 

@@ -117,19 +117,25 @@ class Session:
             psycopg.Error: the error of the first failed statement, or of the connection.
         """
         connection = self.connection
+        cursors: list[Cursor[Row]] = []
+        first: psycopg.Error | None = None
         try:
-            with connection.pipeline():
-                connection.execute("BEGIN")
-                cursors = [
-                    connection.execute(text, parameters, prepare=True, binary=True) for text, parameters in statements
-                ]
-                end = connection.execute("COMMIT")
-        except psycopg.Error:
+            with connection.pipeline() as pipeline:
+                try:
+                    cursors.append(connection.execute("BEGIN"))
+                    cursors += [self.execute(text, parameters) for text, parameters in statements]
+                    cursors.append(connection.execute("COMMIT"))
+                    pipeline.sync()
+                except psycopg.Error as error:
+                    first = error  # the end of the pipeline raises a second error: that it was aborted
+        except psycopg.Error as error:
+            first = first or error
+        if first is not None:
             self._roll_back()
-            raise
-        if end.statusmessage != "COMMIT":  # not observed: an aborted pipeline raises the error of its statement
-            raise psycopg.OperationalError(f"COMMIT ended as {end.statusmessage}")
-        return cursors
+            raise first
+        if cursors[-1].statusmessage != "COMMIT":  # not observed: an aborted pipeline raises the statement's error
+            raise psycopg.OperationalError(f"COMMIT ended as {cursors[-1].statusmessage}")
+        return cursors[1:-1]
 
     def _roll_back(self) -> None:
         with contextlib.suppress(psycopg.Error):
