@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from kcore.cluster.postgresql import schema
+from kcore.cluster.postgresql.server_checks import warnings
+from kcore.cluster.postgresql.sessions import Sessions
 from kcore.cluster.postgresql.store import PostgresClusterStore
+from kcore.cluster.store import Initialised
 
-__all__ = ["PostgresClusterStore", "open_store"]
+__all__ = ["PostgresClusterStore", "initialise", "open_store"]
 
 
 def open_store(url: str, durability: str = "fsync") -> PostgresClusterStore:
@@ -19,3 +23,22 @@ def open_store(url: str, durability: str = "fsync") -> PostgresClusterStore:
         ConfigError: the URL is malformed.
     """
     return PostgresClusterStore(url, durability)
+
+
+def initialise(url: str, node_role: str | None = None) -> Initialised:
+    """Creates the schema in a database, or migrates it; see `kcore.cluster.urls.initialise`."""
+    sessions = Sessions(url)
+    try:
+        session = sessions.connect("init", check_schema=False)
+        try:
+            found = warnings(session.connection, "fsync", sessions.host_count)
+            before, after = schema.create(session.connection, node_role)
+        finally:
+            sessions.discard(session)
+    finally:
+        sessions.close()
+    store = PostgresClusterStore(url)
+    try:
+        return Initialised(store.cluster_id(), before, after, tuple(found))
+    finally:
+        store.close()
