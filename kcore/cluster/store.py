@@ -128,6 +128,22 @@ class PartitionLeader(NamedTuple):
     leader_epoch: int
 
 
+class Initialised(NamedTuple):
+    """The result of `kcore cluster init`.
+
+    Attributes:
+        cluster_id: the cluster's id.
+        before: the version of the schema before; 0 if there was none.
+        after: its version now.
+        warnings: settings of the store that may surprise an operator.
+    """
+
+    cluster_id: str
+    before: int
+    after: int
+    warnings: tuple[str, ...]
+
+
 class ClusterStore(ABC):
     """The coordination part of a shared store, as one node or one command sees it.
 

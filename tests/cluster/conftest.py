@@ -7,6 +7,7 @@ import pytest
 from kcore.clock import ManualClock
 from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
 from kcore.cluster.store import ClusterStore, Endpoint, Lease, NodeDescription
+from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
 
 TTL_MS = 6_000
@@ -39,6 +40,11 @@ class SharedStore:
         store = self.open()
         lease = store.register(node_id, description(node_id), TTL_MS)
         return store, lease, SharedLogEngine(store.storage())
+
+    def stored_end(self, key: PartitionKey) -> int | None:
+        """Returns the end of a partition, None if it does not exist."""
+        found = self.memory.data.look_up(key)
+        return None if found is None else found.end_offset
 
     def close(self) -> None:
         for store in self._opened:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from kcore.cluster.memory_store import MemoryClusterStore
 from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
 from kcore.protocol.error_codes import ErrorCode
 from tests.cluster.world import TIMING, Client, ClusterWorld, check, leaders_of
@@ -164,7 +163,7 @@ def test_a_zombie_writes_nothing_and_serves_nothing(world: ClusterWorld, client:
 
 
 def test_a_draining_node_leads_nothing(world: ClusterWorld, client: Client) -> None:
-    store = MemoryClusterStore(world.store)
+    store = world.open_store()
     assert store.set_draining(2, True)
     world.advance(3_000)
     check(world)

@@ -15,7 +15,7 @@ from kcore.log.errors import (
 )
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.storage import Leadership
-from tests.cluster.conftest import TTL_MS, SharedStore
+from tests.cluster.conftest import TTL_MS, SharedStore, description
 from tests.log.batches import batch, contents, fill, key, stamped
 
 
@@ -78,7 +78,7 @@ def test_only_the_controller_creates_partitions(nodes: dict[int, SharedLogEngine
     with pytest.raises(FencedWriteError) as refused:
         nodes[2].commit()
     assert refused.value.partitions == (METADATA,)
-    assert key(9) not in shared.memory.rows
+    assert shared.stored_end(key(9)) is None
     log = nodes[2].get(key(1))
     assert log is not None
     assert log.end_offset == 0
@@ -103,7 +103,6 @@ def test_a_moved_partition_fences_its_old_leader(nodes: dict[int, SharedLogEngin
     with pytest.raises(FencedWriteError) as refused:
         nodes[2].commit()
     assert refused.value.partitions == (key(1),)
-    assert shared.memory.fenced_writes == 1
     assert (old.end_offset, other.end_offset) == (2, 0)
     nodes[2].release(key(1))
     with pytest.raises(LogClosedError):
@@ -132,9 +131,7 @@ def test_a_fenced_node_stores_nothing(nodes: dict[int, SharedLogEngine], shared:
     with pytest.raises(FencedWriteError) as refused:
         nodes[2].commit()
     assert refused.value.node
-    found = shared.memory.data.look_up(key(1))
-    assert found is not None
-    assert found.end_offset == 0
+    assert shared.stored_end(key(1)) == 0
 
 
 def test_a_new_incarnation_fences_the_earlier_one(nodes: dict[int, SharedLogEngine], shared: SharedStore) -> None:
@@ -173,7 +170,7 @@ def test_a_follower_becomes_the_leader_with_the_same_handle(
     followed = nodes[2].follow(METADATA)
     shared.advance(TTL_MS)
     store = shared.open()
-    store.register(2, shared.memory.nodes[2].description, TTL_MS)
+    store.register(2, description(2), TTL_MS)
     engine = SharedLogEngine(store.storage())
     followed = engine.follow(METADATA)
     become_controller(store, store.nodes()[1].lease, engine)
@@ -199,10 +196,10 @@ def test_a_removed_partition_is_reclaimed_by_the_controller(
     nodes[2].drop(key(1))
     with pytest.raises(PartitionDroppedError):
         log.read(0, 100)
-    assert shared.memory.data.removed_numbers() == ([2], 4)
+    assert nodes[1].shared.removed_numbers() == ([2], 4)
     while nodes[1].reclaim(2):
         pass
-    assert shared.memory.data.removed_numbers() == ([], 4)
+    assert nodes[1].shared.removed_numbers() == ([], 4)
 
 
 def test_a_moved_partition_is_not_reclaimed_by_its_old_leader(nodes: dict[int, SharedLogEngine]) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kcore.broker.cluster.membership import Timing
 from kcore.clock import ManualClock
 from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
-from kcore.cluster.store import METADATA, Endpoint, NodeDescription
+from kcore.cluster.store import METADATA, ClusterStore, Endpoint, NodeDescription
 from kcore.cluster_engine import ClusterEngine
 from kcore.config.node import Config
 from kcore.log.interface import PartitionKey
@@ -131,7 +131,7 @@ class Node:
 
     def start(self) -> ClusterEngine:
         """Registers a new incarnation and opens its engine."""
-        store = MemoryClusterStore(self.world.store)
+        store = self.world.open_store()
         self.peers.ended = True
         self.peers = NodePeers(self.world.network, self.node_id)
         taken_ms = self.world.clock.monotonic_ms()
@@ -206,6 +206,10 @@ class ClusterWorld:
         self.new_uuid = partial(random.Random(SEED).randbytes, 16)
         self.nodes = {node_id: Node(self, node_id) for node_id in range(1, nodes + 1)}
 
+    def open_store(self) -> ClusterStore:
+        """Opens the store for one incarnation of a node, or for a command."""
+        return MemoryClusterStore(self.store)
+
     def start(self) -> None:
         """Starts every node, and lets the controller spread the leaders."""
         for node in self.nodes.values():
@@ -256,7 +260,7 @@ def check(world: ClusterWorld) -> None:
     """Checks the invariants of leadership: one leader per partition and epoch, and the same metadata everywhere."""
     decided = world.controller.engine
     assert decided is not None
-    stored = {row.key: (row.leader, row.leader_epoch) for row in MemoryClusterStore(world.store).leaders()}
+    stored = {row.key: (row.leader, row.leader_epoch) for row in world.open_store().leaders()}
     del stored[METADATA]
     image = decided.topics.image
     described = {}
