@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Handler = Callable[["RequestContext", Any], Any]
+
 FIRST_WITH_CHOICE = 4
 """The first version of Metadata whose requests say if missing topics are created."""
 
@@ -106,13 +108,20 @@ class ClusterEngine(Engine):
         self._timing = timing or Timing()
         self._deciding = False
         self._opened = False
+        self._on_fenced: Callable[[], None] | None = None
         log = SharedLogEngine(store.storage(), config.kcore_durability)
         super().__init__(log, config, clock, new_uuid)
         self._opened = True
-        self.membership.run = self.controller.run = run
         self.leadership.consider_all()
         self._settle()
+        self.use(run=run)
         self.membership.start()
+
+    def use(self, *, run: Runner, peers: Peers | None = None) -> None:
+        """Sets the services of a driver that was made after the engine."""
+        self.membership.run = self.controller.run = run
+        if peers is not None:
+            self.peers = peers
 
     # ---- construction
 
@@ -266,16 +275,54 @@ class ClusterEngine(Engine):
         self._deciding = True
         shard.perform(shard.machine.take_over)
 
+    def when_fenced(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once when this incarnation has ended; the process registers again, or ends."""
+        if self.membership.fenced:
+            callback()
+        else:
+            self._on_fenced = callback
+
     def _fenced(self) -> None:
         """Stops serving: this incarnation has ended."""
         self._deciding = False
         self.leadership.give_up_all()
+        callback, self._on_fenced = self._on_fenced, None
+        if callback is not None:
+            callback()
 
     # ---- requests
 
     def submit(self, context: RequestContext, request: Any) -> Any:
         """Decides one request as `Engine.submit`, if this node's lease is certain before and after it."""
         api = self.apis[request.API_KEY]
+        response = self._before(api, context, request)
+        if response is None:
+            response = self._after(api, context, request, super().submit(context, request))
+        return response
+
+    def guarded(self, api: Api[Any, Any]) -> tuple[Handler | None, Handler]:
+        """Returns the fast path of an API and its `handle`, with the checks of `submit`."""
+        fast, handle = api.fast, api.handle
+
+        def guarded_handle(context: RequestContext, request: Any) -> Any:
+            response = self._before(api, context, request)
+            if response is None:
+                response = self._after(api, context, request, handle(context, request))
+            return response
+
+        if fast is None or api.key in FORWARDED or api.key == ApiKey.METADATA:
+            return None, guarded_handle
+
+        def guarded_fast(context: RequestContext, request: Any) -> Any:
+            if not self.membership.is_serving():
+                return None
+            response = fast(context, request)
+            return None if response is None else self._after(api, context, request, response)
+
+        return guarded_fast, guarded_handle
+
+    def _before(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
+        """Returns the response to a request that this node may not decide itself; None if it may."""
         if not self.membership.is_serving():
             return self._refuse(api, context, request)
         if not self._deciding:
@@ -283,7 +330,13 @@ class ClusterEngine(Engine):
                 return self.forwarder.forward(api, context, request)
             if request.API_KEY == ApiKey.METADATA:
                 self._request_topics(context, request)
-        response = super().submit(context, request)
+        return None
+
+    def _after(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Any) -> Any:
+        """Returns a response, or an error if the lease has ended meanwhile: another node may have other state.
+
+        A `Pending` waits for a commit, which the store refuses then, or for data in the log, which never changes.
+        """
         if isinstance(response, Pending) or self.membership.is_serving():
             return response
         return self._refuse(api, context, request)

@@ -268,8 +268,8 @@ class Engine:
         return True
 
     def _make_cluster(self) -> AdvertisedCluster:
-        node_id, rack = self.config.node_id, self.config.broker_rack
-        return SingleNodeCluster(node_id, self._cluster_id(), self.log.node_epoch, rack)
+        config = self.config
+        return SingleNodeCluster(config.node_id, self._cluster_id(), self.log.node_epoch, config.broker_rack)
 
     def _metadata_log(self) -> PartitionLog:
         return self.log.open(METADATA_PARTITION)
@@ -320,8 +320,7 @@ class Engine:
     @property
     def loading(self) -> bool:
         """True while any coordinator is being loaded from its log."""
-        shards = (self.groups, self.transactions.shards, self.share.shards)
-        return any(owned is not None and owned.loading for owned in shards)
+        return any(shard.state is ShardState.LOADING for shard in self._coordinator_shards())
 
     def when_loaded(self, callback: Callable[[], None]) -> None:
         """Calls `callback` once the load of every coordinator has succeeded or failed; at once if none is loading."""
@@ -490,16 +489,15 @@ class Engine:
 
     def _recovery(self, elapsed_ms: int) -> Recovery:
         reports = [shard.report for shard in self._coordinator_shards()]
-        return Recovery(
-            shards=len(reports),
-            records=sum(report.records for report in reports),
-            size_bytes=sum(report.size_bytes for report in reports),
-            groups=sum(len(shard.machine.groups) for shard in self.groups),
-            topics=len(list(self.topics.all())),
-            elapsed_ms=elapsed_ms,
-        )
+        records, size_bytes = sum(one.records for one in reports), sum(one.size_bytes for one in reports)
+        groups = sum(len(shard.machine.groups) for shard in self.groups)
+        return Recovery(len(reports), records, size_bytes, groups, len(list(self.topics.all())), elapsed_ms)
 
     # ---- requests
+
+    def guarded(self, api: Api[Any, Any]) -> tuple[Callable[..., Any] | None, Callable[..., Any]] | None:
+        """Returns the fast path and `handle` with which a server replaces those of an API; None: they are not."""
+        return None
 
     def connection_closed(self, connection_id: int) -> None:
         """Ends the fetch sessions and share sessions of a connection; share sessions release their records."""
