@@ -53,6 +53,19 @@ logger = logging.getLogger(__name__)
 
 Handler = Callable[["RequestContext", Any], Any]
 
+LEASELESS = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_CLUSTER,
+    }
+)
+"""APIs that a node serves without a certain lease: they show no state that another node may have changed, but how to
+reach the cluster."""
+
 FIRST_WITH_CHOICE = 4
 """The first version of Metadata whose requests say if missing topics are created."""
 
@@ -310,7 +323,7 @@ class ClusterEngine(Engine):
                 response = self._after(api, context, request, handle(context, request))
             return response
 
-        if fast is None or api.key in FORWARDED or api.key == ApiKey.METADATA:
+        if fast is None or api.key in FORWARDED or api.key in LEASELESS:
             return None, guarded_handle
 
         def guarded_fast(context: RequestContext, request: Any) -> Any:
@@ -323,7 +336,7 @@ class ClusterEngine(Engine):
 
     def _before(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
         """Returns the response to a request that this node may not decide itself; None if it may."""
-        if not self.membership.is_serving():
+        if not self.membership.is_serving() and request.API_KEY not in LEASELESS:
             return self._refuse(api, context, request)
         if not self._deciding:
             if request.API_KEY in FORWARDED:
@@ -337,7 +350,7 @@ class ClusterEngine(Engine):
 
         A `Pending` waits for a commit, which the store refuses then, or for data in the log, which never changes.
         """
-        if isinstance(response, Pending) or self.membership.is_serving():
+        if isinstance(response, Pending) or self.membership.is_serving() or request.API_KEY in LEASELESS:
             return response
         return self._refuse(api, context, request)
 
