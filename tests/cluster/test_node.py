@@ -29,6 +29,17 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
+LoopFactory = Callable[[], asyncio.AbstractEventLoop] | None
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def loop_factory(request: pytest.FixtureRequest) -> LoopFactory:
+    if request.param == "asyncio":
+        return None
+    factory: LoopFactory = pytest.importorskip("uvloop").new_event_loop
+    return factory
+
+
 class Cluster:
     """Two nodes over a store in memory."""
 
@@ -67,7 +78,7 @@ class Cluster:
             await node.stop()
 
 
-def run(test: Callable[[Cluster], Awaitable[None]]) -> None:
+def run(test: Callable[[Cluster], Awaitable[None]], loop_factory: LoopFactory = None) -> None:
     async def main() -> None:
         cluster = Cluster()
         try:
@@ -77,10 +88,11 @@ def run(test: Callable[[Cluster], Awaitable[None]]) -> None:
         finally:
             await cluster.close()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main())
 
 
-def test_requests_reach_the_controller_over_tcp() -> None:
+def test_requests_reach_the_controller_over_tcp(loop_factory: LoopFactory) -> None:
     async def test(cluster: Cluster) -> None:
         assert cluster.nodes[1].engine.decides()
         assert not cluster.nodes[2].engine.decides()
@@ -94,7 +106,7 @@ def test_requests_reach_the_controller_over_tcp() -> None:
 
         await cluster.until(producer_id, "a block of producer ids")
 
-    run(test)
+    run(test, loop_factory)
 
 
 def test_an_ended_node_hands_its_partitions_over() -> None:
