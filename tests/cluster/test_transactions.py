@@ -196,12 +196,12 @@ def test_a_commit_is_atomic_when_a_node_dies_at_any_write(number: int, stored: b
     world.close()
 
 
-def loses(kind: str, number: int, answered: bool) -> Callable[[Call], bool]:
+def loses(kind: str, number: int, is_response: bool) -> Callable[[Call], bool]:
     """Loses the `number`-th request of a kind, or its response."""
     seen = []
 
     def lose(call: Call) -> bool:
-        if type(call.request).__name__ != kind or call.answered is not answered or call.receiver < 0:
+        if type(call.request).__name__ != kind or call.is_response is not is_response or call.receiver < 0:
             return False
         seen.append(call)
         return len(seen) == number + 1
@@ -209,11 +209,11 @@ def loses(kind: str, number: int, answered: bool) -> Callable[[Call], bool]:
     return lose
 
 
-@pytest.mark.parametrize("answered", [False, True], ids=["request", "response"])
+@pytest.mark.parametrize("is_response", [False, True], ids=["request", "response"])
 @pytest.mark.parametrize("number", range(2))
-def test_a_lost_marker_request_is_repeated(number: int, answered: bool) -> None:
+def test_a_lost_marker_request_is_repeated(number: int, is_response: bool) -> None:
     world, producer = prepared_world()
-    world.network.lose = loses("WriteTxnMarkersRequest", number, answered)
+    world.network.lose = loses("WriteTxnMarkersRequest", number, is_response)
     producer.end()
     settle(world)
     world.advance(2_000)

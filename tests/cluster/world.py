@@ -57,14 +57,14 @@ class Call(NamedTuple):
     version: int
     done: Callable[[Any | None], None]
     response: Any = None
-    answered: bool = False
+    is_response: bool = False
 
 
 class Network:
     """The requests between nodes. Each step of the world carries what was sent before.
 
     Attributes:
-        lose: a test's function; True loses the request or, with `answered`, its response.
+        lose: a test's function; True loses the request or, with `is_response`, its response.
         carried: the types of the requests that arrived, for tests.
     """
 
@@ -84,23 +84,23 @@ class Network:
             self._carry(call)
 
     def _carry(self, call: Call) -> None:
-        target = self._world.nodes[call.sender if call.answered else call.receiver]
+        target = self._world.nodes[call.sender if call.is_response else call.receiver]
         if target.paused:
             self._calls.append(call)
         elif target.engine is None or self.lose(call):
-            if not call.answered:
-                self._calls.append(call._replace(response=None, answered=True))
+            if not call.is_response:
+                self._calls.append(call._replace(response=None, is_response=True))
             elif target.engine is not None:
                 self._calls.append(call._replace(receiver=-1, response=None))
-        elif call.answered or call.receiver < 0:
+        elif call.is_response or call.receiver < 0:
             call.done(call.response)
         else:
             self.carried.append(type(call.request).__name__)
             response = target.engine.submit(RequestContext(call.version, "node", listener="PLAINTEXT"), call.request)
             if isinstance(response, Pending):
-                response.on_complete(lambda value: self._calls.append(call._replace(response=value, answered=True)))
+                response.on_complete(lambda value: self._calls.append(call._replace(response=value, is_response=True)))
             else:
-                self._calls.append(call._replace(response=response, answered=True))
+                self._calls.append(call._replace(response=response, is_response=True))
 
 
 class NodePeers:
