@@ -264,8 +264,12 @@ class SharedLogEngine(StagedLogEngine):
         return task._replace(leader_epoch=self.controller_epoch if log is None else log.owned_epoch)
 
     def reclaim(self, max_batches: int) -> bool:
-        """Implements `LogEngine.reclaim`."""
-        if self._sweeps and self.controller_epoch >= 0:
+        """Implements `LogEngine.reclaim`. Partitions that other nodes lead by now are left to them."""
+        decides = self.controller_epoch >= 0
+        for number, log in list(self._garbage.items()):
+            if not decides if log is None else self._logs.get(log.key) is not log or log.owned_epoch < 0:
+                del self._garbage[number]
+        if self._sweeps and decides:
             self._sweeps = False
             self._garbage.update(dict.fromkeys(self.shared.removed_numbers()[0]))
         return super().reclaim(max_batches)

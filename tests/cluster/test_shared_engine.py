@@ -202,6 +202,22 @@ def test_a_removed_partition_is_reclaimed_by_the_controller(
     assert nodes[1].shared.removed_numbers() == ([], 4)
 
 
+def test_a_released_partition_is_left_to_its_new_leader(nodes: dict[int, SharedLogEngine]) -> None:
+    [log, other] = nodes[2].adopt([Leadership(key(1), 0), Leadership(key(2), 0)])
+    for each in (log, other):
+        fill(each, nodes[2], 5)
+        each.delete_before(3)
+    nodes[2].commit()
+    record(nodes[1])
+    nodes[1].move(key(1), 1, 1, 0)
+    nodes[1].commit()
+    with pytest.raises(FencedWriteError):
+        nodes[2].reclaim(10)
+    nodes[2].release(key(1))
+    assert not nodes[2].reclaim(10)
+    assert len(contents(other)) == 2
+
+
 def test_a_moved_partition_is_not_reclaimed_by_its_old_leader(nodes: dict[int, SharedLogEngine]) -> None:
     [log] = nodes[2].adopt([Leadership(key(1), 0)])
     fill(log, nodes[2], 5)
