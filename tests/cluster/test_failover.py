@@ -220,6 +220,35 @@ def test_an_unknown_outcome_is_neither_lost_nor_repeated(world: ClusterWorld, cl
     assert client.committed("group-2") == 61
 
 
+def test_an_idle_node_settles_an_unknown_outcome_before_it_gives_partitions_up(
+    world: ClusterWorld, client: Client
+) -> None:
+    coordinator = client.coordinator("group-2")
+    lost = []
+
+    def cut(operation: str, node_id: int, after: bool) -> None:
+        if node_id != coordinator.node_id:
+            return
+        if operation == "write" and not lost:
+            lost.append(operation)
+            raise UnknownOutcomeError("the connection was lost")
+        if operation == "settle":
+            raise StoreUnavailableError("the store cannot be reached")
+
+    world.store.intercept = cut
+    coordinator.send(commit("group-2", {("t", 0): 60}), COMMIT_VERSION)
+    world.store.intercept = None
+    assert world.open_store().set_draining(coordinator.node_id, True)
+    world.store.intercept = cut
+    world.advance(1_000)
+    world.store.intercept = None  # and no request comes that would commit
+    world.advance(3_000)
+    check(world)
+    assert coordinator.engine is not None
+    assert not coordinator.engine.leadership.led
+    assert client.committed("group-2") == 2
+
+
 def test_a_deleted_topic_is_gone_everywhere(world: ClusterWorld, client: Client) -> None:
     from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 
