@@ -249,12 +249,14 @@ class ClusterEngine(Engine):
 
     def _seen(self, sight: ClusterSight) -> None:
         """Replays what the controller has written, or decides as the controller."""
+        if self.log.uncertain:
+            self.pipeline.commit()  # asks the store again for the result of an earlier round
         holder = sight.controller
         self.cluster.controller = None if holder is None else Leader(holder.holder, holder.epoch)
         if self.membership.is_controller():
             if not self._deciding:
                 self._take_over()
-            if self._deciding:
+            if self._deciding and not self.log.uncertain:
                 self.controller.look(sight)
         elif sight.metadata is not None:
             self.log.show(sight.metadata)

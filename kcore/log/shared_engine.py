@@ -234,6 +234,7 @@ class SharedLogEngine(StagedLogEngine):
     def commit(self) -> None:
         """Implements `LogEngine.commit`."""
         if (self._created or self._moved or self._removed) and not (self._dirty or self._metas or self._drops):
+            self.rollback()
             raise LogError("changes of leaders need their record in the metadata log", FailureReason.MISUSE)
         super().commit()
 
