@@ -13,6 +13,7 @@ from kcore.cluster.postgresql.sessions import SETTINGS, Sessions
 from kcore.cluster.store import ClusterStore, Lease
 from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
+from kcore.log.write_set import PartitionMeta
 from tests.cluster.conftest import CLUSTER_ID, TTL_MS, description
 
 
@@ -77,6 +78,15 @@ class PostgresShared:
             key.partition,
         )
         return rows[0][0] if rows else None
+
+    def reset(self) -> None:
+        """Empties the store, as after `kcore cluster init`."""
+        for table in ("batches", "snapshot_chunks", "named_values", "leases", "nodes", "removed_partitions"):
+            self.execute(f"DELETE FROM {table}")
+        self.execute("DELETE FROM partitions WHERE number > 0")
+        meta = PartitionMeta(0, 0, (), None).encode()
+        self.execute("UPDATE partitions SET leader = -1, leader_epoch = 0, node_epoch = 0, meta = %s", meta)
+        self.execute("UPDATE cluster SET next_number = 1")
 
     def close(self) -> None:
         for store in self._opened:

@@ -129,18 +129,6 @@ def check_stored(shared: PostgresShared, scenario: Scenario) -> None:
     assert shared.execute("SELECT leader, leader_epoch FROM partitions WHERE number > 0") == [(1, 0)]
 
 
-def reset(shared: PostgresShared) -> None:
-    """Empties the store, as after `kcore cluster init`."""
-    for table in ("batches", "snapshot_chunks", "named_values", "leases", "nodes", "removed_partitions"):
-        shared.execute(f"DELETE FROM {table}")
-    shared.execute("DELETE FROM partitions WHERE number > 0")
-    shared.execute("UPDATE partitions SET leader = -1, leader_epoch = 0, node_epoch = 0, meta = %s", EMPTY_META)
-    shared.execute("UPDATE cluster SET next_number = 1")
-
-
-EMPTY_META = bytes(4) + bytes(8) + bytes(1) + bytes(4)
-
-
 @pytest.mark.parametrize(
     ("mode", "step"),
     [("drop request", 9), ("drop response", 9), ("hold request", 17), ("hold response", 17)],
@@ -179,5 +167,5 @@ def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
             break
         count += 1
         nth += step
-        reset(shared)
+        shared.reset()
     assert count >= 40 // step, "the scenario has at least 40 messages"
