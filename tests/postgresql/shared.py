@@ -27,9 +27,10 @@ def initialise(url: str) -> None:
 
 
 CLOCK = (
-    "CREATE TABLE test_clock (now timestamptz NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS test_clock (now timestamptz NOT NULL)",
+    "DELETE FROM test_clock",
     "INSERT INTO test_clock VALUES (pg_catalog.statement_timestamp())",
-    "CREATE FUNCTION statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE"
+    "CREATE OR REPLACE FUNCTION statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE"
     " AS 'SELECT now FROM kcore.test_clock'",
 )
 """A clock that stands still: with `kcore` before `pg_catalog` in the search path, it replaces PostgreSQL's."""
@@ -47,6 +48,7 @@ class PostgresShared:
                 self.execute(statement)
         self.execute("UPDATE cluster SET cluster_id = %s", CLUSTER_ID)
         self._opened: list[PostgresClusterStore] = []
+        self.reset()
 
     def execute(self, text: str, *arguments: object) -> list[tuple[Any, ...]]:
         """Runs a statement on a connection of its own."""

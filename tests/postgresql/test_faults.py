@@ -28,8 +28,8 @@ RETRIABLE = (StoreUnavailableError, UnknownOutcomeError)
 
 
 @pytest.fixture
-def shared(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresShared]:
-    store = PostgresShared(url, monkeypatch)
+def shared(reused_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresShared]:
+    store = PostgresShared(reused_url, monkeypatch)
     yield store
     store.close()
 
@@ -139,8 +139,23 @@ def test_scenario_survives_a_fault_at_some_messages(
     faults(shared, proxy, monkeypatch, mode, step)
 
 
+def test_registration_ends_behind_a_black_hole(
+    shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first connection for leases had statements without a time limit."""
+    monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
+    for nth in (6, 7, 8):  # the transaction that notes the timeline, after the connection is prepared
+        store = through(proxy, shared)
+        proxy.fail(nth, "hold request")
+        assert persist(lambda: store.register(1, description(), TTL_MS)).epoch == 1  # noqa: B023
+        assert proxy.failed.is_set()
+        store.close()
+        proxy.release()
+        shared.reset()
+
+
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", MODES)
 def test_scenario_survives_a_fault_at_every_message(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str

@@ -114,8 +114,8 @@ class Store:
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    shared = PostgresShared(url)
+def store(reused_url: str) -> Iterator[Store]:
+    shared = PostgresShared(reused_url)
     yield Store(shared)
     shared.close()
 

@@ -86,8 +86,8 @@ OPTIONS = settings(deadline=None, suppress_health_check=list(HealthCheck))
 @pytest.mark.parametrize(
     ("examples", "steps"), [(6, 30), pytest.param(40, 50, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
 )
-def test_random_operations_match_the_model(url: str, examples: int, steps: int) -> None:
-    ClusterLogMachine.shared = PostgresShared(url)
+def test_random_operations_match_the_model(reused_url: str, examples: int, steps: int) -> None:
+    ClusterLogMachine.shared = PostgresShared(reused_url)
     run_state_machine_as_test(
         ClusterLogMachine, settings=settings(OPTIONS, max_examples=examples, stateful_step_count=steps)
     )
