@@ -144,7 +144,7 @@ def test_registration_ends_behind_a_black_hole(
 ) -> None:
     """The first connection for leases had statements without a time limit."""
     monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
-    for nth in (6, 7, 8):  # the transaction that notes the timeline, after the connection is prepared
+    for nth in (7, 6, 8):  # the transaction that notes the timeline, after the connection is prepared
         store = through(proxy, shared)
         proxy.fail(nth, "hold request")
         assert persist(lambda: store.register(1, description(), TTL_MS)).epoch == 1  # noqa: B023
