@@ -144,9 +144,10 @@ def test_registration_ends_behind_a_black_hole(
 ) -> None:
     """The first connection for leases had statements without a time limit."""
     monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
-    for nth in (7, 6, 8):  # the transaction that notes the timeline, after the connection is prepared
+    for text in (b"BEGIN", b"UPDATE cluster", b"SELECT pg_is_in_recovery", b"FROM kcore_schema"):
+        shared.execute("UPDATE cluster SET timeline = 0")
         store = through(proxy, shared)
-        proxy.fail(nth, "hold request")
+        proxy.fail_at(text, "hold request")
         assert persist(lambda: store.register(1, description(), TTL_MS)).epoch == 1  # noqa: B023
         assert proxy.failed.is_set()
         store.close()
