@@ -86,18 +86,20 @@ def test_settlement_ends_the_interrupted_round(shared: PostgresShared, primary: 
     assert len(fill(log, engine, 1)) == 1
 
 
-@pytest.mark.parametrize("lost", ["batches", "rounds"])
+@pytest.mark.parametrize("lost", ["batches", "other batches", "rounds"])
 def test_acknowledged_commits_that_are_missing_are_reported(shared: PostgresShared, primary: Server, lost: str) -> None:
     """A standby without the last commits was promoted, or a backup was restored."""
     store, lease, engine = shared.node(1)
     become_controller(store, lease, engine)
-    create(engine, {0: 1})
-    [log] = engine.adopt([Leadership(key(), 0)])
+    create(engine, {0: 1, 1: 1})
+    [log, other] = engine.adopt([Leadership(key(0), 0), Leadership(key(1), 0)])
     fill(log, engine, 2)
+    fill(other, engine, 2)
     log.append(batch(), 0)
     sealed = engine.seal()
-    if lost == "batches":
-        shared.execute("DELETE FROM batches WHERE number = 1 AND base_offset = 1")
+    if "batches" in lost:
+        number = 2 if "other" in lost else 1
+        shared.execute("DELETE FROM batches WHERE number = %s AND base_offset = 1", number)
     else:
         shared.execute("UPDATE nodes SET round = round - 1")
     primary.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'kcore/1/writer'")
