@@ -1,4 +1,4 @@
-"""Three `kcore serve --cluster` processes, and a client that goes on while nodes and servers of PostgreSQL fail."""
+"""Three `kcore serve --cluster` processes, and a client that continues while nodes and servers of PostgreSQL fail."""
 
 from __future__ import annotations
 
