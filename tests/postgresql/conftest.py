@@ -22,6 +22,13 @@ def primary() -> Iterator[Server]:
         servers.close()
 
 
+@pytest.fixture(scope="session")
+def reused_url(primary: Server) -> str:
+    """The URL of one database for the tests that empty it first: each database has hundreds of files."""
+    primary.query("CREATE DATABASE reused")
+    return primary.url("reused")
+
+
 @pytest.fixture
 def servers() -> Iterator[Servers]:
     """A place for servers that only this test uses."""

@@ -29,6 +29,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._sockets: set[socket.socket] = set()
         self._chosen = 0
+        self._text: bytes | None = None
         self._mode = ""
         self._held: list[Callable[[], None]] = []
         self.requests = 0
@@ -41,6 +42,12 @@ class Proxy:
     def fail(self, nth: int, mode: str) -> None:
         with self._lock:
             self._chosen, self._mode = self.requests + nth, mode
+            self.failed.clear()
+
+    def fail_at(self, text: bytes, mode: str) -> None:
+        """Chooses the next message that contains `text`."""
+        with self._lock:
+            self._chosen, self._text, self._mode = 0, text, mode
             self.failed.clear()
 
     def release(self) -> None:
@@ -66,13 +73,14 @@ class Proxy:
                 for pump in (pair.requests, pair.responses):
                     threading.Thread(target=pump, daemon=True).start()
 
-    def count(self) -> str:
+    def count(self, message: bytes) -> str:
         """Counts a message of a client; returns the mode if it is the chosen one."""
         with self._lock:
             self.requests += 1
-            if self.requests != self._chosen:
-                return ""
-            return self._mode
+            if self._text is not None and self._text in message:
+                self._text = None
+                return self._mode
+            return self._mode if self.requests == self._chosen else ""
 
     def hold(self, deliver: Callable[[], None]) -> None:
         with self._lock:
@@ -90,7 +98,7 @@ class _Pair:
     def requests(self) -> None:
         with contextlib.suppress(OSError):
             while data := self.client.recv(1 << 20):
-                mode = self.proxy.count()
+                mode = self.proxy.count(data)
                 if mode == "drop request":
                     break
                 if mode == "hold request":

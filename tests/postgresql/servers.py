@@ -88,7 +88,7 @@ class Server:
 
     def create(self, **settings: str) -> Server:
         self.run("initdb", "-D", str(self.folder), "-A", "trust", "-U", "kcore", "--no-sync", "--data-checksums")
-        self.configure(**SETTINGS, **settings)
+        self.configure(**{**SETTINGS, **settings})
         return self.start()
 
     def copy_of(self, primary: Server, synchronous: bool = True) -> Server:

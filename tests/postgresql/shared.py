@@ -13,6 +13,7 @@ from kcore.cluster.postgresql.sessions import SETTINGS, Sessions
 from kcore.cluster.store import ClusterStore, Lease
 from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
+from kcore.log.write_set import PartitionMeta
 from tests.cluster.conftest import CLUSTER_ID, TTL_MS, description
 
 
@@ -26,9 +27,10 @@ def initialise(url: str) -> None:
 
 
 CLOCK = (
-    "CREATE TABLE test_clock (now timestamptz NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS test_clock (now timestamptz NOT NULL)",
+    "DELETE FROM test_clock",
     "INSERT INTO test_clock VALUES (pg_catalog.statement_timestamp())",
-    "CREATE FUNCTION statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE"
+    "CREATE OR REPLACE FUNCTION statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE"
     " AS 'SELECT now FROM kcore.test_clock'",
 )
 """A clock that stands still: with `kcore` before `pg_catalog` in the search path, it replaces PostgreSQL's."""
@@ -46,6 +48,7 @@ class PostgresShared:
                 self.execute(statement)
         self.execute("UPDATE cluster SET cluster_id = %s", CLUSTER_ID)
         self._opened: list[PostgresClusterStore] = []
+        self.reset()
 
     def execute(self, text: str, *arguments: object) -> list[tuple[Any, ...]]:
         """Runs a statement on a connection of its own."""
@@ -77,6 +80,15 @@ class PostgresShared:
             key.partition,
         )
         return rows[0][0] if rows else None
+
+    def reset(self) -> None:
+        """Empties the store, as after `kcore cluster init`."""
+        for table in ("batches", "snapshot_chunks", "named_values", "leases", "nodes", "removed_partitions"):
+            self.execute(f"DELETE FROM {table}")
+        self.execute("DELETE FROM partitions WHERE number > 0")
+        meta = PartitionMeta(0, 0, (), None).encode()
+        self.execute("UPDATE partitions SET leader = -1, leader_epoch = 0, node_epoch = 0, meta = %s", meta)
+        self.execute("UPDATE cluster SET next_number = 1")
 
     def close(self) -> None:
         for store in self._opened:

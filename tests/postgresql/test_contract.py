@@ -41,7 +41,7 @@ from tests.postgresql.shared import PostgresShared
 
 
 @pytest.fixture
-def shared(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresShared]:
-    store = PostgresShared(url, monkeypatch)
+def shared(reused_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresShared]:
+    store = PostgresShared(reused_url, monkeypatch)
     yield store
     store.close()

@@ -28,8 +28,8 @@ RETRIABLE = (StoreUnavailableError, UnknownOutcomeError)
 
 
 @pytest.fixture
-def shared(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresShared]:
-    store = PostgresShared(url, monkeypatch)
+def shared(reused_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresShared]:
+    store = PostgresShared(reused_url, monkeypatch)
     yield store
     store.close()
 
@@ -129,18 +129,6 @@ def check_stored(shared: PostgresShared, scenario: Scenario) -> None:
     assert shared.execute("SELECT leader, leader_epoch FROM partitions WHERE number > 0") == [(1, 0)]
 
 
-def reset(shared: PostgresShared) -> None:
-    """Empties the store, as after `kcore cluster init`."""
-    for table in ("batches", "snapshot_chunks", "named_values", "leases", "nodes", "removed_partitions"):
-        shared.execute(f"DELETE FROM {table}")
-    shared.execute("DELETE FROM partitions WHERE number > 0")
-    shared.execute("UPDATE partitions SET leader = -1, leader_epoch = 0, node_epoch = 0, meta = %s", EMPTY_META)
-    shared.execute("UPDATE cluster SET next_number = 1")
-
-
-EMPTY_META = bytes(4) + bytes(8) + bytes(1) + bytes(4)
-
-
 @pytest.mark.parametrize(
     ("mode", "step"),
     [("drop request", 9), ("drop response", 9), ("hold request", 17), ("hold response", 17)],
@@ -151,8 +139,24 @@ def test_scenario_survives_a_fault_at_some_messages(
     faults(shared, proxy, monkeypatch, mode, step)
 
 
+def test_registration_ends_behind_a_black_hole(
+    shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first connection for leases had statements without a time limit."""
+    monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
+    for text in (b"BEGIN", b"UPDATE cluster", b"SELECT pg_is_in_recovery", b"FROM kcore_schema"):
+        shared.execute("UPDATE cluster SET timeline = 0")
+        store = through(proxy, shared)
+        proxy.fail_at(text, "hold request")
+        assert persist(lambda: store.register(1, description(), TTL_MS)).epoch == 1  # noqa: B023
+        assert proxy.failed.is_set()
+        store.close()
+        proxy.release()
+        shared.reset()
+
+
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", MODES)
 def test_scenario_survives_a_fault_at_every_message(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -179,5 +183,5 @@ def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
             break
         count += 1
         nth += step
-        reset(shared)
+        shared.reset()
     assert count >= 40 // step, "the scenario has at least 40 messages"

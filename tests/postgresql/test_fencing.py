@@ -26,8 +26,8 @@ MOVES = 80
 
 
 @pytest.fixture
-def shared(url: str) -> Iterator[PostgresShared]:
-    store = PostgresShared(url)
+def shared(reused_url: str) -> Iterator[PostgresShared]:
+    store = PostgresShared(reused_url)
     yield store
     store.close()
 

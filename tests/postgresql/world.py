@@ -37,8 +37,8 @@ class PostgresWorld(ClusterWorld):
 
 
 @pytest.fixture
-def world(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresWorld]:
-    shared = PostgresShared(url, monkeypatch)
+def world(reused_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresWorld]:
+    shared = PostgresShared(reused_url, monkeypatch)
     world = PostgresWorld(shared)
     world.start()
     yield world

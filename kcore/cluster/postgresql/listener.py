@@ -53,7 +53,8 @@ class Listener:
         session = self._session = self._sessions.connect("listener")
         try:
             # LISTEN before the callback reads the tables: a change in between is notified.
-            session.execute("LISTEN kcore")
+            with self._sessions.watchdog.limit(session, self._sessions.timeout_s):
+                session.execute("LISTEN kcore")
             self._callback()
             while not self._stopped.is_set():
                 for _ in session.connection.notifies(timeout=STOP_CHECK_S, stop_after=1):

@@ -114,14 +114,19 @@ UPDATE nodes SET session = %b WHERE node_id = %b AND epoch = %b AND session = AN
 """
 """Locks the row of the node, which waits for the end of the interrupted round, and fences it if it is still to come."""
 LAST_ROUND: Final[LiteralString] = "SELECT round FROM nodes WHERE node_id = %b AND epoch = %b"
-STORED_ENDS: Final[LiteralString] = """
-SELECT w.number, w.base_offset, p.meta,
+STORED_BATCHES: Final[LiteralString] = """
+SELECT w.number,
     (p.leader = %(node)b AND p.leader_epoch = w.epoch AND p.node_epoch = %(node_epoch)b) IS TRUE,
     (SELECT b.batch FROM batches b WHERE b.number = w.number AND b.base_offset = w.base_offset),
     (SELECT b.last_offset FROM batches b WHERE b.number = w.number ORDER BY b.base_offset DESC LIMIT 1)
 FROM unnest(%(numbers)b::bigint[], %(epochs)b::bigint[], %(bases)b::bigint[]) AS w(number, epoch, base_offset)
 LEFT JOIN partitions p ON p.number = w.number
 ORDER BY w.number
+"""
+OWNED_ENDS: Final[LiteralString] = """
+SELECT p.number, p.meta,
+    (SELECT b.last_offset FROM batches b WHERE b.number = p.number ORDER BY b.base_offset DESC LIMIT 1)
+FROM partitions p WHERE p.number = ANY(%b::bigint[]) AND p.leader = %b AND p.node_epoch = %b ORDER BY p.number
 """
 
 # -- reads

@@ -102,7 +102,8 @@ class PostgresClusterStore(ClusterStore):
         session = self._session
         if session is None:
             session = self._session = self._sessions.connect("leases")
-            self._note_timeline(session.connection)
+            with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S):
+                self._note_timeline(session.connection)
         try:
             with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S), session.connection.transaction():
                 result = work(session.connection)

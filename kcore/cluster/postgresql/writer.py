@@ -62,6 +62,7 @@ class RoundWriter:
         self._session: Session | None = None
         self._unsettled: Round | None = None
         self._round = 0  # the number of the last round that did more than append
+        self._ends: dict[int, int] = {}  # acknowledged end offsets, by partition number
         self._lock = threading.Lock()
 
     # -- rounds
@@ -107,11 +108,18 @@ class RoundWriter:
         if not is_stored:
             self._unsettled = None
             self._refuse(session, round_)
-        round_.write_set.is_durable = True
-        self._unsettled = None
+        self._stored(round_)
+        return None
+
+    def _stored(self, round_: Round) -> None:
+        """Notes that a round is stored."""
+        for sealed in round_.write_set.partitions:
+            if sealed.bases:
+                self._ends[sealed.number] = sealed.end_offset
         if round_.number:
             self._round = round_.number
-        return None
+        round_.write_set.is_durable = True
+        self._unsettled = None
 
     def _send(self, session: Session, round_: Round) -> bool:
         """Sends a round; returns False if one statement stored nothing since a check failed."""
@@ -210,9 +218,8 @@ class RoundWriter:
             self._session = session
             self._token = self._tokens[-1]
             self._tokens = [self._token]
-            round_.write_set.is_durable = is_stored
-            if is_stored and round_.number:
-                self._round = round_.number
+            if is_stored:
+                self._stored(round_)
             self._unsettled = None
             logger.info(
                 "node %s: the interrupted commit is %s", self._identity.node_id, "stored" if is_stored else "not stored"
@@ -249,7 +256,9 @@ class RoundWriter:
                 "epochs": [round_.owned[number] for number, _ in bases],
                 "bases": [base for _, base in bases],
             }
-            rows = session.execute(sql.STORED_ENDS, parameters).fetchall() if bases else []
+            rows = session.execute(sql.STORED_BATCHES, parameters).fetchall() if bases else []
+            expected = {**self._ends, **dict(bases)}
+            ends = session.execute(sql.OWNED_ENDS, (list(expected), node_id, epoch)).fetchall()
             session.execute(sql.READ_BARRIER, (node_id,))
         stored_round = None if found is None else int(found[0])
         if stored_round is not None and stored_round < self._round:
@@ -257,27 +266,26 @@ class RoundWriter:
                 f"PostgreSQL has round {stored_round} of node {node_id}, and round {self._round} was acknowledged: "
                 "commits were lost in a failover, or a backup was restored"
             )
-        is_stored = stored_round == round_.number if round_.number else _has_batches(round_, rows)
-        if not is_stored:
-            self._require_ends(round_, rows)
-        return is_stored
+        self._require_ends(round_, expected, ends)
+        return stored_round == round_.number if round_.number else _has_batches(round_, rows)
 
-    def _require_ends(self, round_: Round, rows: list[Row]) -> None:
-        """Checks that each partition that this node still leads ends where the round begins."""
+    def _require_ends(self, round_: Round, expected: dict[int, int], rows: list[Row]) -> None:
+        """Checks that no partition that this node still leads ends before an acknowledged offset."""
         lost = []
-        for number, base, meta, is_owned, _, last in rows:
-            if is_owned:
-                end = max(PartitionMeta.decode(meta).log_start_offset, 0 if last is None else last + 1)
-                if end < base:
-                    lost.append((number, end, base))
+        for number, meta, last in rows:
+            end = max(PartitionMeta.decode(meta).log_start_offset, 0 if last is None else last + 1)
+            if end < expected[number]:
+                lost.append((number, end))
         if lost:
             keys = round_.keys()
-            number, end, base = lost[0]
+            number, end = lost[0]
             raise StoreRewoundError(
-                f"PostgreSQL: {keys[number]} ends at {end}, and offsets below {base} were acknowledged: commits were "
-                "lost in a failover, or a backup was restored",
-                [keys[number] for number, _, _ in lost],
+                f"PostgreSQL: {keys.get(number, f'partition number {number}')} ends at {end}, and offsets below "
+                f"{expected[number]} were acknowledged: commits were lost in a failover, or a backup was restored",
+                [keys[number] for number, _ in lost if number in keys],
             )
+        owned = {number for number, _, _ in rows}
+        self._ends = {number: end for number, end in self._ends.items() if number in owned}
 
 
 def _has_batches(round_: Round, rows: list[Row]) -> bool:
@@ -287,7 +295,7 @@ def _has_batches(round_: Round, rows: list[Row]) -> bool:
     batches themselves are compared.
     """
     batches = {sealed.number: sealed.batches[0] for sealed in round_.write_set.partitions if sealed.batches}
-    for number, _, _, is_owned, _, last in rows:
+    for number, is_owned, _, last in rows:
         if is_owned:
             return last is not None and last >= last_offset(batches[number])
-    return any(batch is not None and bytes(batch) == batches[number] for number, _, _, _, batch, _ in rows)
+    return any(batch is not None and bytes(batch) == batches[number] for number, _, batch, _ in rows)
