@@ -78,7 +78,7 @@ class Session:
 
     Attributes:
         connection: the connection, in autocommit.
-        is_doubtful: True if PostgreSQL has reported that a commit did not wait for its standby. The server then responds
+        is_doubtful: True if PostgreSQL has reported that a commit did not wait for its standby. The server responds
             with success, although the commit is not replicated.
     """
 
