@@ -11,11 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
-
-pytest.importorskip("psycopg", reason="psycopg is not installed (pip install 'kcore[cluster]')")
-
 import psycopg
+import pytest
 
 from bench.test_log import BATCH_BYTES, make_batch
 from kcore.cluster.postgresql import PostgresClusterStore, initialise

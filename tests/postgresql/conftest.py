@@ -5,8 +5,6 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("psycopg", reason="psycopg is not installed (pip install 'kcore[cluster]')")
-
 from tests.postgresql.servers import Server, Servers
 
 _NUMBERS = itertools.count()

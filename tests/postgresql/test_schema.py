@@ -125,7 +125,7 @@ def test_standby_is_refused_and_the_primary_of_several_hosts_found(servers: Serv
     session.close()
 
 
-def test_returned_primary_is_refused_after_a_promotion(servers: Servers) -> None:
+def test_returned_primary_is_skipped_after_a_promotion(servers: Servers) -> None:
     """An old primary that starts again accepts writes, and libpq connects to the first host that does."""
     primary = servers.server("one").create()
     standby = servers.server("two").copy_of(primary)
@@ -138,9 +138,12 @@ def test_returned_primary_is_refused_after_a_promotion(servers: Servers) -> None
     after = sessions.connect("test")
     assert (sessions.timeline, after.connection.info.port) == (2, standby.port)
     primary.start()
+    again = sessions.connect("test")
+    assert again.connection.info.port == standby.port
+    standby.crash()
     with pytest.raises(StoreRewoundError, match="has timeline 1, and a standby was promoted to timeline 2"):
         sessions.connect("test")
-    for session in (before, after):
+    for session in (before, after, again):
         sessions.discard(session)
     sessions.close()
 

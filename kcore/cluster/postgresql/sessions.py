@@ -78,8 +78,8 @@ class Session:
 
     Attributes:
         connection: the connection, in autocommit.
-        is_doubtful: True if PostgreSQL has reported that a commit did not wait for its standby. The server responds
-            with success, although the commit is not replicated.
+        is_doubtful: True if PostgreSQL has reported that a commit did not wait for its standby. The server then reports
+            success, although the commit is not replicated.
     """
 
     def __init__(self, connection: Connection[Row]) -> None:
@@ -249,6 +249,9 @@ class Sessions:
     def connect(self, role: str, durability: str = "fsync", check_schema: bool = True) -> Session:
         """Opens a connection to the primary and checks it.
 
+        libpq connects to the first host that accepts writes. An old primary that was started again does so, too, so a
+        host with an old timeline is skipped.
+
         Args:
             role: its purpose, which PostgreSQL's views show to an operator.
             durability: `os` if its commits do not wait until they are durable.
@@ -259,8 +262,30 @@ class Sessions:
             StoreRewoundError: the server has an older timeline than a server before: it is an old primary.
             LogError: the server's settings or the schema are refused.
         """
+        rewound: StoreRewoundError | None = None
+        for first in range(self.host_count):
+            try:
+                return self._connect(self._rotated(first), role, durability, check_schema)
+            except StoreRewoundError as error:
+                rewound = rewound or error
+            except StoreUnavailableError:
+                if rewound is None:
+                    raise
+        assert rewound is not None, "there is at least one host"
+        raise rewound
+
+    def _rotated(self, first: int) -> dict[str, Any]:
+        """Returns the parameters with the hosts in another order, beginning with number `first`."""
+        parameters = dict(self._parameters)
+        for name in ("host", "hostaddr", "port"):
+            values = str(parameters.get(name, "")).split(",")
+            if len(values) > 1:
+                parameters[name] = ",".join(values[first:] + values[:first])
+        return parameters
+
+    def _connect(self, parameters: dict[str, Any], role: str, durability: str, check_schema: bool) -> Session:
         name = "command" if self.node_id < 0 else str(self.node_id)
-        parameters = {**self._parameters, "application_name": f"kcore/{name}/{role}"}
+        parameters["application_name"] = f"kcore/{name}/{role}"
         try:
             session = Session(psycopg.connect(make_conninfo("", **parameters), autocommit=True))
         except psycopg.Error as error:
