@@ -27,7 +27,7 @@ from kcore.broker.share.served_apis import share_apis
 from kcore.broker.share.share_partitions import SharePartitions
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config.node import Config
-from kcore.errors import CloseConnectionError, ConfigError, KafkaError, KcoreError, LogError
+from kcore.errors import ConfigError, KcoreError
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.meters import GroupMeters
 from kcore.group.record_limits import GroupRecordLimits
@@ -36,14 +36,15 @@ from kcore.group.shard import GroupShard
 from kcore.group.share.services import ShareGroupServices
 from kcore.group.streams.services import StreamsServices
 from kcore.group.topics import GroupTopics
-from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine
-from kcore.process_logging import fields, log_failure
-from kcore.protocol.error_codes import ErrorCode
+from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionLog
+from kcore.log.data_folder import volume_bytes
+from kcore.process_logging import log_failure
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.protocol.uuids import to_hex, to_text, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
-from kcore.runtime.cluster import SingleNodeCluster
+from kcore.runtime.cluster import AdvertisedCluster, SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
+from kcore.runtime.failed_requests import error_response
 from kcore.runtime.recovery import Recovery
 from kcore.share.coordinator import ShareStateTopic
 from kcore.share.node import ShardServices, start_share_coordinator
@@ -124,8 +125,7 @@ class Engine:
         self.clock = clock
         self._new_uuid = new_uuid
         self._process_id = os.getpid()
-        self.now = Now(clock)
-        self._wait = wait
+        self.now, self._wait = Now(clock), wait
         self._when_loaded: list[Callable[[], None]] = []
         self.reclaim_beside: Callable[[Callable[[], bool]], bool] | None = None
         started_ms = self.now.now_ms
@@ -133,36 +133,35 @@ class Engine:
         self.purgatory = Purgatory(self.wheel)
         self.slices = Slices()
         self.pipeline = CommitPipeline(log)
-        self.cluster = SingleNodeCluster(config.node_id, self._cluster_id(), log.node_epoch, config.broker_rack)
         self.topics = Topics()
+        self.cluster = self._make_cluster()
         metadata = metadata_shard(
-            log.open(METADATA_PARTITION),
+            self._metadata_log(),
             self.topics,
             pipeline=self.pipeline,
             wheel=self.wheel,
             slices=self.slices,
             now=self.now,
             min_insync_replicas=config.min_insync_replicas,
+            leads=self.decides,
+            node_id=config.node_id,
         )
         self.control = ControlPlane(metadata, self.topics, config, self.cluster, new_uuid, self.now)
-        effective = self.control.topic_configs.effective
-        self.partitions = Partitions(log, self.pipeline, self.slices, effective, leader_epoch=log.node_epoch)
+        self.partitions = self._make_partitions()
         self.topics.listen(self.partitions)
         self.authorizer = make_authorizer(config, self.topics, self.now)
         self.control.shard.load()
         self._finish("metadata")
-        if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
-            raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
-        self._finish(CONSUMER_OFFSETS)
+        self._ensure_offsets_topic()
         self.consumer_groups = self._consumer_services()
         self.streams_groups = self._streams_services()
         self.share_groups = self._share_group_services()
         self.group_meters = GroupMeters()
         self.groups: Shards[GroupShard] = self._group_shards()
         self._load_groups()
-        self.markers = LocalMarkers(self.partitions.get, self._shard_of, self.now)
+        self.markers = self._make_markers()
         self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
-        self.topics.listen(TransactionTopic(self.transactions, log.node_epoch))
+        self.topics.listen(TransactionTopic(self.transactions, self._first_epoch()))
         self._start_share()
         self._finish("groups, transactions and share state")
         self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
@@ -206,8 +205,10 @@ class Engine:
         self.topics.listen(GroupTopics(self.groups, self.consumer_groups, self.streams_groups, self.share_groups))
         self.topics.listen(GroupRecordLimits(self.groups, self._group_record_limit))
         self.consumer_groups.metadata.loaded()
-        for index in range(self.groups.partitions):
-            self.groups.load(index, self.log.node_epoch)
+        leader_epoch = self._first_epoch()
+        if leader_epoch is not None:
+            for index in range(self.groups.partitions):
+                self.groups.load(index, leader_epoch)
 
     def _share_group_services(self) -> ShareGroupServices:
         return ShareGroupServices(
@@ -223,7 +224,7 @@ class Engine:
         self.share, self.share_persister = start_share_coordinator(
             self.config, self.topics, self.partitions.get, self.control.internal_topics.ensure, shards
         )
-        self.topics.listen(ShareStateTopic(self.share, self.log.node_epoch))
+        self.topics.listen(ShareStateTopic(self.share, self._first_epoch()))
         settings = self.control.group_configs
         self.share_partitions = SharePartitions(
             self.partitions, self.share_persister, settings, self.purgatory, self.now, self.config
@@ -260,7 +261,37 @@ class Engine:
             log.close()
             raise
 
-    # ---- construction
+    # ---- construction; a node of a cluster overrides the first methods
+
+    def decides(self) -> bool:
+        """Returns True if this node decides changes of the metadata: it is alone, or the controller."""
+        return True
+
+    def _make_cluster(self) -> AdvertisedCluster:
+        config = self.config
+        return SingleNodeCluster(config.node_id, self._cluster_id(), self.log.node_epoch, config.broker_rack)
+
+    def _metadata_log(self) -> PartitionLog:
+        return self.log.open(METADATA_PARTITION)
+
+    def _make_partitions(self) -> Partitions:
+        effective = self.control.topic_configs.effective
+        return Partitions(self.log, self.pipeline, self.slices, effective, leader_epoch=self.log.node_epoch)
+
+    def _ensure_offsets_topic(self) -> None:
+        if not self.control.internal_topics.ensure(CONSUMER_OFFSETS):
+            raise KcoreError(f"the topic {CONSUMER_OFFSETS} cannot be created: see the log for the cause")
+        self._finish(CONSUMER_OFFSETS)
+
+    def _make_markers(self) -> LocalMarkers:
+        return LocalMarkers(self.partitions.get, self._shard_of, self.now)
+
+    def _verifiers(self) -> tuple[PartitionVerifier, OffsetsVerifier]:
+        return PartitionVerifier(self.transactions), OffsetsVerifier(self.transactions)
+
+    def _first_epoch(self) -> int | None:
+        """Returns the epoch in which this node leads every coordinator from the start; None if it leads none then."""
+        return self.log.node_epoch
 
     def _cluster_id(self) -> str:
         """Returns the cluster's id: the stored one, else the configured one, else a new one. Stores it if it is new."""
@@ -289,8 +320,7 @@ class Engine:
     @property
     def loading(self) -> bool:
         """True while any coordinator is being loaded from its log."""
-        shards = (self.groups, self.transactions.shards, self.share.shards)
-        return any(owned is not None and owned.loading for owned in shards)
+        return any(shard.state is ShardState.LOADING for shard in self._coordinator_shards())
 
     def when_loaded(self, callback: Callable[[], None]) -> None:
         """Calls `callback` once the load of every coordinator has succeeded or failed; at once if none is loading."""
@@ -386,10 +416,11 @@ class Engine:
 
     def _deferred_apis(self) -> list[DeferredApi]:
         config = self.config
+        partition_verifier, offsets_verifier = self._verifiers()
         path = os.path.abspath(config.kcore_data_dir) if isinstance(self.log, LmdbLogEngine) else "memory"
         apis: list[DeferredApi] = [
             *self.control.apis(
-                EngineLogDirs(self.log, path, lambda: _volume_bytes(path)),
+                EngineLogDirs(self.log, path, lambda: volume_bytes(path)),
                 transactional=TransactionalInitProducerIdApi(self.transactions, config),
                 authorizer=self.authorizer,
                 opening=lambda: self.partitions.opening,
@@ -403,7 +434,7 @@ class Engine:
                 config,
                 sessions=self.fetch_sessions,
                 cluster=self.cluster,
-                verifier=PartitionVerifier(self.transactions),
+                verifier=partition_verifier,
                 room=self.fetch_memory_budget,
                 authorizer=self.authorizer,
                 quotas=self.client_quotas,
@@ -431,7 +462,7 @@ class Engine:
                 topics=self.topics,
                 cluster=self.cluster,
                 make_topic=self.control.internal_topics.ensure,
-                verifier=OffsetsVerifier(self.transactions),
+                verifier=offsets_verifier,
                 authorizer=self.authorizer,
                 consumer=self.consumer_groups,
                 streams=self.streams_groups,
@@ -457,16 +488,15 @@ class Engine:
 
     def _recovery(self, elapsed_ms: int) -> Recovery:
         reports = [shard.report for shard in self._coordinator_shards()]
-        return Recovery(
-            shards=len(reports),
-            records=sum(report.records for report in reports),
-            size_bytes=sum(report.size_bytes for report in reports),
-            groups=sum(len(shard.machine.groups) for shard in self.groups),
-            topics=len(list(self.topics.all())),
-            elapsed_ms=elapsed_ms,
-        )
+        records, size_bytes = sum(one.records for one in reports), sum(one.size_bytes for one in reports)
+        groups = sum(len(shard.machine.groups) for shard in self.groups)
+        return Recovery(len(reports), records, size_bytes, groups, len(list(self.topics.all())), elapsed_ms)
 
     # ---- requests
+
+    def guarded(self, api: Api[Any, Any]) -> tuple[Callable[..., Any] | None, Callable[..., Any]] | None:
+        """Returns the fast path and `handle` with which a server replaces those of an API; None: they are not."""
+        return None
 
     def connection_closed(self, connection_id: int) -> None:
         """Ends the fetch sessions and share sessions of a connection; share sessions release their records."""
@@ -500,23 +530,7 @@ class Engine:
         Raises:
             CloseConnectionError: the protocol has no response for the request (Produce, acks=0).
         """
-        if isinstance(error, KafkaError):
-            if logger.isEnabledFor(logging.INFO):
-                event = fields(
-                    api=type(api).__name__.removesuffix("Api"),
-                    error=error.code.name,
-                    client_id=context.client_id,
-                    connection=context.connection_id,
-                )
-                logger.info("request refused: %s", error, extra=event)
-            return api.error(context, request, error.code, error.message)
-        if isinstance(error, CloseConnectionError):
-            raise error
-        if isinstance(error, LogError):
-            logger.error("%s failed, because the log failed: %s", type(request).__name__, error)
-            return api.error(context, request, api.storage_error)
-        logger.error("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(request).__name__, exc_info=error)
-        return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return error_response(api, context, request, error)
 
     def newest_version(self, request: Any) -> int:
         """Returns the newest served version of a request.
@@ -601,12 +615,3 @@ class Engine:
             return
         self.pipeline.abandon()
         self.log.close()
-
-
-def _volume_bytes(path: str) -> tuple[int, int]:
-    """Returns the total and the free bytes of a folder's volume; -1 each if there is no folder."""
-    try:
-        volume = os.statvfs(path)
-    except OSError:
-        return -1, -1
-    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

@@ -34,6 +34,8 @@ from kcore.transaction.states import EMPTY, NAMES, PREVIOUS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 HELP_PYTHON = (3, 11)  # the wording of argparse's help differs between Python versions
+BETWEEN_NODES = {ApiKey.ENVELOPE, ApiKey.ALLOCATE_PRODUCER_IDS}
+"""APIs that only the nodes of a cluster use, which have an engine of their own."""
 NOTE = "<!-- Made by tools/generate_docs.py: change the code, then run `make docs`. -->\n"
 
 
@@ -55,6 +57,8 @@ def apis() -> str:
             known = response_class(key)
         except KeyError:
             continue  # APIs between brokers and controllers
+        if key in BETWEEN_NODES:
+            continue
         kafka = f"{known.MIN_VERSION}–{known.MAX_VERSION}"
         if api is None:
             lines.append(f"| {int(key)} | {name} | – | {kafka} | not served yet |")

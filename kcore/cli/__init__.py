@@ -15,6 +15,7 @@ from kcore.printable import clean
 # verb -> (module below kcore.cli, description); a verb's module is imported when the verb is used
 VERBS: dict[str, tuple[str, str]] = {
     "serve": ("serve", "serve Kafka clients over TCP"),
+    "cluster": ("cluster", "the store of a cluster: create it, show nodes, drain and fence them"),
     "demo": ("demo", "three client libraries share a group while processes die; or Spark jobs over a log"),
     "export": ("export", "event logs as Parquet or JSON lines; verify exports"),
     "spark": ("spark", "jobs over event logs: rebuild, audit, restore, timeline"),

@@ -38,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--http", metavar="HOST:PORT", help="serve the console, metrics and health at this address "
         "(kcore.http.listen); it has no access control, so choose an address that only operators reach",
     )  # fmt: skip
+    parser.add_argument(
+        "--cluster", metavar="URL", help="serve as a node of the cluster whose nodes share the store at this URL, such "
+        "as postgresql://HOST/DATABASE; `kcore cluster init` creates it",
+    )  # fmt: skip
+    parser.add_argument("--node-id", metavar="N", type=int, help="this node's id (node.id), unique in its cluster")
     parser.add_argument("--config", metavar="FILE", type=Path, help="a properties file with Kafka's names")
     parser.add_argument("-c", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting")
     parser.add_argument("--print-config", action="store_true", help="show the effective configuration and exit")
@@ -60,7 +65,11 @@ def run(options: argparse.Namespace) -> int:
         given["listeners"] = ",".join(_named(options.listen))
     if options.http is not None:
         given["kcore.http.listen"] = options.http
+    if options.node_id is not None:
+        given["node.id"] = str(options.node_id)
     config = make_config(options.config, options.settings, given)
+    if options.cluster is not None:
+        return _run_cluster(config, options)
     forgetful = not config.kcore_data_dir and config.source("kcore.durability") == "default"
     if forgetful:
         config.set("kcore.durability", "memory", "there is no kcore.data.dir")
@@ -74,6 +83,17 @@ def run(options: argparse.Namespace) -> int:
         return serve_controlled(config, options.control)
     gc.disable()  # until all modules are imported: collections would take a fifth of the start time
     return run_loop(_serve(config, forgetful))
+
+
+def _run_cluster(config: Config, options: argparse.Namespace) -> int:
+    """Serves as one node of a cluster."""
+    from kcore.cli.serve_cluster import serve_cluster  # noqa: PLC0415  # only nodes of a cluster need it
+
+    if options.print_config:
+        print_config(config)
+        return 0
+    process_logging.configure(sys.stderr, options.log_level, options.log_format)
+    return run_loop(serve_cluster(config, options.cluster))
 
 
 def _named(listeners: list[str]) -> list[str]:

@@ -220,3 +220,12 @@ def reserve_lock_file(folder: str) -> None:
 def open_private(path: str, flags: int) -> int:
     """Opens a file as an `opener` of `open`; only the owner may access a file that it creates."""
     return os.open(path, flags, FILE_MODE)
+
+
+def volume_bytes(path: str) -> tuple[int, int]:
+    """Returns the total and the free bytes of a folder's volume; -1 each if there is no folder."""
+    try:
+        volume = os.statvfs(path)
+    except OSError:
+        return -1, -1
+    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize

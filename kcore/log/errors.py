@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kcore import errors
+
+if TYPE_CHECKING:
+    from kcore.log.interface import PartitionKey
 
 
 class FailureReason(Enum):
@@ -27,6 +32,14 @@ class FailureReason(Enum):
     """An exception interrupted an earlier call (a signal, lack of memory); all staged changes were discarded."""
     INJECTED = "injected"
     """A test injected this failure (`kcore.log.faults`)."""
+    FENCED = "fenced"
+    """Another node leads the partitions, or the cluster has fenced this node: nothing was written."""
+    UNAVAILABLE = "unavailable"
+    """The store of the cluster cannot be reached now: nothing was written."""
+    UNKNOWN_OUTCOME = "unknown_outcome"
+    """The connection to the store ended during the commit: `Storage.settle` determines whether it was written."""
+    DATA_LOST = "data_lost"
+    """The store of the cluster has lost commits that it had acknowledged."""
 
 
 class LogError(errors.LogError):
@@ -49,6 +62,67 @@ class FencedLeaderEpochError(LogError):
         )
         self.leader_epoch = leader_epoch
         self.current_epoch = current_epoch
+
+
+class FencedWriteError(LogError):
+    """The store of the cluster refused a write set or an adoption, because this node no longer leads.
+
+    Nothing was written. The caller unloads the partitions.
+
+    Attributes:
+        partitions: the partitions that this node does not lead in the given epoch. Empty if the store cannot tell: then
+            every partition of the call may be concerned.
+        node: True if the node itself is fenced: it leads nothing, and must register again.
+    """
+
+    def __init__(self, what: str, partitions: Iterable[PartitionKey] = (), node: bool = False) -> None:
+        super().__init__(what, FailureReason.FENCED)
+        self.partitions = tuple(partitions)
+        self.node = node
+
+
+class StoreUnavailableError(LogError):
+    """The store of the cluster cannot be reached now, or is overloaded. Nothing was written; the caller may repeat."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, FailureReason.UNAVAILABLE)
+
+
+class UnknownOutcomeError(LogError):
+    """The connection ended during a commit. `Storage.settle` determines whether the write set is stored."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, FailureReason.UNKNOWN_OUTCOME)
+
+
+class StoreRewoundError(LogError):
+    """The store of the cluster shows an older state than this node has seen: acknowledged commits are missing.
+
+    An asynchronous standby was promoted, a backup was restored, or the connection leads to an old primary. The caller
+    unloads the partitions, and an operator must decide.
+
+    Attributes:
+        partitions: the partitions that end before an acknowledged offset; empty if the whole store is older.
+    """
+
+    def __init__(self, what: str, partitions: Iterable[PartitionKey] = ()) -> None:
+        super().__init__(what, FailureReason.DATA_LOST)
+        self.partitions = tuple(partitions)
+
+
+class NodeAliveError(LogError):
+    """Another process runs with this node id, or has run until a moment ago.
+
+    Attributes:
+        remaining_ms: the time after which its lease expires, unless it is renewed.
+    """
+
+    def __init__(self, node_id: int, remaining_ms: int) -> None:
+        super().__init__(
+            f"node {node_id} is alive: another process holds its lease for {remaining_ms} ms more", FailureReason.FENCED
+        )
+        self.node_id = node_id
+        self.remaining_ms = remaining_ms
 
 
 class OffsetOutOfRangeError(LogError):

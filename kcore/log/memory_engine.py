@@ -64,17 +64,43 @@ class MemoryStorage(Storage):
         if self._opened:
             self.node_epoch += 1
         self._opened = True
-        found = []
-        for key, meta in self._keys.items():
-            partition = self._partitions[meta.number]
-            _, batches = partition.lists
-            end = max(meta.log_start_offset, last_offset(batches[-1]) + 1 if batches else 0)
-            garbage = bool(batches) and last_offset(batches[0]) < meta.log_start_offset
-            kept = None if meta.snapshot is None else meta.snapshot.offset
-            garbage = garbage or any(offset != kept for offset, _ in partition.chunks)
-            found.append(StoredPartition(key, meta, end, garbage))
+        found = [self._stored(key, meta) for key, meta in self._keys.items()]
         found.sort(key=lambda partition: partition.meta.number)
         return found, list(self._dropped), self._next_number
+
+    def _stored(self, key: PartitionKey, meta: PartitionMeta) -> StoredPartition:
+        partition = self._partitions[meta.number]
+        _, batches = partition.lists
+        end = max(meta.log_start_offset, last_offset(batches[-1]) + 1 if batches else 0)
+        garbage = bool(batches) and last_offset(batches[0]) < meta.log_start_offset
+        kept = None if meta.snapshot is None else meta.snapshot.offset
+        garbage = garbage or any(offset != kept for offset, _ in partition.chunks)
+        return StoredPartition(key, meta, end, garbage)
+
+    # -- for a store that several nodes share (`kcore.cluster.memory_store`)
+
+    def create(self, key: PartitionKey, meta: PartitionMeta) -> None:
+        """Adds an empty partition."""
+        self._partitions[meta.number] = _MemoryPartition()
+        self._keys[key] = meta
+        self._next_number = max(self._next_number, meta.number + 1)
+
+    def forget(self, key: PartitionKey) -> None:
+        """Removes a partition; `reclaim` deletes its entries."""
+        self._dropped[self._keys.pop(key).number] = None
+
+    def look_up(self, key: PartitionKey) -> StoredPartition | None:
+        """Returns the present state of a partition, or None."""
+        meta = self._keys.get(key)
+        return None if meta is None else self._stored(key, meta)
+
+    def removed_numbers(self) -> tuple[list[int], int]:
+        """Returns the numbers of removed partitions with entries, and the next free number."""
+        return list(self._dropped), self._next_number
+
+    def keys_by_number(self) -> dict[int, PartitionKey]:
+        """Returns the names of all partitions by number."""
+        return {meta.number: key for key, meta in self._keys.items()}
 
     def write(self, write_set: WriteSet) -> None:
         """Implements `Storage.write`. After an exception in the middle the write set is completed, not undone."""

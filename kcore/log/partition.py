@@ -50,9 +50,14 @@ class StagedPartitionLog(LogCore, PartitionLog):
 
     There are two views of the metadata: `_meta` includes staged changes, `_durable_meta` is the committed state (None:
     not created yet). While a write set is being written, `_sealed` is this partition's part of it.
+
+    Attributes:
+        owned_epoch: the epoch in which this node leads the partition, in a store that several nodes share. A storage
+            compares it with the store's epoch at each write. It never changes: a new epoch has a new handle.
+            -1: the store belongs to this engine alone, or this node only follows the partition.
     """
 
-    __slots__ = ("_time_index",)
+    __slots__ = ("_time_index", "owned_epoch")
 
     _meta: PartitionMeta
     _durable_meta: PartitionMeta | None
@@ -73,6 +78,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         self._state = LIVE
         self._snapshot_writer = None
         self._time_index: TimeIndex | None = None
+        self.owned_epoch = -1
 
     def __repr__(self) -> str:
         return f"<log {self.key} [{self.log_start_offset}, {self.high_watermark}, {self.end_offset}]>"

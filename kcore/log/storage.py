@@ -6,6 +6,7 @@ Any thread may call any method at any time, except that `write` and `reclaim` ex
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kcore.log.interface import BatchSummary, Finding, PartitionKey
@@ -17,12 +18,15 @@ class ReclaimTask(NamedTuple):
 
     Deletes batches that end at or below `below_offset` (None: all batches), and snapshots whose offset is not in
     `keep_snapshots` (None: no snapshots). `forget`: the partition was dropped; its tombstone is deleted last.
+    `leader_epoch`: the epoch in which this node leads the partition, for a store that several nodes share; the epoch of
+    the metadata log's leader for dropped partitions.
     """
 
     number: int
     below_offset: int | None
     keep_snapshots: tuple[int, ...] | None
     forget: bool
+    leader_epoch: int = -1
 
 
 class Storage(ABC):
@@ -94,3 +98,61 @@ class Storage(ABC):
     @abstractmethod
     def close(self) -> None:
         """Flushes the data and releases the store."""
+
+
+class Leadership(NamedTuple):
+    """A partition that this node leads since `leader_epoch`, in a store that several nodes share."""
+
+    key: PartitionKey
+    leader_epoch: int
+
+
+class SharedStorage(Storage):
+    """A store that several nodes share, as one registered node sees it. Every partition has one leader at a time.
+
+    `write` stores a write set as a whole, or refuses it: in the transaction that stores it, the store checks that this
+    node is not fenced, and that it leads each partition of the write set in the epoch `sealed.log.owned_epoch`. The
+    checks lock the tested state, so that a take-over either precedes the write set or waits for it. If
+    `WriteSet.cluster` is not None, the node must lead `METADATA` in `ClusterChanges.controller_epoch`, and the same
+    transaction applies these changes. Notifications about a write set with `cluster` or with batches of the metadata
+    log are sent with its commit.
+
+    Besides LogError, `write` raises:
+
+    * FencedWriteError: nothing is stored. The caller unloads the partitions that the error names.
+    * StoreUnavailableError: nothing is stored. The caller may write again.
+    * UnknownOutcomeError: `settle` determines the result, and fences the interrupted attempt before it reads.
+
+    `settle` never guesses: it raises StoreUnavailableError until it has read the result in a transaction that survives
+    a failover of the store. It raises StoreRewoundError if a partition ends before an acknowledged offset.
+    `load` returns no partition, no dropped number and 0 as the next number: a node adopts what it leads.
+    `node_epoch` is the epoch of the node's lease. `reclaim` refuses tasks whose `leader_epoch` is not the present one
+    with FencedWriteError. `slice`, `summaries` and `snapshot_chunk` read any partition, also those of other leaders.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def adopt(self, partitions: Sequence[Leadership]) -> list[StoredPartition]:
+        """Reads the metadata and the ends of partitions that this node leads now, in the order of `partitions`.
+
+        The result includes every write set of earlier leaders, and survives a failover of the store.
+
+        Raises:
+            FencedWriteError: this node does not lead the named partitions in the given epochs; nothing is adopted.
+            StoreUnavailableError: the store cannot be reached.
+        """
+
+    @abstractmethod
+    def look_up(self, key: PartitionKey) -> StoredPartition | None:
+        """Reads the metadata and the end of any partition, for a node that follows it; None if it does not exist.
+
+        Everything below the returned end survives a failover of the store.
+        """
+
+    @abstractmethod
+    def removed_numbers(self) -> tuple[list[int], int]:
+        """Returns the numbers of removed partitions that are not reclaimed yet, and the next free number.
+
+        Only the leader of the metadata log calls it, after it adopted that log.
+        """

@@ -89,14 +89,66 @@ class SnapshotChunk(NamedTuple):
     data: bytes
 
 
+class NewPartition(NamedTuple):
+    """A partition that the controller creates in a store that several nodes share.
+
+    Attributes:
+        key: the partition's name.
+        meta: its first metadata, with its number.
+        leader: the id of the node that leads it; -1 for none.
+        leader_epoch: the epoch of that leader.
+    """
+
+    key: PartitionKey
+    meta: PartitionMeta
+    leader: int
+    leader_epoch: int
+
+
+class LeaderChange(NamedTuple):
+    """A new leader of a partition in a store that several nodes share.
+
+    Attributes:
+        key: the partition's name.
+        leader: the id of the new leader; -1 for none.
+        leader_epoch: the new epoch, higher than `previous_epoch`.
+        previous_epoch: the epoch that the store must have; otherwise the write set is refused as a whole.
+    """
+
+    key: PartitionKey
+    leader: int
+    leader_epoch: int
+    previous_epoch: int
+
+
+class ClusterChanges(NamedTuple):
+    """The changes of a write set that only the controller makes. They apply in this order: removed, created, moved.
+
+    A write set with `metas` has this, too, if the store is shared by nodes.
+
+    Attributes:
+        controller_epoch: the epoch in which this node leads the metadata log. The store refuses the write set if
+            another node or epoch leads it, even if the write set has no batch of the metadata log.
+        created: new partitions.
+        moved: new leaders of existing partitions.
+        removed: partitions whose entries `Storage.reclaim` deletes later.
+    """
+
+    controller_epoch: int
+    created: tuple[NewPartition, ...] = ()
+    moved: tuple[LeaderChange, ...] = ()
+    removed: tuple[PartitionKey, ...] = ()
+
+
 class WriteSet:
     """Everything that one commit makes durable. `partitions` ascend by number.
 
     `next_number` is the lowest partition number that was never assigned, or 0 if the write set creates no partition.
     The storage sets `is_durable` once the write set is durable; it is also reliable after an interrupted write.
+    `cluster` has the controller's changes in a store that several nodes share; such a store gets no `drops`.
     """
 
-    __slots__ = ("drops", "is_durable", "metas", "next_number", "partitions")
+    __slots__ = ("cluster", "drops", "is_durable", "metas", "next_number", "partitions")
 
     def __init__(
         self,
@@ -110,6 +162,7 @@ class WriteSet:
         self.drops = drops
         self.next_number = next_number
         self.is_durable = False
+        self.cluster: ClusterChanges | None = None
 
     def size_bytes(self) -> int:
         """Returns the size of all batches, rewrites and chunks. It visits each of them."""
@@ -123,4 +176,4 @@ class WriteSet:
     @property
     def empty(self) -> bool:
         """True if there is nothing to write."""
-        return not (self.partitions or self.metas or self.drops)
+        return not (self.partitions or self.metas or self.drops or self.cluster)

@@ -71,6 +71,14 @@ class ClusterView(Protocol):
         ...
 
 
+class AdvertisedCluster(ClusterView, Protocol):
+    """A `ClusterView` to which this node's own listeners are added as they open."""
+
+    def advertise(self, listener: str, host: str, port: int) -> None:
+        """Sets the address of this node for clients of `listener`."""
+        ...
+
+
 class SingleNodeCluster:
     """A cluster of one node, which leads every partition.
 

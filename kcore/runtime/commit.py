@@ -20,12 +20,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kcore.errors import EngineInterruptedError
-from kcore.log.errors import LogError
+from kcore.log.errors import FencedWriteError, LogError
 from kcore.process_logging import log_failure
 from kcore.protocol.error_codes import ErrorCode
 from kcore_ext.runtime.shard import PipelineCore, ShardCore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kcore.log.interface import LogEngine
     from kcore.log.write_set import WriteSet
     from kcore.runtime.pending import Pending
@@ -142,9 +144,20 @@ class CommitPipeline(PipelineCore):
     Attributes:
         rounds: the number of commits that succeeded.
         failures: the number of commits that failed.
+        on_fenced: called after a round that the store of a cluster has refused, because another node leads a
+            partition; None if this node shares no store.
     """
 
-    __slots__ = ("_abort_error", "_background_commit", "_last_refusal", "_log", "_undecided", "failures", "rounds")
+    __slots__ = (
+        "_abort_error",
+        "_background_commit",
+        "_last_refusal",
+        "_log",
+        "_undecided",
+        "failures",
+        "on_fenced",
+        "rounds",
+    )
 
     def __init__(self, log: LogEngine) -> None:
         self._log = log
@@ -152,6 +165,7 @@ class CommitPipeline(PipelineCore):
         self._background_commit: BackgroundCommit | None = None
         self._undecided: dict[Participant, None] | None = None  # participants of rounds whose result is not known
         self._last_refusal = (-1, "")
+        self.on_fenced: Callable[[FencedWriteError], None] | None = None
         self.rounds = 0
         self.failures = 0
 
@@ -350,6 +364,8 @@ class CommitPipeline(PipelineCore):
                 self._fail_response(pending)
         if restored:
             self.settling = False
+            if self.on_fenced is not None and isinstance(error, FencedWriteError):
+                self.on_fenced(error)
 
     def _fail_response(self, pending: Pending) -> None:
         """Completes a response with an error. Tries again if the API cannot build it, as memory may be short."""

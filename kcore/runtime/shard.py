@@ -407,6 +407,14 @@ class Shard(ShardCore, Generic[M]):
         self._slices.add(self._load(self.generation))
         self._transition(ShardState.LOADING, "load")
 
+    def restart(self, reason: str) -> None:
+        """Discards this memory and loads the log again; nothing may be staged."""
+        assert not self.dirty, "commit before a restart"
+        assert not self.committing, "finish the background commit before a restart"
+        if self.state is ShardState.ACTIVE:
+            self._transition(ShardState.FAILED, reason)
+        self.load_again()
+
     def load_again(self) -> bool:
         """Starts to load a FAILED shard. Returns whether it did.
 

@@ -58,6 +58,12 @@ class MetadataListener:
     def on_partitions_removed(self, topic: TopicInfo, first: int) -> None:
         """Handles the removal of the partitions from `first` on: they were reported, but never became durable."""
 
+    def on_leader_changed(self, topic: TopicInfo, partition: int) -> None:
+        """Handles a new leader of a partition. Not called for the leaders with which partitions are created."""
+
+    def on_brokers_changed(self) -> None:
+        """Handles changed nodes of the cluster."""
+
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Handles a changed setting of a topic, a group, this broker (its id) or all brokers ("").
 

@@ -52,11 +52,17 @@ class TransactionCoordinator(CoordinatorCore):
 
     # ---- life
 
-    def start(self, partitions: int, leader_epoch: int) -> None:
-        """Loads the shards of `__transaction_state`, which now exists; this node leads all of them."""
+    def start(self, partitions: int, leader_epoch: int | None) -> None:
+        """Loads the shards of `__transaction_state`, which now exists.
+
+        Args:
+            partitions: the topic's number of partitions.
+            leader_epoch: the epoch in which this node leads all of them; None: it leads none yet.
+        """
         self.shards = Shards(TOPIC_NAME, partitions, self._make, self._pipeline)
-        for index in range(partitions):
-            self.shards.load(index, leader_epoch)
+        if leader_epoch is not None:
+            for index in range(partitions):
+                self.shards.load(index, leader_epoch)
 
     def stop(self) -> None:
         """Unloads all shards: the commit that created the topic failed."""
@@ -160,12 +166,12 @@ class TransactionTopic(MetadataListener):
 
     Args:
         coordinator: the node's transaction coordinator.
-        leader_epoch: the leader epoch of the shards on this node.
+        leader_epoch: the leader epoch of the shards on this node; None if others may lead them.
     """
 
     __slots__ = ("_coordinator", "_leader_epoch")
 
-    def __init__(self, coordinator: TransactionCoordinator, leader_epoch: int) -> None:
+    def __init__(self, coordinator: TransactionCoordinator, leader_epoch: int | None) -> None:
         self._coordinator = coordinator
         self._leader_epoch = leader_epoch
 

@@ -14,6 +14,7 @@ from kcore.transaction.ending import EPOCH_BUMPS_SINCE
 if TYPE_CHECKING:
     from kcore.protocol.error_codes import ErrorCode
     from kcore.protocol.topic_partition import PartitionTuple
+    from kcore.runtime.pending import Pending
     from kcore.transaction.coordinator import TransactionCoordinator
     from kcore.transaction.markers import Results
 
@@ -61,7 +62,7 @@ class OffsetsVerifier:
 
     def verify(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
-    ) -> ErrorCode:
+    ) -> ErrorCode | Pending:
         """Verifies that a group's partition is in a transaction, or adds it (TxnOffsetCommit v5)."""
         group_partition = (topic, partition)
         if add:

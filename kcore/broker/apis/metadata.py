@@ -180,6 +180,7 @@ class MetadataApi(ControlApi[MetadataRequest, MetadataResponse]):
         else:
             may_create = (
                 self._config.auto_create_topics_enable
+                and machine.leads()  # another node of a cluster has the controller create topics
                 and (version < 4 or request.allow_auto_topic_creation)
                 and not without_creation
             )

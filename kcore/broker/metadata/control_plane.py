@@ -53,6 +53,7 @@ class ControlPlane:
         topic_configs: each topic's effective settings.
         group_configs: each group's effective settings.
         application_topics: creates the internal topics of Kafka Streams applications.
+        creation: checks and plans new topics.
         internal_topics: creates the coordinators' topics.
         producer_ids: allocates producer ids.
     """
@@ -60,11 +61,11 @@ class ControlPlane:
     __slots__ = (
         "_cluster",
         "_config",
-        "_creation",
         "_new_id",
         "_now",
         "application_topics",
         "broker_config",
+        "creation",
         "group_configs",
         "internal_topics",
         "producer_ids",
@@ -86,15 +87,15 @@ class ControlPlane:
         self._cluster = cluster
         self._new_id = new_id
         self._now = now
-        self._creation = TopicCreation(config, cluster, new_id)
+        self.creation = TopicCreation(config, cluster, new_id)
         self.shard = shard
         self.topics = topics
         # The broker's settings first: those of topics and groups fall back to them.
         self.broker_config = BrokerConfig(self.topics, config, cluster.node_id)
         self.topic_configs = TopicConfigs(self.topics, config)
         self.group_configs = GroupConfigs(self.topics, config)
-        self.internal_topics = InternalTopics(self.shard, self._creation)
-        self.application_topics = ApplicationTopics(self.shard, self._creation, now)
+        self.internal_topics = InternalTopics(self.shard, self.creation)
+        self.application_topics = ApplicationTopics(self.shard, self.creation, now)
         self.producer_ids = ProducerIds(self.shard, cluster.node_id)
 
     def apis(
@@ -115,7 +116,7 @@ class ControlPlane:
             opening: returns true while logs of new partitions are being opened; None if that is not to be awaited.
             quotas: limits the partitions that a client creates and deletes; None: there are no quotas.
         """
-        shard, config, cluster, creation = self.shard, self._config, self._cluster, self._creation
+        shard, config, cluster, creation = self.shard, self._config, self._cluster, self.creation
         view = SettingsView(self.broker_config, self.topic_configs)
         changes = ConfigChanges(self.broker_config)
         makers: dict[ApiKey, Maker] = {

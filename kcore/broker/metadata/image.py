@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.broker.acl.entries import AclTable
 from kcore.broker.metadata.names import collision_key
+from kcore.runtime.cluster import Leader
 from kcore.runtime.topics import TopicInfo
 
 if TYPE_CHECKING:
+    from kcore.broker.metadata.brokers import BrokerRegistration
     from kcore.security.scram import SaltForm, ScramCredential, ScramMechanism
 
 
@@ -46,6 +48,8 @@ class MetadataImage:
         names: topic name -> topic.
         ids: topic id -> topic.
         replicas: topic id -> for each partition the nodes that hold it, the preferred leader first.
+        leaders: topic id -> partition -> leader, for partitions that are not led by their first replica in epoch 0.
+        brokers: node id -> the registration of a node of a cluster; empty for a node with a log of its own.
         collisions: collision key of a name -> number of topics with that key.
         settings: owner -> setting -> value as written by the client.
         features: feature -> finalized level; absent means 0.
@@ -59,10 +63,12 @@ class MetadataImage:
 
     __slots__ = (
         "acls",
+        "brokers",
         "collisions",
         "features",
         "features_epoch",
         "ids",
+        "leaders",
         "names",
         "next_producer_id",
         "quotas",
@@ -76,6 +82,8 @@ class MetadataImage:
         self.names: dict[str, TopicInfo] = {}
         self.ids: dict[bytes, TopicInfo] = {}
         self.replicas: dict[bytes, list[tuple[int, ...]]] = {}
+        self.leaders: dict[bytes, dict[int, Leader]] = {}
+        self.brokers: dict[int, BrokerRegistration] = {}
         self.collisions: dict[str, int] = {}
         self.settings: dict[ConfigKey, dict[str, str]] = {}
         self.features: dict[str, int] = {}
@@ -97,6 +105,16 @@ class MetadataImage:
     def all(self) -> Iterable[TopicInfo]:
         """Returns every topic, in order of creation."""
         return self.names.values()
+
+    def leader(self, topic_id: bytes, partition: int) -> Leader | None:
+        """Returns the leader of a partition, whose node may be -1; None if there is no such partition."""
+        moved = self.leaders.get(topic_id)
+        if moved is not None and partition in moved:
+            return moved[partition]
+        held = self.replicas.get(topic_id)
+        if held is None or not 0 <= partition < len(held):
+            return None
+        return Leader(held[partition][0], 0)
 
     def settings_of(self, config_type: int, name: str) -> Mapping[str, str]:
         """Returns the settings of one owner, name -> value as written."""
@@ -125,11 +143,16 @@ class MetadataImage:
         grown = TopicInfo(topic.name, topic.topic_id, len(held))
         self.names[topic.name] = self.ids[topic.topic_id] = grown
 
+    def set_leader(self, topic_id: bytes, partition: int, leader: Leader) -> None:
+        """Sets the leader of a partition."""
+        self.leaders.setdefault(topic_id, {})[partition] = leader
+
     def remove_topic(self, topic: TopicInfo) -> None:
         """Removes a topic and its settings."""
         del self.names[topic.name]
         del self.ids[topic.topic_id]
         del self.replicas[topic.topic_id]
+        self.leaders.pop(topic.topic_id, None)
         key = collision_key(topic.name)
         self.collisions[key] -= 1
         if not self.collisions[key]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from kcore.broker.metadata.brokers import led_partition_records
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.partition_range import MetadataItem, new_partitions
 from kcore.broker.metadata.records import (
@@ -31,6 +32,7 @@ def image_size(image: MetadataImage) -> int:
     return (
         len(image.features)
         + bool(image.next_producer_id)
+        + len(image.brokers)
         + sum(1 + topic.partitions for topic in image.all())
         + sum(map(len, image.settings.values()))
         + sum(map(len, image.scram.values()))
@@ -48,6 +50,7 @@ def image_parts(image: MetadataImage, node_id: int) -> Iterator[list[MetadataIte
     part: list[MetadataItem] = [feature_record(name, level) for name, level in image.features.items()]
     if image.next_producer_id:
         part.append(producer_ids_record(node_id, image.next_producer_id))
+    part += [broker.record() for broker in image.brokers.values()]
     for records in _objects(image):
         part += records
         if len(part) >= PART_ITEMS or any(not isinstance(item, tuple) for item in records):
@@ -87,8 +90,23 @@ def _topic(image: MetadataImage, topic_id: bytes) -> Iterator[list[MetadataItem]
         assignments = image.replicas[topic_id][first : first + PART_PARTITIONS]
         if not assignments and first:
             return
-        yield records + new_partitions(topic_id, first, assignments)
+        yield records + _partitions(image, topic_id, first, assignments)
         records = []
         first += PART_PARTITIONS
         if len(assignments) < PART_PARTITIONS:
             return
+
+
+def _partitions(
+    image: MetadataImage, topic_id: bytes, first: int, assignments: list[tuple[int, ...]]
+) -> list[MetadataItem]:
+    """Makes the records of some partitions of a topic with their present leaders."""
+    moved = image.leaders.get(topic_id)
+    if not moved or not any(first + at in moved for at in range(len(assignments))):
+        return new_partitions(topic_id, first, assignments)
+    led = []
+    for index, replicas in enumerate(assignments, first):
+        leader = image.leader(topic_id, index)
+        assert leader is not None, "every partition of the image has a leader"
+        led.append((index, replicas, leader))
+    return [*led_partition_records(topic_id, led)]

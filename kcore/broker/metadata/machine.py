@@ -6,27 +6,36 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from kcore.broker.acl.entries import Acl
+from kcore.broker.metadata.brokers import BrokerRegistration
 from kcore.broker.metadata.features import FEATURES, bootstrap_records
 from kcore.broker.metadata.image import ConfigKey, ConfigType, MetadataImage
 from kcore.broker.metadata.image_parts import image_parts, image_size
 from kcore.broker.metadata.names import CLUSTER_METADATA, METADATA_TOPIC_ID
 from kcore.broker.metadata.partition_range import MetadataBlock, MetadataItem, PartitionRange, record_count
 from kcore.broker.metadata.records import MetadataValue
+from kcore.errors import KafkaError
 from kcore.log.interface import PartitionKey
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.records.metadata import (
     AccessControlEntryRecord,
+    BrokerRegistrationChangeRecord,
     ClientQuotaRecord,
     ConfigRecord,
     FeatureLevelRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
+    RegisterBrokerRecord,
     RemoveAccessControlEntryRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
     TopicRecord,
+    UnregisterBrokerRecord,
     UserScramCredentialRecord,
     decode_metadata_record,
 )
+from kcore.runtime.cluster import Leader
+from kcore.runtime.loader import replay_batch
 from kcore.runtime.machine import Outcome, Record
 from kcore.runtime.shard import Shard
 
@@ -46,6 +55,9 @@ METADATA_PARTITION = PartitionKey(METADATA_TOPIC_ID, 0)
 
 MAX_METADATA_BATCH_BYTES = 8 * 1024 * 1024
 """Largest batch of one decision: that of Kafka's `QuorumController`, enough for 10 000 partitions."""
+
+LEADER_UNCHANGED = -2
+"""The leader in a PartitionChangeRecord that changes something else."""
 
 COMPACT_FROM_RECORDS = 10_000
 """Number of records below which a log is never compacted."""
@@ -68,9 +80,12 @@ class MetadataMachine:
         truncate: deletes the log before an offset, once the present decision is durable.
         start_offset: the start of the log. The batch that contains it may hold older records, which are ignored.
         min_insync_replicas: the node's static min.insync.replicas, which a new cluster's own begins with.
+        leads: returns True if this node is the controller, which decides; other nodes of a cluster only replay.
+        node_id: this node: it takes only blocks of producer ids that are allocated to it.
 
     Attributes:
         image: the present metadata.
+        replayed_to: the offset after the last replayed record.
         block_next: the next id of the current block of producer ids; not durable: a restart discards the rest of the
             block.
         block_end: the first id behind that block.
@@ -85,6 +100,7 @@ class MetadataMachine:
         "_min_insync_replicas",
         "_node_id",
         "_open",
+        "_own_id",
         "_records",
         "_start_offset",
         "_truncate",
@@ -92,6 +108,8 @@ class MetadataMachine:
         "block_next",
         "context",
         "image",
+        "leads",
+        "replayed_to",
         "topics",
     )
 
@@ -102,8 +120,13 @@ class MetadataMachine:
         truncate: Callable[[int], None],
         start_offset: int,
         min_insync_replicas: int = 1,
+        leads: Callable[[], bool] = lambda: True,
+        node_id: int = -1,
     ) -> None:
         self.context = context
+        self.leads = leads
+        self._own_id = node_id
+        self.replayed_to = start_offset
         self._min_insync_replicas = min_insync_replicas
         self.topics = topics
         self._truncate = truncate
@@ -122,7 +145,13 @@ class MetadataMachine:
         self._changed: dict[tuple[str, Any], Callable[[], None]] = {}
 
     def outcome(self, records: Sequence[MetadataItem], reply: Any = None) -> Outcome:
-        """Makes the outcome of a decision. Every decision must use it: it lets listeners see only whole decisions."""
+        """Makes the outcome of a decision. Every decision must use it: it lets listeners see only whole decisions.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER if another node of the cluster decides.
+        """
+        if not self.leads():
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
         items = list(records)
         self._open = record_count(items)
         self._image_size = 0
@@ -139,6 +168,7 @@ class MetadataMachine:
         record = value.record
         REPLAY[type(record)](self, offset, record)
         self._records += 1
+        self.replayed_to = offset + 1
         if self._loaded:
             self._open -= 1
             if not self._open:
@@ -154,6 +184,7 @@ class MetadataMachine:
                 continue
             self._replay_range(item)
             offset += len(item)
+            self.replayed_to = offset
             self._records += len(item)
             self._open -= len(item)
             if not self._open:
@@ -162,8 +193,14 @@ class MetadataMachine:
     def _decided(self, offset: int) -> None:
         """Notifies listeners after the last record of a live decision, at `offset`; starts or ends a compaction."""
         changed, self._changed = self._changed, {}
-        for notify in changed.values():
-            notify()
+        self.topics.deciding = decided_here = self.leads()
+        try:
+            for notify in changed.values():
+                notify()
+        finally:
+            self.topics.deciding = False
+        if not decided_here:
+            return
         if self._image_size:
             if self._image_start < 0:
                 self._image_start = offset - self._image_size + 1
@@ -171,6 +208,11 @@ class MetadataMachine:
             self._image_size = 0
         elif self._records >= self._compact_at:
             self._consider_compaction()
+
+    def follow(self, batch: bytes, record_count: int) -> None:
+        """Applies a batch that another node has written; listeners see all of its records or none."""
+        self._open = record_count
+        replay_batch(batch, self)
 
     def replay_marker(self, offset: int, producer_id: int, producer_epoch: int, commit: bool) -> None:
         """Fails: producers do not write to the metadata log."""
@@ -196,7 +238,39 @@ class MetadataMachine:
             return
         assert record.partition_id == first, f"{topic.name}: partition {record.partition_id} after {first}"
         self.image.add_partition(topic, tuple(record.replicas))
+        if record.leader_epoch > 0 or record.leader != record.replicas[0]:
+            self.image.set_leader(topic.topic_id, first, Leader(record.leader, record.leader_epoch))
         self._grown(topic.topic_id, first)
+
+    def _replay_partition_change(self, offset: int, record: PartitionChangeRecord) -> None:
+        topic = self._known(record.topic_id)
+        index = record.partition_id
+        if topic is None or (self._begins_with_image and index >= topic.partitions):
+            return
+        image = self.image
+        before = image.leader(topic.topic_id, index)
+        assert before is not None, f"{topic.name} has no partition {index}"
+        if record.replicas is not None:
+            image.replicas[topic.topic_id][index] = tuple(record.replicas)
+            image.set_leader(topic.topic_id, index, before)
+        if record.leader != LEADER_UNCHANGED:
+            image.set_leader(topic.topic_id, index, Leader(record.leader, before.epoch + 1))
+            if ("topic", topic.topic_id) not in self._changed:
+                self._change(("leader", (topic.topic_id, index)), lambda: self.topics.moved(topic, index))
+
+    def _replay_register_broker(self, offset: int, record: RegisterBrokerRecord) -> None:
+        self.image.brokers[record.broker_id] = BrokerRegistration.of(record)
+        self._change(("brokers", None), self.topics.brokers_changed)
+
+    def _replay_broker_change(self, offset: int, record: BrokerRegistrationChangeRecord) -> None:
+        broker = self.image.brokers.get(record.broker_id)
+        if broker is not None:
+            self.image.brokers[record.broker_id] = broker.changed(record)
+            self._change(("brokers", None), self.topics.brokers_changed)
+
+    def _replay_unregister_broker(self, offset: int, record: UnregisterBrokerRecord) -> None:
+        if self.image.brokers.pop(record.broker_id, None) is not None:
+            self._change(("brokers", None), self.topics.brokers_changed)
 
     def _replay_range(self, added: PartitionRange) -> None:
         topic = self.image.ids[added.topic_id]
@@ -260,7 +334,8 @@ class MetadataMachine:
 
     def _replay_producer_ids(self, offset: int, record: ProducerIdsRecord) -> None:
         self._node_id = record.broker_id
-        if self._loaded and record.next_producer_id > self.image.next_producer_id:
+        own = self._own_id in (-1, record.broker_id)
+        if own and self._loaded and self.leads() and record.next_producer_id > self.image.next_producer_id:
             self.block_next, self.block_end = self.image.next_producer_id, record.next_producer_id
         self.image.next_producer_id = record.next_producer_id
 
@@ -314,6 +389,11 @@ class MetadataMachine:
         """Publishes the image of the loaded log. An empty log gets the features of a new cluster."""
         self._loaded = True
         self.topics.replace(self.image)
+        if self.leads():
+            self.take_over()
+
+    def take_over(self) -> None:
+        """Begins to decide, with the whole log replayed: at the start, or when this node becomes the controller."""
         if any(name not in self.image.features for name in FEATURES) and self.image.features_epoch < 0:
             self.context.in_slices(self._bootstrap())
         if self._records >= self._compact_at:
@@ -333,6 +413,8 @@ class MetadataMachine:
         for part in image_parts(self.image, self._node_id):
             if not part:
                 continue
+            if not self.leads():
+                return  # the next controller compacts the log
             outcome = self.outcome(part)
             self._image_size = self._open
             yield outcome
@@ -353,6 +435,10 @@ class MetadataMachine:
 REPLAY: dict[type, Callable[[MetadataMachine, int, Any], None]] = {
     TopicRecord: MetadataMachine._replay_topic,
     PartitionRecord: MetadataMachine._replay_partition,
+    PartitionChangeRecord: MetadataMachine._replay_partition_change,
+    RegisterBrokerRecord: MetadataMachine._replay_register_broker,
+    BrokerRegistrationChangeRecord: MetadataMachine._replay_broker_change,
+    UnregisterBrokerRecord: MetadataMachine._replay_unregister_broker,
     RemoveTopicRecord: MetadataMachine._replay_remove_topic,
     ConfigRecord: MetadataMachine._replay_config,
     FeatureLevelRecord: MetadataMachine._replay_feature,
@@ -408,6 +494,8 @@ def metadata_shard(
     slices: Slices,
     now: Now,
     min_insync_replicas: int = 1,
+    leads: Callable[[], bool] = lambda: True,
+    node_id: int = -1,
 ) -> Shard[MetadataMachine]:
     """Makes the metadata shard, not loaded yet.
 
@@ -419,6 +507,8 @@ def metadata_shard(
         slices: runs the load.
         now: the time of the round.
         min_insync_replicas: the node's static min.insync.replicas.
+        leads: returns True if this node is the controller.
+        node_id: this node, if there may be others; -1: it is alone.
     """
 
     def truncate(offset: int) -> None:
@@ -428,7 +518,9 @@ def metadata_shard(
         CLUSTER_METADATA,
         0,
         log,
-        lambda context: MetadataMachine(context, topics, truncate, log.log_start_offset, min_insync_replicas),
+        lambda context: MetadataMachine(
+            context, topics, truncate, log.log_start_offset, min_insync_replicas, leads, node_id
+        ),
         pipeline=pipeline,
         wheel=wheel,
         slices=slices,

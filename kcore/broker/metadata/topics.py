@@ -13,12 +13,18 @@ class Topics:
 
     Each reload of the metadata log replaces the metadata machine, so other components hold this object instead. During
     a reload it shows the previous image.
+
+    Attributes:
+        image: the present metadata.
+        deciding: True while listeners are notified of a decision of this node that is in the open round. False while
+            they are notified of what is in the log: of other nodes' decisions, and after a reload.
     """
 
-    __slots__ = ("_listeners", "image")
+    __slots__ = ("_listeners", "deciding", "image")
 
     def __init__(self) -> None:
         self.image = MetadataImage()
+        self.deciding = False
         self._listeners: list[MetadataListener] = []
 
     def by_name(self, name: str) -> TopicInfo | None:
@@ -70,6 +76,16 @@ class Topics:
         for listener in self._listeners:
             listener.on_partitions_added(topic, first)
 
+    def moved(self, topic: TopicInfo, partition: int) -> None:
+        """Notifies the listeners of a partition's new leader."""
+        for listener in self._listeners:
+            listener.on_leader_changed(topic, partition)
+
+    def brokers_changed(self) -> None:
+        """Notifies the listeners of changed nodes."""
+        for listener in self._listeners:
+            listener.on_brokers_changed()
+
     def configured(self, key: ConfigKey) -> None:
         """Notifies the listeners of a changed setting."""
         for listener in self._listeners:
@@ -96,6 +112,8 @@ class Topics:
                 self.levelled(name, image.features.get(name, 0))
         if before.quotas != image.quotas:
             self.quotas_changed()
+        if before.brokers != image.brokers:
+            self.brokers_changed()
         self._replace_topics(before, image)
 
     def _replace_topics(self, before: MetadataImage, image: MetadataImage) -> None:
@@ -112,6 +130,18 @@ class Topics:
             elif topic.partitions < old.partitions:
                 for listener in self._listeners:
                     listener.on_partitions_removed(topic, topic.partitions)
+            self._replace_leaders(before, image, topic, old.partitions)
             key = ConfigKey(ConfigType.TOPIC, topic.name)
             if before.settings.get(key) != image.settings.get(key):
                 self.configured(key)
+
+    def _replace_leaders(
+        self, before: MetadataImage, image: MetadataImage, topic: TopicInfo, known_partitions: int
+    ) -> None:
+        """Notifies the listeners of new leaders of partitions that existed before."""
+        topic_id = topic.topic_id
+        changed = {**before.leaders.get(topic_id, {}), **image.leaders.get(topic_id, {})}
+        for partition in changed:
+            leader = image.leader(topic_id, partition)
+            if partition < known_partitions and leader not in (None, before.leader(topic_id, partition)):
+                self.moved(topic, partition)

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse as AddPartitionsToTxnResponse
     from kcore.protocol.messages.add_raft_voter import AddRaftVoterRequest as AddRaftVoterRequest
     from kcore.protocol.messages.add_raft_voter import AddRaftVoterResponse as AddRaftVoterResponse
+    from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest as AllocateProducerIdsRequest
+    from kcore.protocol.messages.allocate_producer_ids import (
+        AllocateProducerIdsResponse as AllocateProducerIdsResponse,
+    )
     from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasRequest as AlterClientQuotasRequest
     from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasResponse as AlterClientQuotasResponse
     from kcore.protocol.messages.alter_configs import AlterConfigsRequest as AlterConfigsRequest
@@ -140,6 +144,8 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.elect_leaders import ElectLeadersResponse as ElectLeadersResponse
     from kcore.protocol.messages.end_txn import EndTxnRequest as EndTxnRequest
     from kcore.protocol.messages.end_txn import EndTxnResponse as EndTxnResponse
+    from kcore.protocol.messages.envelope import EnvelopeRequest as EnvelopeRequest
+    from kcore.protocol.messages.envelope import EnvelopeResponse as EnvelopeResponse
     from kcore.protocol.messages.expire_delegation_token import (
         ExpireDelegationTokenRequest as ExpireDelegationTokenRequest,
     )

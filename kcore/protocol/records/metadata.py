@@ -23,6 +23,7 @@ from kcore.protocol.schema import (
     NullableString,
     String,
     Struct,
+    UInt16,
     Uuid,
     field,
 )
@@ -36,6 +37,46 @@ class MetadataRecord(Message):
     """Any record of the metadata log."""
 
     __slots__ = ()
+
+
+class BrokerEndpoint(Struct):
+    """One entry of `end_points` of RegisterBrokerRecord."""
+
+    name: String = ""
+    host: String = ""
+    port: UInt16 = 0
+    security_protocol: Int16 = 0
+
+
+class BrokerFeature(Struct):
+    """One entry of `features` of RegisterBrokerRecord."""
+
+    name: String = ""
+    min_supported_version: Int16 = 0
+    max_supported_version: Int16 = 0
+
+
+class RegisterBrokerRecord(MetadataRecord, api_key=0, versions="0-4", flexible="0+"):
+    """A node registered; v1 has controlled shutdown, v3 log directories (KIP-858), v4 cordoned ones (KIP-1066)."""
+
+    broker_id: Int32 = 0
+    is_migrating_zk_broker: Bool = field("2+", default=False)
+    incarnation_id: Uuid = ZERO_UUID
+    broker_epoch: Int64 = 0
+    end_points: Array[BrokerEndpoint] = ()
+    features: Array[BrokerFeature] = ()
+    rack: NullableString = ""
+    fenced: Bool = True
+    in_controlled_shutdown: Bool = field("1+", default=False)
+    log_dirs: Array[Uuid] = field("3+", default=(), tag=0)
+    cordoned_log_dirs: Array[Uuid] | None = field("4+", default=None, tag=1)
+
+
+class UnregisterBrokerRecord(MetadataRecord, api_key=1, versions="0", flexible="0+"):
+    """A node was removed from the cluster."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = 0
 
 
 class TopicRecord(MetadataRecord, api_key=2, versions="0", flexible="0+"):
@@ -70,6 +111,22 @@ class ConfigRecord(MetadataRecord, api_key=4, versions="0", flexible="0+"):
     resource_name: String = ""
     name: String = ""
     value: NullableString = ""
+
+
+class PartitionChangeRecord(MetadataRecord, api_key=5, versions="0-2", flexible="0+"):
+    """A partition has a new leader or new replicas. A leader other than -2 increases the leader epoch by one."""
+
+    partition_id: Int32 = -1
+    topic_id: Uuid = ZERO_UUID
+    isr: Array[Int32] | None = field(default=None, tag=0)
+    leader: Int32 = field(default=-2, tag=1)
+    replicas: Array[Int32] | None = field(default=None, tag=2)
+    removing_replicas: Array[Int32] | None = field(default=None, tag=3)
+    adding_replicas: Array[Int32] | None = field(default=None, tag=4)
+    leader_recovery_state: Int8 = field(default=-1, tag=5)
+    eligible_leader_replicas: Array[Int32] | None = field("2+", default=None, tag=6)
+    last_known_elr: Array[Int32] | None = field("2+", default=None, tag=7)
+    directories: Array[Uuid] | None = field("1+", default=None, tag=8)
 
 
 class RemoveTopicRecord(MetadataRecord, api_key=9, versions="0", flexible="0+"):
@@ -122,6 +179,17 @@ class ProducerIdsRecord(MetadataRecord, api_key=15, versions="0", flexible="0+")
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
     next_producer_id: Int64 = 0
+
+
+class BrokerRegistrationChangeRecord(MetadataRecord, api_key=17, versions="0-3", flexible="0+"):
+    """A registered node was fenced (1) or unfenced (-1), or begins to shut down (1); 0 is no change (KIP-841)."""
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = 0
+    fenced: Int8 = field(default=0, tag=0)
+    in_controlled_shutdown: Int8 = field("1+", default=0, tag=1)
+    log_dirs: Array[Uuid] = field("2+", default=(), tag=2)
+    cordoned_log_dirs: Array[Uuid] | None = field("3+", default=None, tag=3)
 
 
 class AccessControlEntryRecord(MetadataRecord, api_key=18, versions="0", flexible="0+"):

@@ -227,6 +227,6 @@ def test_ids_are_never_zero_reserved_or_like_an_option() -> None:
     """Random bytes with such an id are discarded."""
     node = BrokerContext()
     drawn = [bytes(16), bytes(15) + b"\x01", b"\xf8" + bytes(15), b"\x01" * 16]
-    node.control._creation._new_id = lambda: drawn.pop(0)
+    node.control.creation._new_id = lambda: drawn.pop(0)
     assert node.create("t").topic_id == b"\x01" * 16
     assert drawn == []

@@ -1,0 +1,130 @@
+"""Placement of leaders: pure functions from the metadata and the live nodes to moves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kcore.broker.metadata.image import MetadataImage
+    from kcore.runtime.topics import TopicInfo
+
+
+class Move(NamedTuple):
+    """A new leader of a partition.
+
+    Attributes:
+        topic: the topic.
+        partition: the partition's number.
+        leader: the id of the new leader; -1 if no node can lead it.
+        replicas: the nodes that hold the partition, the leader first.
+    """
+
+    topic: TopicInfo
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+
+
+class Placement:
+    """The number of partitions that each node leads, per topic and in total, while moves are planned.
+
+    Args:
+        image: the metadata.
+        targets: the nodes that may get partitions: live, and not draining.
+    """
+
+    def __init__(self, image: MetadataImage, targets: Collection[int]) -> None:
+        self._image = image
+        self._targets = sorted(targets)
+        self.totals: Counter[int] = Counter(dict.fromkeys(self._targets, 0))
+        self.leaders: dict[bytes, list[int]] = {}
+        for topic in image.all():
+            leaders = self.leaders[topic.topic_id] = [
+                -1 if (leader := image.leader(topic.topic_id, index)) is None else leader.node_id
+                for index in range(topic.partitions)
+            ]
+            self.totals.update(leaders)
+
+    def best(self, topic: TopicInfo) -> int:
+        """Returns the node that leads the fewest partitions of a topic, then the fewest of all; -1 if there is none."""
+        if not self._targets:
+            return -1
+        counts = Counter(self.leaders[topic.topic_id])
+        return min(self._targets, key=lambda node: (counts[node], self.totals[node], node))
+
+    def move(self, topic: TopicInfo, partition: int, leader: int) -> Move:
+        """Plans a new leader and counts it."""
+        leaders = self.leaders[topic.topic_id]
+        before = leaders[partition]
+        leaders[partition] = leader
+        self.totals[before] -= 1
+        self.totals[leader] += 1
+        held = self._image.replicas[topic.topic_id][partition]
+        if leader < 0:
+            return Move(topic, partition, leader, held)
+        others = [node for node in held if node not in (leader, before)]
+        if leader in held:
+            others.append(before)
+        return Move(topic, partition, leader, (leader, *others)[: len(held)])
+
+    def homeless(self, alive: Collection[int]) -> Iterator[Move]:
+        """Yields moves of the partitions whose leader is not alive. Without a target they get no leader."""
+        for topic in self._image.all():
+            for partition, leader in enumerate(self.leaders[topic.topic_id]):
+                if leader in alive:
+                    continue
+                held = self._image.replicas[topic.topic_id][partition]
+                live = [node for node in held if node in self._targets]
+                target = live[0] if live and len(held) > 1 else self.best(topic)
+                if target != leader:
+                    yield self.move(topic, partition, target)
+
+    def drained(self) -> Iterator[Move]:
+        """Yields moves of partitions away from live nodes that may not get any, if there is a target."""
+        if not self._targets:
+            return
+        for topic in self._image.all():
+            for partition, leader in enumerate(self.leaders[topic.topic_id]):
+                if leader >= 0 and leader not in self._targets:
+                    yield self.move(topic, partition, self.best(topic))
+
+    def evened(self) -> Iterator[Move]:
+        """Yields the moves after which nodes lead equal numbers of each topic, and about equal numbers in total."""
+        if len(self._targets) < 2:
+            return
+        for topic in self._image.all():
+            yield from self._even(topic)
+        for topic in self._image.all():
+            move = self._even_total(topic)
+            if move is not None:
+                yield move
+
+    def _even(self, topic: TopicInfo) -> Iterator[Move]:
+        leaders = self.leaders[topic.topic_id]
+        counts = Counter(dict.fromkeys(self._targets, 0))
+        counts.update(leader for leader in leaders if leader in counts)
+        while True:
+            most = max(self._targets, key=lambda node: (counts[node], self.totals[node], node))
+            least = min(self._targets, key=lambda node: (counts[node], self.totals[node], node))
+            if counts[most] - counts[least] < 2:
+                return
+            counts[most] -= 1
+            counts[least] += 1
+            yield self.move(topic, _last(leaders, most), least)
+
+    def _even_total(self, topic: TopicInfo) -> Move | None:
+        """Moves one partition of a topic if it keeps the topic even and makes the totals more even."""
+        leaders = self.leaders[topic.topic_id]
+        counts = Counter(leaders)
+        most = max(self._targets, key=lambda node: (self.totals[node], node))
+        least = min(self._targets, key=lambda node: (self.totals[node], node))
+        if self.totals[most] - self.totals[least] < 2 or counts[most] <= counts[least]:
+            return None
+        return self.move(topic, _last(leaders, most), least)
+
+
+def _last(leaders: list[int], node: int) -> int:
+    """Returns the last partition that a node leads."""
+    return len(leaders) - 1 - leaders[::-1].index(node)

@@ -1,0 +1,166 @@
+"""The controller: registers and fences nodes, and places the leaders of partitions.
+
+Every decision is a batch of the metadata log. The store applies the leaders in the transaction that stores the batch.
+A decision may be the last one before the controller dies: the next controller continues from the metadata log.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from kcore.broker.cluster.balance import Move, Placement
+from kcore.broker.metadata.brokers import (
+    SECURITY_PROTOCOLS,
+    BrokerRegistration,
+    ListenerAddress,
+    fencing_record,
+    leader_record,
+)
+from kcore.log.errors import FencedWriteError, LogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kcore.broker.cluster.membership import ClusterSight, Membership, Runner
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.cluster.store import ClusterStore, RegisteredNode
+    from kcore.runtime.machine import Outcome, Record
+    from kcore.runtime.shard import Shard
+
+logger = logging.getLogger(__name__)
+
+URGENT_MOVES: Final = 2_000
+"""Maximum number of partitions without a live leader that one decision moves."""
+GENTLE_MOVES: Final = 20
+"""Maximum number of partitions that one look at the cluster moves for balance. Each is a load of its log."""
+
+
+class Controller:
+    """Decides while this node is the controller.
+
+    Args:
+        shard: the metadata shard.
+        store: fences nodes.
+        membership: this node's leases.
+        run: runs calls of the store.
+
+    Attributes:
+        failovers: the number of partitions that were moved because their leader was not alive.
+        balanced: the number of partitions that were moved for balance, or because their node is draining.
+    """
+
+    __slots__ = ("_fencing", "_membership", "_shard", "_store", "balanced", "failovers", "run")
+
+    def __init__(self, shard: Shard[MetadataMachine], store: ClusterStore, membership: Membership, run: Runner) -> None:
+        self._shard = shard
+        self._store = store
+        self._membership = membership
+        self.run = run
+        self._fencing: set[int] = set()
+        self.failovers = 0
+        self.balanced = 0
+
+    def look(self, sight: ClusterSight) -> None:
+        """Decides what the state of the nodes requires. Called after each poll while this node is the controller."""
+        if not self._membership.is_controller():
+            return
+        if self._membership.is_steady():
+            for node in sight.nodes:
+                if not node.fenced and not node.lease.remaining_ms:
+                    self._fence(node)
+        self._shard.perform(lambda: self._decide(sight.nodes))
+
+    def _fence(self, node: RegisteredNode) -> None:
+        """Fences a node whose lease has expired; the next poll then finds it fenced."""
+        node_id = node.node_id
+        if node_id in self._fencing:
+            return
+        self._fencing.add(node_id)
+        controller = self._membership.controller
+
+        def done(result: bool | LogError) -> None:
+            self._fencing.discard(node_id)
+            if isinstance(result, FencedWriteError):
+                if self._membership.controller == controller and controller is not None:
+                    self._membership.resign_controller()
+            elif isinstance(result, LogError):
+                logger.warning("controller: node %d cannot be fenced now: %s", node_id, result)
+            elif result:
+                logger.warning("controller: fenced node %d, whose lease has expired", node_id)
+                self._membership.look_soon()
+
+        self.run(lambda: self._store.fence(node.lease, controller), done)
+
+    def _decide(self, nodes: list[RegisteredNode]) -> Outcome | None:
+        """Decides registrations, and the next moves."""
+        machine = self._shard.machine
+        image = machine.image
+        records: list[Record] = []
+        alive: set[int] = set()
+        registered = {node.node_id: node for node in nodes}
+        for node_id, broker in image.brokers.items():
+            node = registered.get(node_id)
+            if node is not None and not node.fenced and node.lease.epoch == broker.epoch:
+                alive.add(node_id)
+            elif not broker.fenced:
+                records.append(fencing_record(broker, fenced=True))
+                logger.warning("controller: node %d in epoch %d is not alive", node_id, broker.epoch)
+        targets = {
+            node_id for node_id in alive if not registered[node_id].draining and registered[node_id].lease.remaining_ms
+        }
+        placement = Placement(image, targets)
+        moves = list(islice(placement.homeless(alive), URGENT_MOVES))
+        self.failovers += len(moves)
+        if not moves:
+            leading = {leader for leaders in placement.leaders.values() for leader in leaders}
+            joined = self._joined(machine, nodes, leading)
+            records += joined
+            if not joined:
+                moves = [*islice(placement.drained(), GENTLE_MOVES)]
+                moves += islice(placement.evened(), GENTLE_MOVES - len(moves))
+                self.balanced += len(moves)
+        records += self._move_records(moves)
+        return machine.outcome(records) if records else None
+
+    def _joined(self, machine: MetadataMachine, nodes: list[RegisteredNode], leading: set[int]) -> list[Record]:
+        """Makes the registrations of nodes that are alive.
+
+        A new incarnation is registered when its node leads nothing more, so that it never adopts a partition in the
+        epoch of an earlier incarnation.
+        """
+        records = []
+        for node in nodes:
+            known = machine.image.brokers.get(node.node_id)
+            if node.fenced or not node.lease.remaining_ms:
+                continue
+            same = known is not None and known.epoch == node.lease.epoch
+            if not same and node.node_id in leading:
+                continue
+            registration = _registration(node)
+            if known != registration:
+                records.append(registration.record())
+                logger.info("controller: registered node %d in epoch %d", node.node_id, node.lease.epoch)
+        return records
+
+    def _move_records(self, moves: Iterable[Move]) -> list[Record]:
+        image = self._shard.machine.image
+        records = []
+        for topic, partition, leader, replicas in moves:
+            before = image.leader(topic.topic_id, partition)
+            held = image.replicas[topic.topic_id][partition]
+            records.append(leader_record(topic.topic_id, partition, leader, None if replicas == held else replicas))
+            logger.info("controller: %s-%d moves from %s to node %d", topic.name, partition, before, leader)
+        return records
+
+
+def _registration(node: RegisteredNode) -> BrokerRegistration:
+    """Returns the registration of a live node for the metadata log."""
+    addresses = tuple(
+        ListenerAddress(end.listener, end.host, end.port, SECURITY_PROTOCOLS.get(end.protocol, 0))
+        for end in node.description.endpoints
+    )
+    return BrokerRegistration(
+        node.node_id, node.lease.epoch, addresses, node.description.rack, fenced=False, draining=node.draining
+    )

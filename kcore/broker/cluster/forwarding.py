@@ -1,0 +1,209 @@
+"""Forwards requests that change the metadata to the controller, with the principal of the client (KIP-590)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from kcore.errors import KafkaError
+from kcore.protocol import DecodeError
+from kcore.protocol.api_keys import (
+    ApiKey,
+    request_class,
+    request_header_version,
+    response_class,
+    response_header_version,
+)
+from kcore.protocol.authorizer import CLUSTER_NAME, Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.default_principal_data import DefaultPrincipalData
+from kcore.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from kcore.runtime.api import Api, RequestContext
+from kcore.runtime.pending import Pending
+
+if TYPE_CHECKING:
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.peers import Peers
+
+FORWARDED: Final = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.UPDATE_FEATURES,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    }
+)
+"""The APIs that only the controller serves."""
+
+CREATING: Final = frozenset({ApiKey.METADATA, ApiKey.FIND_COORDINATOR})
+"""The APIs that create topics as a side effect, on the controller only. They may be forwarded, too."""
+
+_HEADER = struct.Struct(">hhih")
+_CORRELATION_ID = 4
+
+
+class Forwarded(NamedTuple):
+    """A decoded envelope: the client's context, and its request."""
+
+    context: RequestContext
+    request: Any
+
+
+def seal(context: RequestContext, request: Any) -> EnvelopeRequest:
+    """Puts a client's request into an envelope."""
+    version = context.api_version
+    client_id = context.client_id.encode()
+    header = _HEADER.pack(request.API_KEY, version, 0, len(client_id)) + client_id
+    if request_header_version(request.API_KEY, version) > 1:
+        header += b"\0"  # no tagged fields
+    kind, _, name = context.principal.partition(":")
+    principal = DefaultPrincipalData(type=kind, name=name)
+    return EnvelopeRequest(
+        request_data=header + request.encode(version),
+        request_principal=b"\0\0" + principal.encode(0),
+        client_host_address=ip_address(context.client_host.removeprefix("/")).packed,
+    )
+
+
+def unseal(envelope: EnvelopeRequest, listener: str, connection_id: int) -> Forwarded:
+    """Decodes an envelope.
+
+    Args:
+        envelope: the envelope.
+        listener: the listener that received it.
+        connection_id: the connection that it arrived on.
+
+    Raises:
+        KafkaError: PRINCIPAL_DESERIALIZATION_FAILURE for an unreadable principal, INVALID_REQUEST for a request that
+            cannot be read or forwarded.
+    """
+    principal = envelope.request_principal
+    if principal is None or principal[:2] != b"\0\0":
+        raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE)
+    try:
+        owner = DefaultPrincipalData.decode(principal, 0, 2)
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, str(error)) from error
+    data = envelope.request_data
+    try:
+        api_key, version, _, size = _HEADER.unpack_from(data)
+        if api_key not in FORWARDED and api_key not in CREATING:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"API {api_key} is not forwarded")
+        position = _HEADER.size + max(0, size)
+        client_id = data[_HEADER.size : position].decode()
+        position += request_header_version(api_key, version) - 1
+        request = request_class(api_key).decode(data, version, position)
+        address = str(ip_address(envelope.client_host_address))
+    except (struct.error, DecodeError, UnicodeDecodeError, ValueError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unreadable envelope: {error}") from error
+    context = RequestContext(version, client_id, f"/{address}", listener, f"{owner.type}:{owner.name}", connection_id)
+    return Forwarded(context, request)
+
+
+class Forwarder:
+    """Forwards requests to the controller.
+
+    Args:
+        cluster: the present controller.
+        peers: sends requests to it.
+    """
+
+    __slots__ = ("_cluster", "_peers")
+
+    def __init__(self, cluster: ClusterView, peers: Peers) -> None:
+        self._cluster = cluster
+        self._peers = peers
+
+    def forward(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Pending:
+        """Returns the `Pending` of the controller's response; NOT_CONTROLLER if it cannot be reached."""
+        pending = Pending(api, context, request, parked=True)
+        controller = self._cluster.controller_id
+
+        def arrived(envelope: EnvelopeResponse | None) -> None:
+            if envelope is None or envelope.error_code or envelope.response_data is None:
+                pending.fail(ErrorCode.NOT_CONTROLLER)
+                return
+            position = _CORRELATION_ID + response_header_version(request.API_KEY, context.api_version)
+            response = response_class(request.API_KEY).decode(envelope.response_data, context.api_version, position)
+            pending.complete(response)
+
+        if controller < 0:
+            pending.fail(ErrorCode.NOT_CONTROLLER)
+        else:
+            self._peers.send(controller, seal(context, request), 0, arrived)
+        return pending
+
+    def notify(self, context: RequestContext, request: Any) -> None:
+        """Forwards a request for its side effect, such as the creation of a topic; its response is discarded."""
+        controller = self._cluster.controller_id
+        if controller >= 0:
+            self._peers.send(controller, seal(context, request), 0, lambda response: None)
+
+
+class EnvelopeApi(Api[EnvelopeRequest, EnvelopeResponse]):
+    """Serves forwarded requests on the controller.
+
+    Args:
+        submit: decides the client's request: context, request.
+        decides: returns True if this node is the controller.
+        authorizer: decides about permissions; None allows all requests.
+    """
+
+    __slots__ = ("_authorizer", "_decides", "_submit")
+
+    key: ClassVar[ApiKey] = ApiKey.ENVELOPE
+    request_type: ClassVar[type] = EnvelopeRequest
+    response_type: ClassVar[type] = EnvelopeResponse
+    versions: ClassVar[tuple[int, int]] = (0, 0)
+    storage_error: ClassVar[ErrorCode] = ErrorCode.NOT_CONTROLLER
+
+    def __init__(
+        self,
+        submit: Callable[[RequestContext, Any], Any],
+        decides: Callable[[], bool],
+        authorizer: Authorizer | None = None,
+    ) -> None:
+        self._submit = submit
+        self._decides = decides
+        self._authorizer = authorizer
+
+    def handle(self, context: RequestContext, request: EnvelopeRequest) -> Any:
+        """Decides the client's request as this node's own, with the client's principal."""
+        authorizer = self._authorizer
+        if authorizer is not None and not authorizer.allowed(
+            context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+        ):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if not self._decides():
+            return self.error(context, request, ErrorCode.NOT_CONTROLLER)
+        inner = unseal(request, context.listener, context.connection_id)
+        response = self._submit(*inner)
+        if not isinstance(response, Pending):
+            return _wrapped(inner, response)
+        pending = Pending(self, context, request, parked=response.parked)
+        response.on_complete(lambda value: pending.complete(_wrapped(inner, value)))
+        return pending
+
+    def error(
+        self, context: RequestContext, request: EnvelopeRequest, code: ErrorCode, message: str | None = None
+    ) -> EnvelopeResponse:
+        """Makes a response with the code, and without the client's response."""
+        return EnvelopeResponse(error_code=code)
+
+
+def _wrapped(inner: Forwarded, response: Any) -> EnvelopeResponse:
+    """Puts the response to a client's request into the response to its envelope."""
+    version = inner.context.api_version
+    header = bytes(_CORRELATION_ID + response_header_version(inner.request.API_KEY, version))
+    return EnvelopeResponse(response_data=header + response.encode(version))

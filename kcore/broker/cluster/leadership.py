@@ -1,0 +1,277 @@
+"""The partitions and coordinators that this node leads: taken and given up as the metadata log says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kcore.log.errors import FencedWriteError, LogError
+from kcore.log.interface import PartitionKey
+from kcore.log.storage import Leadership
+from kcore.runtime.topics import MetadataListener
+
+if TYPE_CHECKING:
+    from kcore.broker.cluster.membership import Membership
+    from kcore.broker.data.shared_partitions import SharedPartitions
+    from kcore.broker.metadata.topics import Topics
+    from kcore.log.shared_engine import SharedLogEngine
+    from kcore.runtime.cluster import Leader
+    from kcore.runtime.commit import CommitPipeline
+    from kcore.runtime.shards import Shards
+    from kcore.runtime.topics import TopicInfo
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 100
+ADOPTED_AT_ONCE = 500
+"""Maximum number of partitions that are read from the store together."""
+
+
+class LeadershipKeeper(MetadataListener):
+    """Follows the leaders in the metadata: adopts the logs of this node's partitions, and releases those of others.
+
+    On the controller it also stages the store's changes of leaders, in the round with their records. A new leader is
+    put into effect after the commit of its record, on every node in the same way.
+
+    Args:
+        log: the node's log engine.
+        topics: the metadata.
+        partitions: the partitions of this node.
+        pipeline: committed before a partition is given up.
+        membership: this node's registration; an earlier incarnation's partitions are not adopted.
+        wheel: the node's timers.
+        shards_of: returns the coordinators of an internal topic, or None.
+
+    Attributes:
+        moves: the number of partitions that this node has taken or given up.
+        fenced_rounds: the number of rounds that the store refused because this node did not lead a partition any more.
+    """
+
+    # The round with new leaders has decisions of the metadata shard, which every component sees at once.
+    allows_background_commit = False
+
+    __slots__ = (
+        "_changed",
+        "_led",
+        "_log",
+        "_membership",
+        "_partitions",
+        "_pipeline",
+        "_refused",
+        "_retrying",
+        "_shards_of",
+        "_topics",
+        "_wheel",
+        "fenced_rounds",
+        "moves",
+    )
+
+    def __init__(
+        self,
+        log: SharedLogEngine,
+        topics: Topics,
+        partitions: SharedPartitions,
+        *,
+        pipeline: CommitPipeline,
+        membership: Membership,
+        wheel: TimerWheel,
+        shards_of: Callable[[str], Shards[Any] | None],
+    ) -> None:
+        self._log = log
+        self._topics = topics
+        self._partitions = partitions
+        self._pipeline = pipeline
+        self._membership = membership
+        self._wheel = wheel
+        self._shards_of = shards_of
+        self._changed: dict[PartitionKey, None] = {}  # partitions whose leader may have changed
+        self._led: dict[PartitionKey, tuple[str, int]] = {}  # partition -> topic and leader epoch
+        self._refused: dict[PartitionKey, int] = {}  # the last epoch that the store refused
+        self._retrying = False
+        self.moves = 0
+        self.fenced_rounds = 0
+
+    @property
+    def led(self) -> dict[PartitionKey, tuple[str, int]]:
+        """The partitions that this node leads, with their topics and leader epochs."""
+        return self._led
+
+    # ---- the metadata's listener
+
+    def on_topic_created(self, topic: TopicInfo) -> None:
+        """Creates the partitions of a topic in the store, if this node has decided it."""
+        self.on_partitions_added(topic, 0)
+
+    def on_partitions_added(self, topic: TopicInfo, first: int) -> None:
+        """Creates partitions in the store, if this node has decided it."""
+        self._begin()
+        for index in range(first, topic.partitions):
+            key = PartitionKey(topic.topic_id, index)
+            self._changed[key] = None
+            if self._topics.deciding:
+                leader = self._leader(key)
+                assert leader is not None, f"{topic.name}-{index} was created with a leader"
+                self._log.create(key, leader.node_id, leader.epoch)
+
+    def on_topic_deleted(self, topic: TopicInfo) -> None:
+        """Removes the partitions of a topic from the store, if this node has decided it."""
+        self._begin()
+        for index in range(topic.partitions):
+            key = PartitionKey(topic.topic_id, index)
+            self._changed[key] = None
+            if self._topics.deciding:
+                self._log.remove(key)
+
+    def on_leader_changed(self, topic: TopicInfo, partition: int) -> None:
+        """Changes the leader in the store, if this node has decided it."""
+        self._begin()
+        key = PartitionKey(topic.topic_id, partition)
+        self._changed[key] = None
+        if self._topics.deciding:
+            leader = self._leader(key)
+            assert leader is not None, f"{topic.name}-{partition} has a new leader"
+            self._log.move(key, leader.node_id, leader.epoch, leader.epoch - 1)
+
+    def on_brokers_changed(self) -> None:
+        """Considers every partition again: this node may have been registered."""
+        self._begin()
+        if not self._led:
+            self.consider_all()
+
+    def consider_all(self) -> None:
+        """Compares what this node leads with the whole metadata, at the next `apply`."""
+        for topic in self._topics.all():
+            for index in range(topic.partitions):
+                self._changed[PartitionKey(topic.topic_id, index)] = None
+
+    def _begin(self) -> None:
+        if self._topics.deciding:
+            self._pipeline.enlist(self)
+
+    def _leader(self, key: PartitionKey) -> Leader | None:
+        return self._topics.image.leader(key.topic_id, key.partition)
+
+    # ---- the round of a decision (`Participant`)
+
+    def seal(self) -> None:
+        """Does nothing: the changes are staged with the decision."""
+
+    def committed(self) -> None:
+        """Puts the decided leaders into effect soon: not within the settling of the round."""
+        self._wheel.add(self._wheel.now_ms, self.apply)
+
+    def failed(self, error: LogError) -> None:
+        """Considers every partition again, since the decided changes were not written."""
+        self.consider_all()
+        self._wheel.add(self._wheel.now_ms, self.apply)
+
+    # ---- leaders in effect
+
+    def apply(self) -> None:
+        """Gives up partitions of other leaders, and adopts those of this node. Repeats later what fails."""
+        if not self._changed:
+            return
+        if self._pipeline.has_uncommitted or self._log.uncertain:
+            self._pipeline.commit()  # also asks the store again for the result of an earlier round
+        if self._pipeline.has_uncommitted or self._log.uncertain or self._pipeline.settling:
+            self._retry()
+            return
+        changed, self._changed = self._changed, {}
+        adopted: list[Leadership] = []
+        for key in changed:
+            leader = self._mine(key)
+            led = self._led.get(key)
+            if led is not None and (leader is None or leader.epoch != led[1]):
+                self._give_up(key)
+            if leader is not None and key not in self._led:
+                adopted.append(Leadership(key, leader.epoch))
+        for first in range(0, len(adopted), ADOPTED_AT_ONCE):
+            self._adopt(adopted[first : first + ADOPTED_AT_ONCE])
+        if self._changed:
+            self._retry()
+
+    def _retry(self) -> None:
+        if not self._retrying:
+            self._retrying = True
+            self._wheel.add(self._wheel.now_ms + RETRY_MS, self._again)
+
+    def _again(self) -> None:
+        self._retrying = False
+        self.apply()
+
+    def _mine(self, key: PartitionKey) -> Leader | None:
+        """Returns the leader of a partition if this incarnation is it, else None."""
+        lease = self._membership.lease
+        broker = self._topics.image.brokers.get(lease.holder)
+        if self._membership.fenced or broker is None or broker.epoch != lease.epoch or broker.fenced:
+            return None
+        leader = self._leader(key)
+        if leader is None or leader.node_id != lease.holder or leader.epoch <= self._refused.get(key, -1):
+            return None
+        return leader
+
+    def _adopt(self, partitions: list[Leadership]) -> None:
+        """Adopts partitions as far as the store confirms them."""
+        while partitions:
+            try:
+                logs = self._log.adopt(partitions)
+            except FencedWriteError as error:
+                if error.node or not error.partitions:
+                    self._membership.lost()
+                    return
+                # A newer record of these partitions exists and will be replayed.
+                refused = set(error.partitions)
+                partitions = [partition for partition in partitions if partition.key not in refused]
+                continue
+            except LogError as error:
+                logger.warning("cluster: %d partitions cannot be adopted now: %s", len(partitions), error)
+                self._changed.update(dict.fromkeys(partition.key for partition in partitions))
+                return
+            break
+        else:
+            return
+        for (key, epoch), log in zip(partitions, logs, strict=True):
+            partition = self._partitions.lead(key, log, epoch)
+            if partition is None:
+                self._log.release(key)
+                continue
+            self._led[key] = partition.topic, epoch
+            self.moves += 1
+            shards = self._shards_of(partition.topic)
+            if shards is not None:
+                shards.load(key.partition, epoch)
+
+    def _give_up(self, key: PartitionKey) -> None:
+        """Unloads the coordinator of a partition, and releases its log."""
+        topic, epoch = self._led.pop(key)
+        self.moves += 1
+        shards = self._shards_of(topic)
+        if shards is not None:
+            shards.unload(key.partition)
+        self._partitions.resign(key)
+        self._log.release(key)
+        logger.info("cluster: gave up %s-%d in epoch %d", topic, key.partition, epoch)
+
+    def give_up_all(self) -> None:
+        """Gives up every partition, because this incarnation has ended or stops."""
+        self._changed.update(dict.fromkeys(self._led))
+        self.apply()
+
+    def refused(self, error: FencedWriteError) -> None:
+        """Takes note that the store refused a round: this node does not lead what it thought it led."""
+        self.fenced_rounds += 1
+        if error.node:
+            self._membership.lost()
+            return
+        named = error.partitions or tuple(self._led)
+        for key in named:
+            if key in self._led:
+                topic, epoch = self._led[key]
+                logger.warning("cluster: another node leads %s-%d after epoch %d", topic, key.partition, epoch)
+                self._refused[key] = epoch
+                self._changed[key] = None
+        self._wheel.add(self._wheel.now_ms, self.apply)
+        # The record of the new leader is in the metadata log already.
+        self._membership.look_soon()

@@ -1,0 +1,274 @@
+"""The registration and the leases of one node, renewed in time, and the poll of the cluster's state."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kcore.cluster.store import METADATA
+from kcore.log.errors import FencedWriteError, LogError
+from kcore.process_logging import log_failure
+
+if TYPE_CHECKING:
+    from kcore.clock import Clock
+    from kcore.cluster.store import ClusterStore, Lease, RegisteredNode
+    from kcore.log.storage import SharedStorage
+    from kcore.log.write_set import StoredPartition
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+logger = logging.getLogger(__name__)
+
+
+class Timing(NamedTuple):
+    """The intervals of a node's membership, in ms.
+
+    Attributes:
+        ttl_ms: the time for which a renewal extends a lease.
+        margin_ms: the time before the lease's end at which this node stops to serve. It covers the different speeds of
+            the clocks of the node and the store.
+        renew_ms: the time between two renewals.
+        poll_ms: the time between two looks at the metadata log and the nodes.
+    """
+
+    ttl_ms: int = 6_000
+    margin_ms: int = 500
+    renew_ms: int = 1_500
+    poll_ms: int = 200
+
+
+class Runner(Protocol):
+    """Runs a blocking call of the store, and passes its result to a function on the deciding thread."""
+
+    def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Runs `call` at once or on another thread.
+
+        Args:
+            call: the blocking call.
+            done: gets its result, or the LogError that it raised.
+        """
+        ...
+
+
+def run_inline(call: Callable[[], Any], done: Callable[[Any], None]) -> None:
+    """Runs a call of the store on the calling thread (`Runner`), for stores that do not block."""
+    try:
+        result = call()
+    except LogError as error:
+        result = error
+    done(result)
+
+
+class ClusterSight(NamedTuple):
+    """The result of one poll.
+
+    Attributes:
+        nodes: the registered nodes.
+        controller: the controller's lease, or None.
+        metadata: the state of the metadata log.
+    """
+
+    nodes: list[RegisteredNode]
+    controller: Lease | None
+    metadata: StoredPartition | None
+
+
+class Membership:
+    """One incarnation of a node.
+
+    The local deadline of a lease counts from the moment before the renewal was sent. If the clocks of the node and the
+    store run at the same speed, it ends before the store's, even if the response was late.
+
+    Args:
+        store: the coordination part of the store.
+        lease: the node's lease, as `register` returned it.
+        taken_ms: the monotonic time in ms before `register` was called.
+        clock: the node's clock.
+        wheel: the node's timers.
+        timing: the intervals.
+        run: runs calls of the store.
+
+    Attributes:
+        lease: the node's lease.
+        controller: the controller's lease while this node holds it, else None.
+        deadline_ms: the monotonic time at which this node stops to serve.
+        fenced: True after this incarnation has ended; the process must register again.
+        on_sight: called after each poll.
+        on_controller: called with True when this node has become the controller, with False when it is it no more.
+        on_fenced: called once when this incarnation has ended.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_polling",
+        "_renewing",
+        "_steady_from_ms",
+        "_store",
+        "_wheel",
+        "controller",
+        "deadline_ms",
+        "fenced",
+        "lease",
+        "on_controller",
+        "on_fenced",
+        "on_sight",
+        "run",
+        "stopped",
+        "timing",
+    )
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        lease: Lease,
+        taken_ms: int,
+        clock: Clock,
+        wheel: TimerWheel,
+        timing: Timing,
+        run: Runner = run_inline,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._wheel = wheel
+        self.run = run
+        self._renewing = False
+        self._polling = False
+        self.timing = timing
+        self.lease = lease
+        self.controller: Lease | None = None
+        self.deadline_ms = taken_ms + timing.ttl_ms - timing.margin_ms
+        self.fenced = False
+        self.stopped = False
+        self._steady_from_ms = 0
+        self.on_sight: Callable[[ClusterSight], None] = _ignore
+        self.on_controller: Callable[[bool], None] = _ignore
+        self.on_fenced: Callable[[], None] = lambda: None
+
+    def is_serving(self) -> bool:
+        """Returns True if this node may serve reads now. It reads the clock."""
+        return not self.fenced and self._clock.monotonic_ms() < self.deadline_ms
+
+    def is_controller(self) -> bool:
+        """Returns True if this node holds the controller's lease, as far as it knows."""
+        return self.controller is not None
+
+    def start(self) -> None:
+        """Begins to renew and to poll."""
+        self._schedule(self.timing.renew_ms, self._renew)
+        self.poll()
+
+    def stop(self) -> None:
+        """Ends renewals and polls; the leases stay as they are."""
+        self.stopped = True
+
+    def _schedule(self, delay_ms: int, action: Callable[[], None]) -> None:
+        if not self.stopped:
+            self._wheel.add(self._clock.monotonic_ms() + delay_ms, action)
+
+    def is_steady(self) -> bool:
+        """Returns True if this node has reached the store for the time of a lease.
+
+        After an outage of the store, all leases have expired. The nodes get the time to renew them before any node is
+        fenced.
+        """
+        return self._clock.monotonic_ms() >= self._steady_from_ms
+
+    def _failed_call(self, error: LogError, what: str) -> None:
+        self._steady_from_ms = self._clock.monotonic_ms() + self.timing.ttl_ms
+        log_failure(logger, error, "cluster: node %d cannot %s", self.lease.holder, what)
+
+    # ---- renewals
+
+    def _renew(self) -> None:
+        if self.stopped or self.fenced:
+            return
+        self._schedule(self.timing.renew_ms, self._renew)
+        if self._renewing:
+            return
+        leases = [self.lease] if self.controller is None else [self.lease, self.controller]
+        sent_ms = self._clock.monotonic_ms()
+        self._renewing = True
+        self.run(
+            lambda: self._store.renew(leases, self.timing.ttl_ms), lambda result: self._renewed(result, leases, sent_ms)
+        )
+
+    def _renewed(self, result: list[bool] | LogError, leases: list[Lease], sent_ms: int) -> None:
+        self._renewing = False
+        if isinstance(result, LogError):
+            self._failed_call(result, "renew its lease")
+            return
+        if not result[0]:
+            self.lost()
+            return
+        self.deadline_ms = sent_ms + self.timing.ttl_ms - self.timing.margin_ms
+        if len(leases) > 1 and not result[1] and self.controller == leases[1]:
+            self.resign_controller()
+
+    def lost(self) -> None:
+        """Ends this incarnation: the store refuses it."""
+        if self.fenced:
+            return
+        self.fenced = True
+        logger.error("cluster: node %d was fenced; it serves nothing until it registers again", self.lease.holder)
+        if self.controller is not None:
+            self.resign_controller()
+        self.on_fenced()
+
+    def resign_controller(self) -> None:
+        """Takes note that another node is the controller."""
+        self.controller = None
+        logger.warning("cluster: node %d is not the controller any more", self.lease.holder)
+        self.on_controller(False)
+
+    # ---- polls
+
+    def poll(self) -> None:
+        """Looks at the cluster now, and again after `poll_ms`. Becomes the controller if there is none."""
+        if self.stopped or self.fenced:
+            return
+        self._schedule(self.timing.poll_ms, self.poll)
+        self.look()
+
+    def look_soon(self) -> None:
+        """Looks at the cluster when the present work is done."""
+        self._schedule(0, self.look)
+
+    def look(self) -> None:
+        """Looks at the cluster once, for example because the store has notified of a change."""
+        if self._polling or self.stopped or self.fenced:
+            return
+        self._polling = True
+        storage = self._store.storage()
+        self.run(lambda: self._sight(storage), self._seen)
+
+    def _sight(self, storage: SharedStorage) -> tuple[ClusterSight, Lease | None]:
+        """Reads the cluster's state; takes the controller's lease if it is free."""
+        controller = self._store.controller()
+        taken = None
+        if controller is None or not controller.remaining_ms:
+            taken = self._store.take_controller(self.lease, self.timing.ttl_ms)
+            controller = self._store.controller() if taken is None else taken
+        return ClusterSight(self._store.nodes(), controller, storage.look_up(METADATA)), taken
+
+    def _seen(self, result: tuple[ClusterSight, Lease | None] | LogError) -> None:
+        self._polling = False
+        if isinstance(result, FencedWriteError):
+            self.lost()
+            return
+        if isinstance(result, LogError):
+            self._failed_call(result, "read the state of the cluster")
+            return
+        sight, taken = result
+        if taken is not None and not self.fenced:
+            if self.controller is not None:
+                self.resign_controller()
+            self.controller = taken
+            logger.warning("cluster: node %d is the controller in epoch %d", taken.holder, taken.epoch)
+            self.on_sight(sight)
+            self.on_controller(True)
+            return
+        self.on_sight(sight)
+
+
+def _ignore(value: object) -> None:
+    """Does nothing."""

@@ -1,0 +1,103 @@
+"""Producer ids of a node that is not the controller: blocks from AllocateProducerIds (KIP-730)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kcore.broker.apis.control import ControlApi, client_code
+from kcore.broker.metadata.producer_ids import BLOCK_SIZE, ProducerIds
+from kcore.broker.metadata.records import producer_ids_record
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+if TYPE_CHECKING:
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.peers import Peers
+    from kcore.runtime.shard import Shard
+
+LOW_IDS = BLOCK_SIZE // 10
+"""Number of remaining ids at which the next block is requested, as in Kafka."""
+
+
+class SharedProducerIds(ProducerIds):
+    """Allocates producer ids from the blocks of this node.
+
+    Args:
+        shard: the metadata shard.
+        cluster: this node and the controller.
+        epoch: the epoch of this node's registration.
+        peers: sends requests to the controller.
+    """
+
+    __slots__ = ("_asking", "_cluster", "_end", "_epoch", "_next", "_next_block_ids", "_peers")
+
+    def __init__(self, shard: Shard[MetadataMachine], cluster: ClusterView, epoch: int, peers: Peers) -> None:
+        super().__init__(shard, cluster.node_id)
+        self._cluster = cluster
+        self._epoch = epoch
+        self._peers = peers
+        self._next = self._end = 0
+        self._next_block_ids: tuple[int, int] | None = None  # a block that follows the present one
+        self._asking = False
+
+    def take(self) -> int | None:
+        """Returns the next id; None until a block has arrived: the client tries again."""
+        if self._shard.machine.leads():
+            return super().take()
+        if self._next == self._end and self._next_block_ids is not None:
+            self._next, self._end = self._next_block_ids
+            self._next_block_ids = None
+        if self._end - self._next <= LOW_IDS and self._next_block_ids is None:
+            self._ask()
+        if self._next == self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def _ask(self) -> None:
+        controller = self._cluster.controller_id
+        if self._asking or controller < 0:
+            return
+        self._asking = True
+        request = AllocateProducerIdsRequest(broker_id=self._cluster.node_id, broker_epoch=self._epoch)
+        self._peers.send(controller, request, 0, self._arrived)
+
+    def _arrived(self, response: AllocateProducerIdsResponse | None) -> None:
+        self._asking = False
+        if response is not None and not response.error_code:
+            start = response.producer_id_start
+            self._next_block_ids = start, start + response.producer_id_len
+
+
+class AllocateProducerIdsApi(ControlApi[AllocateProducerIdsRequest, AllocateProducerIdsResponse]):
+    """Allocates a block of producer ids for another node, on the controller. Args: as for `ControlApi`."""
+
+    __slots__ = ()
+
+    key: ClassVar[ApiKey] = ApiKey.ALLOCATE_PRODUCER_IDS
+    request_type: ClassVar[type] = AllocateProducerIdsRequest
+    response_type: ClassVar[type] = AllocateProducerIdsResponse
+    versions: ClassVar[tuple[int, int]] = (0, 0)
+
+    def decide(self, machine: MetadataMachine, context: RequestContext, request: AllocateProducerIdsRequest) -> Any:
+        """Writes the record of the block; the node must be registered in the epoch of the request."""
+        if not self.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        broker = machine.image.brokers.get(request.broker_id)
+        if broker is None:
+            return self.error(context, request, ErrorCode.BROKER_ID_NOT_REGISTERED)
+        if broker.epoch != request.broker_epoch:
+            return self.error(context, request, ErrorCode.STALE_BROKER_EPOCH)
+        start = machine.image.next_producer_id
+        response = AllocateProducerIdsResponse(producer_id_start=start, producer_id_len=BLOCK_SIZE)
+        return machine.outcome([producer_ids_record(request.broker_id, start + BLOCK_SIZE)], response)
+
+    def error(
+        self, context: RequestContext, request: AllocateProducerIdsRequest, code: ErrorCode, message: str | None = None
+    ) -> AllocateProducerIdsResponse:
+        """Makes a response with the code and no ids."""
+        return AllocateProducerIdsResponse(error_code=client_code(code), producer_id_start=-1, producer_id_len=0)

@@ -1,0 +1,94 @@
+"""The cluster as one of its nodes sees it: nodes and leaders from the metadata log."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kcore.broker.metadata.names import CLUSTER_METADATA
+from kcore.runtime.cluster import Broker, Leader
+
+if TYPE_CHECKING:
+    from kcore.broker.metadata.brokers import BrokerRegistration
+    from kcore.broker.metadata.topics import Topics
+
+
+class SharedClusterView:
+    """A `ClusterView` of several nodes.
+
+    Args:
+        node_id: this node's id.
+        cluster_id: the cluster's id.
+        topics: the metadata that this node has replayed.
+
+    Attributes:
+        controller: the controller and its epoch; None while no controller is known.
+    """
+
+    __slots__ = ("_cluster_id", "_node_id", "_own", "_topics", "controller")
+
+    def __init__(self, node_id: int, cluster_id: str, topics: Topics) -> None:
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._topics = topics
+        self._own: dict[str, Broker] = {}  # listeners of this node that its registration does not have
+        self.controller: Leader | None = None
+
+    def advertise(self, listener: str, host: str, port: int) -> None:
+        """Adds a listener of this node that only its own clients use, such as those in this process."""
+        self._own[listener] = Broker(self._node_id, host, port)
+
+    @property
+    def node_id(self) -> int:
+        """This node's id."""
+        return self._node_id
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id."""
+        return self._cluster_id
+
+    @property
+    def directory_id(self) -> bytes:
+        """The id of this node's logs: it follows from the ids of the cluster and the node."""
+        return hashlib.sha256(f"{self._cluster_id}/{self._node_id}".encode()).digest()[:16]
+
+    @property
+    def controller_id(self) -> int:
+        """The id of the node that serves topic administration; -1 while none is known."""
+        return -1 if self.controller is None else self.controller.node_id
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """The ids of the live nodes, ascending."""
+        return sorted(node_id for node_id, broker in self._topics.image.brokers.items() if not broker.fenced)
+
+    def registration(self, node_id: int) -> BrokerRegistration | None:
+        """Returns the registration of a live node, or None."""
+        broker = self._topics.image.brokers.get(node_id)
+        return None if broker is None or broker.fenced else broker
+
+    def brokers(self, listener: str) -> Sequence[Broker]:
+        """Returns the live nodes that have this listener."""
+        found = (self.broker(node_id, listener) for node_id in self.nodes)
+        return tuple(broker for broker in found if broker is not None)
+
+    def broker(self, node_id: int, listener: str) -> Broker | None:
+        """Returns a live node at its address for `listener`, or None."""
+        registration = self.registration(node_id)
+        if registration is None:
+            return None
+        address = registration.address(listener)
+        if address is None:
+            return self._own.get(listener) if node_id == self._node_id else None
+        return Broker(node_id, address.host, address.port, registration.rack)
+
+    def leader(self, topic: str, partition: int) -> Leader | None:
+        """Returns the leader of a partition, or None while it has none."""
+        if topic == CLUSTER_METADATA:
+            return self.controller
+        image = self._topics.image
+        info = image.names.get(topic)
+        leader = None if info is None else image.leader(info.topic_id, partition)
+        return None if leader is None or leader.node_id < 0 else leader

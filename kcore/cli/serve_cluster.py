@@ -1,0 +1,103 @@
+"""`kcore serve --cluster`: one node of a cluster, which registers again if the others have fenced it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from kcore.errors import ConfigError, EngineInterruptedError
+from kcore.log.errors import LogError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from kcore.config.node import Config
+    from kcore.server.cluster_node import ClusterNode
+    from kcore.server.http import HttpServer
+
+logger = logging.getLogger("kcore.serve")
+
+
+async def serve_cluster(config: Config, url: str) -> int:
+    """Serves as one node of a cluster until SIGTERM or SIGINT.
+
+    Args:
+        config: the node's settings.
+        url: the URL of the cluster's store.
+
+    Returns:
+        The exit code: 1 if the node cannot serve.
+    """
+    from kcore.cluster.urls import open_store  # noqa: PLC0415  # only nodes of a cluster need it
+    from kcore.server.cluster_node import ClusterNode  # noqa: PLC0415
+
+    if config.kcore_data_dir:
+        raise ConfigError(f"kcore.data.dir={config.kcore_data_dir}: a node of a cluster has no data folder")
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, stop.set)
+    while not stop.is_set():
+        node = ClusterNode(lambda: open_store(url, config.kcore_durability), config)
+        if not await _started(node, stop):
+            return 1
+        http = await _http(node, config)
+        for name, (host, port) in node.server.addresses.items():
+            print(f"kcore: node {config.node_id}: {name} listening on {host or '0.0.0.0'}:{port}", flush=True)
+        await _first(stop.wait(), node.ended.wait())
+        if http is not None:
+            await http.stop()
+        if not node.ended.is_set():
+            await node.stop()
+            return 0
+        broken = node.engine.pipeline.settling
+        await node.abort()
+        if broken:
+            print(f"kcore: {EngineInterruptedError()}", file=sys.stderr)
+            return 1
+        logger.warning("cluster: node %d was fenced and registers again", config.node_id)
+    return 0
+
+
+async def _started(node: ClusterNode, stop: asyncio.Event) -> bool:
+    """Starts a node, unless a signal comes first. Returns False if it cannot start; the cause is printed."""
+    starting = asyncio.ensure_future(node.start())
+    try:
+        await _first(stop.wait(), starting)
+        if not starting.done():
+            starting.cancel()
+        await starting
+    except asyncio.CancelledError:
+        await node.stop()
+        return False
+    except (LogError, OSError) as error:
+        print(f"kcore: node {node.config.node_id} cannot start: {error}", file=sys.stderr)
+        await node.stop()
+        return False
+    return True
+
+
+async def _http(node: ClusterNode, config: Config) -> HttpServer | None:
+    """Starts the console and metrics, if they are configured."""
+    if not config.kcore_http_listen:
+        return None
+    from kcore.server.http import HttpServer  # noqa: PLC0415
+    from kcore.server.observe import Observer  # noqa: PLC0415
+
+    http = HttpServer(Observer(node.engine, node.driver, node.server), config.kcore_http_listen)
+    await http.start()
+    return http
+
+
+async def _first(*waits: Awaitable[object]) -> None:
+    """Waits until one of several ends; cancels those that only wait for an event."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task, wait in zip(tasks, waits, strict=True):
+        if task is not wait:
+            task.cancel()

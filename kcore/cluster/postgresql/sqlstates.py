@@ -1,0 +1,89 @@
+"""The reaction to each class of PostgreSQL's errors, by their SQLSTATE."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import psycopg
+
+from kcore.log.errors import FailureReason, LogError, StoreUnavailableError
+
+
+class Reaction(Enum):
+    """The meaning of an error for the statement that got it."""
+
+    LOST = "lost"
+    """The connection ended. If the statement committed something, its outcome is unknown."""
+    RETRY = "retry"
+    """Nothing is stored, and the same statement may succeed in a moment."""
+    WRONG_SERVER = "wrong server"
+    """A standby, which takes no writes: another connection may lead to the primary."""
+    FENCED = "fenced"
+    """A check of leadership failed; the statements of this package divide by zero then."""
+    DUPLICATE = "duplicate"
+    """A row with this key exists."""
+    ALARM = "alarm"
+    """The server lacks a resource. Nothing is stored, and an operator must act."""
+    FATAL = "fatal"
+    """The statement, the schema, the data or the permissions are wrong: a repetition would fail, too."""
+
+
+_CODES: Final = {
+    "57P01": Reaction.LOST,  # the backend was terminated, or the server shuts down
+    "57P02": Reaction.LOST,  # another backend crashed
+    "57P05": Reaction.LOST,  # idle_session_timeout
+    "25P03": Reaction.LOST,  # idle_in_transaction_session_timeout
+    "25P04": Reaction.LOST,  # transaction_timeout
+    "40003": Reaction.LOST,  # statement completion unknown
+    "40001": Reaction.RETRY,  # serialization failure
+    "40P01": Reaction.RETRY,  # deadlock
+    "55P03": Reaction.RETRY,  # lock_timeout
+    "57014": Reaction.RETRY,  # statement_timeout, or cancelled
+    "53300": Reaction.RETRY,  # too many connections
+    "57P03": Reaction.RETRY,  # the server is starting
+    "25006": Reaction.WRONG_SERVER,
+    "22012": Reaction.FENCED,
+    "23505": Reaction.DUPLICATE,
+    "53100": Reaction.ALARM,  # disk full
+    "53200": Reaction.ALARM,  # out of memory
+    "53400": Reaction.ALARM,  # a configured limit
+    "58030": Reaction.ALARM,  # I/O error
+}
+_REASONS: Final = {
+    "53100": FailureReason.DISK_FULL,
+    "54000": FailureReason.TOO_LARGE,
+    "XX001": FailureReason.CORRUPT,
+    "XX002": FailureReason.CORRUPT,
+}
+
+
+def reaction(error: psycopg.Error) -> Reaction:
+    """Returns the reaction to an error. Errors of the connection itself have no SQLSTATE."""
+    code = error.sqlstate
+    if code is None:
+        lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return Reaction.LOST if lost else Reaction.FATAL
+    if code.startswith("08"):
+        return Reaction.LOST
+    return _CODES.get(code, Reaction.FATAL)
+
+
+def describe(error: psycopg.Error) -> str:
+    """Returns the message of an error on one line, with its SQLSTATE."""
+    primary = error.diag.message_primary
+    text = primary if primary else " ".join(str(error).split())
+    return text if error.sqlstate is None else f"{text} (SQLSTATE {error.sqlstate})"
+
+
+def log_error(error: psycopg.Error, doing: str) -> LogError:
+    """Returns the error of the log for an error of a call that stored nothing or may be repeated.
+
+    Args:
+        error: PostgreSQL's or the connection's error.
+        doing: the operation, for the message: "reading batches".
+    """
+    text = f"PostgreSQL, {doing}: {describe(error)}"
+    if reaction(error) in (Reaction.LOST, Reaction.RETRY, Reaction.WRONG_SERVER):
+        return StoreUnavailableError(text)
+    return LogError(text, _REASONS.get(error.sqlstate or "", FailureReason.IO_ERROR))

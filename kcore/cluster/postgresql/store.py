@@ -1,0 +1,311 @@
+"""Registration, leases, the controller and fencing of a cluster in PostgreSQL."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import psycopg
+from psycopg import Connection
+
+from kcore.cluster.postgresql import leases as sql
+from kcore.cluster.postgresql.listener import Listener
+from kcore.cluster.postgresql.rounds import NodeIdentity
+from kcore.cluster.postgresql.sessions import END_BACKENDS, LOCK_TIMEOUT, Session, Sessions
+from kcore.cluster.postgresql.sqlstates import Reaction, log_error, reaction
+from kcore.cluster.postgresql.statements import NOTIFY
+from kcore.cluster.postgresql.storage import PostgresStorage
+from kcore.cluster.postgresql.writer import new_token
+from kcore.cluster.store import (
+    CONTROLLER_LEASE,
+    METADATA,
+    ClusterStore,
+    Lease,
+    NodeDescription,
+    PartitionLeader,
+    RegisteredNode,
+    node_lease,
+)
+from kcore.log.errors import FencedWriteError, NodeAliveError, StoreUnavailableError
+from kcore.log.interface import PartitionKey
+
+if TYPE_CHECKING:
+    from kcore.log.storage import SharedStorage
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Sql = Connection[Any]
+
+CALL_TIMEOUT_S: Final = 3.0
+"""The time limit of a call for leases. It is shorter than that of rounds: a late renewal is of no use."""
+
+
+class PostgresClusterStore(ClusterStore):
+    """The coordination part of a cluster in PostgreSQL, as one node or one command sees it.
+
+    Args:
+        url: the URL of the database.
+        durability: `fsync` or `os`, for rounds. Leases and leaders are always stored synchronously: a node must not
+            believe in a lease that a failover could lose.
+    """
+
+    __slots__ = ("_listener", "_session", "_sessions", "_storage", "_tokens")
+
+    def __init__(self, url: str, durability: str = "fsync") -> None:
+        self._sessions = Sessions(url, durability)
+        self._session: Session | None = None
+        self._storage: PostgresStorage | None = None
+        # Session tokens with which this object has tried to register its node: a repetition recognises its own row.
+        self._tokens: list[int] = []
+        self._listener: Listener | None = None
+
+    @property
+    def sessions(self) -> Sessions:
+        """The connections, for commands and tests."""
+        return self._sessions
+
+    # -- calls
+
+    def _call_fencing(self, node_id: int, work: Callable[[Sql], T], doing: str) -> T:
+        """Runs a transaction that locks the row of a node; ends the backends of that node that keep it locked.
+
+        A dead node's backend may wait for the rest of a round. To end a backend during a commit is safe here: later
+        readers wait until it is replicated (`READ_BARRIER`).
+        """
+        try:
+            return self._call(work, doing)
+        except StoreUnavailableError as error:
+            cause = error.__cause__
+            if not isinstance(cause, psycopg.Error) or cause.sqlstate != LOCK_TIMEOUT:
+                raise
+        logger.warning("node %s holds its lock during %s: ending its connections", node_id, doing)
+        self._call(lambda c: c.execute(END_BACKENDS, (f"kcore/{node_id}/writer", [])), doing)
+        return self._call(work, doing)
+
+    def _call(self, work: Callable[[Sql], T], doing: str) -> T:
+        """Runs one transaction; repeats it once if the connection was lost while it was idle."""
+        is_new = self._session is None
+        try:
+            return self._transact(work)
+        except psycopg.Error as error:
+            lost = reaction(error) is Reaction.LOST
+            if not lost or is_new:
+                raise log_error(error, doing) from error
+        try:
+            return self._transact(work)
+        except psycopg.Error as error:
+            raise log_error(error, doing) from error
+
+    def _transact(self, work: Callable[[Sql], T]) -> T:
+        session = self._session
+        if session is None:
+            session = self._session = self._sessions.connect("leases")
+            with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S):
+                self._note_timeline(session.connection)
+        try:
+            with self._sessions.watchdog.limit(session, CALL_TIMEOUT_S), session.connection.transaction():
+                result = work(session.connection)
+            if session.is_doubtful:
+                raise psycopg.OperationalError("the wait of a commit for its synchronous standby was ended")
+        except psycopg.Error:
+            if session.is_doubtful or not session.is_idle:
+                self._drop()
+            raise
+        except BaseException:
+            if not session.is_idle:
+                self._drop()
+            raise
+        return result
+
+    def _drop(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            self._sessions.discard(session)
+
+    def _note_timeline(self, connection: Sql) -> None:
+        """Extends all leases at the first connection after a promotion, since the new primary has another clock."""
+        try:
+            with connection.transaction():
+                if connection.execute(sql.NEW_TIMELINE, {"timeline": self._sessions.timeline}).fetchone():
+                    connection.execute(sql.EXTEND_ALL)
+        except psycopg.Error:
+            self._drop()
+            raise
+
+    def cluster_id(self) -> str:
+        """Implements `ClusterStore.cluster_id`."""
+        return str(self._call(lambda c: _one(c.execute(sql.CLUSTER_ID).fetchone()), "reading the cluster's id"))
+
+    # -- this node
+
+    def register(self, node_id: int, description: NodeDescription, ttl_ms: int) -> Lease:
+        """Implements `ClusterStore.register`."""
+        token = new_token()
+        name = node_lease(node_id)
+
+        def work(connection: Sql) -> tuple[int, int]:
+            self._require_free(connection, node_id)
+            # The node's row first, as in each transaction: it waits for a round of the earlier incarnation.
+            connection.execute(sql.LOCK_NODE, (node_id,))
+            connection.execute(sql.LOCK_LEASE, (name,))
+            self._require_free(connection, node_id)
+            row = connection.execute(sql.SET_LEASE, {"name": name, "holder": node_id, "ttl": ttl_ms}).fetchone()
+            assert row is not None, "RETURNING"
+            connection.execute(
+                sql.SET_NODE,
+                {"node": node_id, "session": token, "epoch": row[0], "description": description.encode()},
+            )
+            connection.execute(NOTIFY)
+            return row[0], row[1]
+
+        self._sessions.node_id = node_id
+        self._tokens.append(token)  # before the call: its outcome may remain unknown
+        epoch, left_ms = self._call_fencing(node_id, work, "registering the node")
+        if self._storage is not None:
+            self._storage.close()
+        self._storage = PostgresStorage(self._sessions, NodeIdentity(node_id, epoch), token)
+        return Lease(name, node_id, epoch, left_ms)
+
+    def _require_free(self, connection: Sql, node_id: int) -> None:
+        """Refuses a node id whose lease another process holds."""
+        row = connection.execute(sql.NODE_STATE, (node_id,)).fetchone()
+        if row is not None and row[1] > 0 and row[0] not in self._tokens:
+            raise NodeAliveError(node_id, row[1])
+
+    def storage(self) -> SharedStorage:
+        """Implements `ClusterStore.storage`."""
+        assert self._storage is not None, "register first"
+        return self._storage
+
+    def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:
+        """Implements `ClusterStore.renew`."""
+        parameters = {
+            "ttl": ttl_ms,
+            "names": [lease.name for lease in leases],
+            "holders": [lease.holder for lease in leases],
+            "epochs": [lease.epoch for lease in leases],
+        }
+        rows = self._call(lambda c: c.execute(sql.RENEW, parameters).fetchall(), "renewing leases")
+        # Two leases of one name: at most one epoch is the present one.
+        renewed = {name for (name,) in rows}
+        epochs = {lease.name: max(one.epoch for one in leases if one.name == lease.name) for lease in leases}
+        return [lease.name in renewed and lease.epoch == epochs[lease.name] for lease in leases]
+
+    def unregister(self, lease: Lease) -> None:
+        """Implements `ClusterStore.unregister`."""
+
+        def work(connection: Sql) -> None:
+            node = connection.execute(sql.LOCK_NODE, (lease.holder,)).fetchone()
+            if node is None or node[1] != lease.epoch:
+                return
+            connection.execute(sql.FENCE_NODE, (lease.holder,))
+            connection.execute(sql.END_LEASE, (lease.name, lease.holder, lease.epoch))
+            connection.execute(sql.END_CONTROLLER_OF, (lease.holder,))
+            connection.execute(NOTIFY)
+
+        self._call(work, "unregistering the node")
+
+    def take_controller(self, node: Lease, ttl_ms: int) -> Lease | None:
+        """Implements `ClusterStore.take_controller`. The holder may take its own lease again, in a new epoch."""
+
+        def work(connection: Sql) -> Lease | None:
+            row = connection.execute(sql.LOCK_NODE, (node.holder,)).fetchone()
+            if row is None or row[0] == 0 or row[1] != node.epoch:
+                raise FencedWriteError(f"node {node.holder} is fenced", node=True)
+            held = connection.execute(sql.LOCK_LEASE, (CONTROLLER_LEASE,)).fetchone()
+            if held is not None and held[2] > 0 and held[0] != node.holder:
+                return None
+            taken = connection.execute(
+                sql.SET_LEASE, {"name": CONTROLLER_LEASE, "holder": node.holder, "ttl": ttl_ms}
+            ).fetchone()
+            assert taken is not None, "RETURNING"
+            connection.execute(sql.LEAD_METADATA, (node.holder, taken[0], node.epoch))
+            connection.execute(NOTIFY)
+            return Lease(CONTROLLER_LEASE, node.holder, taken[0], taken[1])
+
+        return self._call(work, "taking the controller lease")
+
+    def release_controller(self, lease: Lease) -> None:
+        """Implements `ClusterStore.release_controller`."""
+
+        def work(connection: Sql) -> None:
+            if connection.execute(sql.END_LEASE, (lease.name, lease.holder, lease.epoch)).rowcount:
+                connection.execute(NOTIFY)
+
+        self._call(work, "releasing the controller lease")
+
+    # -- the cluster
+
+    def nodes(self) -> list[RegisteredNode]:
+        """Implements `ClusterStore.nodes`."""
+        rows = self._call(lambda c: c.execute(sql.NODES).fetchall(), "reading the nodes")
+        return [RegisteredNode(row[0], Lease(*row[4:]), row[1], row[2], NodeDescription.decode(row[3])) for row in rows]
+
+    def controller(self) -> Lease | None:
+        """Implements `ClusterStore.controller`."""
+        row = self._call(lambda c: c.execute(sql.CONTROLLER).fetchone(), "reading the controller")
+        return None if row is None else Lease(*row)
+
+    def fence(self, node: Lease, controller: Lease | None, force: bool = False) -> bool:
+        """Implements `ClusterStore.fence`."""
+
+        def work(connection: Sql) -> bool:
+            # Waits for a round that is being stored; the clock is read after that wait.
+            connection.execute(sql.LOCK_NODE, (node.holder,))
+            if controller is not None:
+                # A controller that was paused must not fence.
+                held = connection.execute(sql.LOCK_LEASE, (controller.name,)).fetchone()
+                if held is None or held[:2] != (controller.holder, controller.epoch) or held[2] == 0:
+                    raise FencedWriteError("this node is not the controller any more", (METADATA,))
+            row = connection.execute(sql.LOCK_LEASE, (node.name,)).fetchone()
+            if row is None or row[:2] != (node.holder, node.epoch) or (row[2] > 0 and not force):
+                return False
+            connection.execute(sql.FENCE_NODE, (node.holder,))
+            connection.execute(sql.END_FENCED_LEASE, (node.name,))
+            connection.execute(NOTIFY)
+            return True
+
+        return self._call_fencing(node.holder, work, "fencing a node")
+
+    def set_draining(self, node_id: int, draining: bool) -> bool:
+        """Implements `ClusterStore.set_draining`."""
+
+        def work(connection: Sql) -> bool:
+            is_known = connection.execute(sql.SET_DRAINING, (draining, node_id)).rowcount > 0
+            if is_known:
+                connection.execute(NOTIFY)
+            return is_known
+
+        return self._call(work, "draining a node")
+
+    def leaders(self) -> list[PartitionLeader]:
+        """Implements `ClusterStore.leaders`."""
+        rows = self._call(lambda c: c.execute(sql.LEADERS).fetchall(), "reading the leaders")
+        return [
+            PartitionLeader(number, PartitionKey(bytes(topic_id), partition), leader, epoch)
+            for number, topic_id, partition, leader, epoch in rows
+        ]
+
+    # -- notifications
+
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Implements `ClusterStore.listen`."""
+        if self._listener is not None:
+            self._listener.stop()
+        self._listener = Listener(self._sessions, callback)
+
+    def close(self) -> None:
+        """Implements `ClusterStore.close`."""
+        if self._storage is not None:
+            self._storage.close()
+        self._sessions.close()
+        self._drop()
+        if self._listener is not None:
+            self._listener.stop()
+
+
+def _one(row: tuple[Any, ...] | None) -> Any:
+    assert row is not None, "the query returns one row"
+    return row[0]

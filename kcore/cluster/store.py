@@ -1,0 +1,253 @@
+"""The interface between a node and the coordination part of a store that several nodes share.
+
+A `ClusterStore` has the nodes, their leases and the leaders of partitions; the `SharedStorage` of a node has the logs.
+Both belong to the same store, so one transaction can check a leader and write its batches.
+
+Leases have names: `controller`, and `node/7` for node 7. Every time of a lease is the store's clock. A node computes
+its own deadline from its monotonic clock before it sends the renewal, so that it stops before the store's deadline.
+
+The methods block, and may be called on any thread, but only one at a time for each store object. Each is one
+transaction and may be repeated after StoreUnavailableError, even if the interrupted attempt has succeeded.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kcore.log.interface import PartitionKey
+from kcore.protocol.uuids import METADATA_TOPIC_ID
+
+if TYPE_CHECKING:
+    from kcore.log.storage import SharedStorage
+
+METADATA: Final = PartitionKey(METADATA_TOPIC_ID, 0)
+"""The metadata log. The node that holds the lease `controller` leads it, in the epoch of that lease."""
+METADATA_NUMBER: Final = 0
+"""The number of the metadata log in every shared store: `kcore cluster init` creates it."""
+CONTROLLER_LEASE: Final = "controller"
+
+
+def node_lease(node_id: int) -> str:
+    """Returns the name of a node's lease."""
+    return f"node/{node_id}"
+
+
+class Lease(NamedTuple):
+    """A lease as the store had it at the time of the call.
+
+    Attributes:
+        name: the name of the lease.
+        holder: the id of the node that took it last.
+        epoch: the number of times that it was taken or fenced. It never decreases.
+        remaining_ms: the time until it expires by the store's clock, at least; 0 if it has expired or was released.
+    """
+
+    name: str
+    holder: int
+    epoch: int
+    remaining_ms: int
+
+
+class Endpoint(NamedTuple):
+    """A listener of a node: its name, its security protocol by Kafka's name, the advertised host and port."""
+
+    listener: str
+    protocol: str
+    host: str
+    port: int
+
+
+class NodeDescription(NamedTuple):
+    """The addresses and the rack of a node, which it registers for the others.
+
+    Attributes:
+        endpoints: its listeners with their advertised addresses.
+        rack: its rack, or None.
+        inter_broker_listener: the name of the listener for requests of other nodes.
+    """
+
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    inter_broker_listener: str = "PLAINTEXT"
+
+    def encode(self) -> bytes:
+        """Encodes the description as JSON, which an operator can read in the store."""
+        fields = {
+            "endpoints": [endpoint._asdict() for endpoint in self.endpoints],
+            "rack": self.rack,
+            "inter_broker_listener": self.inter_broker_listener,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> NodeDescription:
+        """Decodes the result of `encode`.
+
+        Raises:
+            ValueError: the bytes are not a description.
+        """
+        try:
+            fields = json.loads(data)
+            endpoints = tuple(
+                Endpoint(str(part["listener"]), str(part["protocol"]), str(part["host"]), int(part["port"]))
+                for part in fields["endpoints"]
+            )
+            rack = fields["rack"]
+            return cls(endpoints, None if rack is None else str(rack), str(fields["inter_broker_listener"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"not a node description: {data[:200]!r}") from error
+
+
+class RegisteredNode(NamedTuple):
+    """A node that has registered at some time.
+
+    Attributes:
+        node_id: its id.
+        lease: its lease. A node is alive while the lease has not expired and `fenced` is False.
+        fenced: True if its writes are refused: it was fenced, or it has unregistered.
+        draining: True if an operator wants it to lead nothing (`set_draining`).
+        description: its addresses.
+    """
+
+    node_id: int
+    lease: Lease
+    fenced: bool
+    draining: bool
+    description: NodeDescription
+
+
+class PartitionLeader(NamedTuple):
+    """The leader of a partition in the store; the metadata log has the same."""
+
+    number: int
+    key: PartitionKey
+    leader: int
+    leader_epoch: int
+
+
+class Initialised(NamedTuple):
+    """The result of `kcore cluster init`.
+
+    Attributes:
+        cluster_id: the cluster's id.
+        before: the version of the schema before; 0 if there was none.
+        after: its version now.
+        warnings: settings of the store that may surprise an operator.
+    """
+
+    cluster_id: str
+    before: int
+    after: int
+    warnings: tuple[str, ...]
+
+
+class ClusterStore(ABC):
+    """The coordination part of a shared store, as one node or one command sees it.
+
+    Every method raises:
+
+    * StoreUnavailableError: the store cannot be reached now.
+    * StoreRewoundError: the store is older than what this object has seen: an old primary, or a restored backup.
+    * LogError: the store refuses the call for another reason, such as a missing permission or an unknown schema.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def cluster_id(self) -> str:
+        """Returns the cluster's id, which `kcore cluster init` has created."""
+
+    # -- this node
+
+    @abstractmethod
+    def register(self, node_id: int, description: NodeDescription, ttl_ms: int) -> Lease:
+        """Begins a new incarnation of a node: takes its lease and makes every earlier incarnation's writes fail.
+
+        The node leads nothing until the controller gives it partitions in a later epoch. Partitions that an earlier
+        incarnation led keep their leader and epoch until then, and accept no writes.
+
+        Raises:
+            NodeAliveError: an earlier incarnation holds the lease. It has the time after which to try again.
+        """
+
+    @abstractmethod
+    def storage(self) -> SharedStorage:
+        """Returns the logs for the node that registered last with this object. Closed with this object."""
+
+    @abstractmethod
+    def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:
+        """Extends leases to `ttl_ms` from the store's present time. False: another holder or epoch has the lease."""
+
+    @abstractmethod
+    def unregister(self, lease: Lease) -> None:
+        """Ends an incarnation in an orderly way: fences it and ends its leases. Nothing happens if it has ended."""
+
+    @abstractmethod
+    def take_controller(self, node: Lease, ttl_ms: int) -> Lease | None:
+        """Takes the lease `controller` and the leadership of `METADATA`, if the lease has expired or was released.
+
+        The epoch of the lease is the new leader epoch of `METADATA`, in the same transaction. Returns None if another
+        node holds the lease.
+
+        Raises:
+            FencedWriteError: `node` is not the present incarnation, or it is fenced.
+        """
+
+    @abstractmethod
+    def release_controller(self, lease: Lease) -> None:
+        """Ends the lease `controller` at once, so that another node can take it. Nothing happens if it was lost."""
+
+    # -- the cluster
+
+    @abstractmethod
+    def nodes(self) -> list[RegisteredNode]:
+        """Returns all registered nodes in order of id."""
+
+    @abstractmethod
+    def controller(self) -> Lease | None:
+        """Returns the lease `controller`; None if no node has ever taken it."""
+
+    @abstractmethod
+    def fence(self, node: Lease, controller: Lease | None, force: bool = False) -> bool:
+        """Fences a node whose lease has expired, in one transaction: later writes and renewals of it fail.
+
+        Its partitions keep their leader and epoch until the controller moves them. The transaction waits for a write
+        of the node that is being stored.
+
+        Args:
+            node: the lease of the incarnation; its epoch increases.
+            controller: the lease of the calling controller, checked in the same transaction; None for a command.
+            force: True to fence a node whose lease has not expired. It may serve reads until its own
+                deadline, so the caller waits for that long before it gives the partitions to others.
+
+        Returns:
+            False if the lease has not expired, or if another incarnation has it.
+
+        Raises:
+            FencedWriteError: the controller's lease is lost.
+        """
+
+    @abstractmethod
+    def set_draining(self, node_id: int, draining: bool) -> bool:
+        """Asks the controller to move all leaders away from a node, or not any more. False: the node is unknown."""
+
+    @abstractmethod
+    def leaders(self) -> list[PartitionLeader]:
+        """Returns the leader of every partition in order of number, for commands and checks."""
+
+    # -- notifications
+
+    @abstractmethod
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Sets a function that is called when nodes, leases of the controller or the metadata log may have changed.
+
+        It is called on any thread. Notifications may be late, repeated or lost: they only save time, and a node polls
+        besides.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes all connections and the storage. It changes nothing in the store."""

@@ -1,0 +1,70 @@
+"""Opens the store of a cluster by its URL."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final, cast
+
+from kcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    from kcore.cluster.store import ClusterStore, Initialised
+
+FACTORIES: Final = {
+    "memory": "kcore.cluster.memory_store:open_store",
+    "postgresql": "kcore.cluster.postgresql:open_store",
+    "postgres": "kcore.cluster.postgresql:open_store",
+}
+"""URL scheme -> module and function. The function takes the URL and the durability; it is imported at first use."""
+
+
+def open_store(url: str, durability: str = "fsync") -> ClusterStore:
+    """Opens the store of a cluster.
+
+    Args:
+        url: the store's URL; its scheme selects the kind of store.
+        durability: `fsync` if commits survive the loss of the store's machine, as far as the store is set up for it;
+            `os` if they survive the end of this process.
+
+    Raises:
+        ConfigError: no kind of store has this scheme, or a package that it needs is not installed.
+        LogError: the store cannot be opened.
+    """
+    module, name = _module(url)
+    factory = cast("Callable[[str, str], ClusterStore]", getattr(module, name))
+    return factory(url, durability)
+
+
+def initialise(url: str, node_role: str | None = None) -> Initialised:
+    """Creates the store of a cluster, or migrates it to the schema of this version.
+
+    Args:
+        url: the store's URL, with a user who may create tables.
+        node_role: the role as which nodes connect, if the store distinguishes roles.
+
+    Raises:
+        ConfigError: this kind of store needs no creation, or the schema is newer than this version.
+        LogError: the store cannot be reached, or refuses a change.
+    """
+    module, _ = _module(url)
+    create = getattr(module, "initialise", None)
+    if create is None:
+        raise ConfigError("this kind of store needs no creation: a node creates it")
+    return cast("Callable[[str, str | None], Initialised]", create)(url, node_role)
+
+
+def _module(url: str) -> tuple[ModuleType, str]:
+    """Returns the module of a URL's kind of store, and the name of its factory."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in FACTORIES:
+        raise ConfigError(f"the URL of a cluster begins with one of {', '.join(FACTORIES)}, then ://")
+    module_name, _, name = FACTORIES[scheme].partition(":")
+    try:
+        return importlib.import_module(module_name), name
+    except ImportError as error:
+        raise ConfigError(
+            f"a cluster on {scheme} needs a package that is not installed: {error}. `pip install 'kcore[cluster]'`"
+        ) from error

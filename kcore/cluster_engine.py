@@ -1,0 +1,396 @@
+"""The engine of one node of a cluster whose nodes share a store."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kcore.broker.cluster.controller import Controller
+from kcore.broker.cluster.follower import MetadataFollower
+from kcore.broker.cluster.forwarding import FORWARDED, EnvelopeApi, Forwarder
+from kcore.broker.cluster.internal_topics import SharedInternalTopics
+from kcore.broker.cluster.leadership import LeadershipKeeper
+from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
+from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
+from kcore.broker.cluster.view import SharedClusterView
+from kcore.broker.data.shared_partitions import SharedPartitions
+from kcore.cluster.store import METADATA, ClusterStore
+from kcore.engine import Engine, random_uuid
+from kcore.errors import CloseConnectionError
+from kcore.log.errors import LogError, StoreUnavailableError
+from kcore.log.interface import PartitionKey
+from kcore.log.shared_engine import SharedLogEngine
+from kcore.log.storage import Leadership
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from kcore.runtime.cluster import Leader
+from kcore.runtime.deferred import DeferredApi
+from kcore.runtime.peers import NoPeers, Peers
+from kcore.runtime.pending import Pending
+from kcore.runtime.shard import ShardState
+from kcore.transaction.shared_markers import SharedMarkers
+from kcore.transaction.shared_verification import (
+    RemoteCoordinators,
+    SharedOffsetsVerifier,
+    SharedPartitionVerifier,
+)
+
+if TYPE_CHECKING:
+    from kcore.broker.data.partition import Partition
+    from kcore.broker.data.partitions import Partitions
+    from kcore.clock import Clock
+    from kcore.cluster.store import Lease
+    from kcore.config.node import Config
+    from kcore.log.interface import PartitionLog
+    from kcore.protocol.messages.metadata import MetadataRequest
+    from kcore.runtime import Api, RequestContext
+    from kcore.runtime.shards import Shards
+    from kcore.transaction.local_markers import LocalMarkers
+    from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[["RequestContext", Any], Any]
+
+LEASELESS = frozenset(
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.DESCRIBE_CLUSTER,
+    }
+)
+"""APIs that a node serves without a certain lease: they show no state that another node may have changed, but how to
+reach the cluster."""
+
+FIRST_WITH_CHOICE = 4
+"""The first version of Metadata whose requests say if missing topics are created."""
+
+
+class ClusterEngine(Engine):
+    """One node of a cluster.
+
+    It serves the partitions and coordinators that it leads by the metadata log, and decides changes of the metadata
+    while it is the controller. Requests are refused with retriable errors while its lease is not certain.
+
+    Args:
+        store: the store, with which this node has registered.
+        lease: the node's lease.
+        taken_ms: the monotonic time in ms before the registration was sent.
+        config: the node's settings; `node_id` is the registered one.
+        clock: the source of time.
+        new_uuid: creates random uuids.
+        timing: the intervals of leases and polls.
+        run: runs calls of the store once the engine is open; the constructor itself waits for the store.
+        peers: sends requests to other nodes.
+
+    Attributes:
+        membership: this node's leases.
+        leadership: the partitions that this node leads.
+        controller: decides while this node is the controller.
+
+    Raises:
+        StoreUnavailableError: the store cannot be reached, or no controller has prepared the cluster yet. The caller
+            may try again with the same registration.
+    """
+
+    cluster: SharedClusterView
+    log: SharedLogEngine
+    partitions: SharedPartitions
+
+    def __init__(
+        self,
+        store: ClusterStore,
+        lease: Lease,
+        taken_ms: int,
+        config: Config,
+        clock: Clock,
+        new_uuid: Callable[[], bytes] = random_uuid,
+        *,
+        timing: Timing | None = None,
+        run: Runner = run_inline,
+        peers: Peers | None = None,
+    ) -> None:
+        self.store = store
+        self.peers: Peers = NoPeers() if peers is None else peers
+        self._lease = lease
+        self._taken_ms = taken_ms
+        self._timing = timing or Timing()
+        self._deciding = False
+        self._opened = False
+        self._on_fenced: Callable[[], None] | None = None
+        log = SharedLogEngine(store.storage(), config.kcore_durability)
+        super().__init__(log, config, clock, new_uuid)
+        self._opened = True
+        self.leadership.consider_all()
+        self._settle()
+        self.use(run=run)
+        self.membership.start()
+
+    def use(self, *, run: Runner, peers: Peers | None = None) -> None:
+        """Sets the services of a driver that was made after the engine."""
+        self.membership.run = self.controller.run = run
+        if peers is not None:
+            self.peers = peers
+
+    # ---- construction
+
+    def decides(self) -> bool:
+        """Returns True if this node is the controller and has replayed the whole metadata log."""
+        return self._deciding
+
+    def _make_cluster(self) -> SharedClusterView:
+        self.membership = Membership(
+            self.store, self._lease, self._taken_ms, self.clock, self.wheel, self._timing, run_inline
+        )
+        self.membership.on_sight = self._seen
+        self.membership.on_controller = self._controller_changed
+        self.membership.on_fenced = self._fenced
+        return SharedClusterView(self.config.node_id, self.store.cluster_id(), self.topics)
+
+    def _metadata_log(self) -> PartitionLog:
+        log = self.log.follow(METADATA)
+        if log is None:
+            raise LogError("the store has no metadata log: run `kcore cluster init`")
+        return log
+
+    def _make_partitions(self) -> Partitions:
+        partitions = SharedPartitions(self.log, self.pipeline, self.slices, self.control.topic_configs.effective)
+        self.leadership = LeadershipKeeper(
+            self.log,
+            self.topics,
+            partitions,
+            pipeline=self.pipeline,
+            membership=self.membership,
+            wheel=self.wheel,
+            shards_of=self._shards_of,
+        )
+        self.pipeline.on_fenced = self.leadership.refused
+        self.forwarder = Forwarder(self.cluster, self)
+        self.control.internal_topics = SharedInternalTopics(
+            self.control.shard, self.control.creation, lambda: self.forwarder, self.now
+        )
+        self.control.producer_ids = SharedProducerIds(self.control.shard, self.cluster, self._lease.epoch, self)
+        self.follower = MetadataFollower(self.control.shard, self.log.open(METADATA))
+        self.controller = Controller(self.control.shard, self.store, self.membership, run_inline)
+        return partitions
+
+    def _ensure_offsets_topic(self) -> None:
+        """Becomes the controller if there is none, and prepares the cluster; else waits for the controller to do it."""
+        self.topics.listen(self.leadership)
+        self.membership.look()
+        self._finish("registration")
+        if self._deciding:
+            super()._ensure_offsets_topic()
+        if self.topics.by_name(CONSUMER_OFFSETS) is None:
+            raise StoreUnavailableError(f"the controller has not created {CONSUMER_OFFSETS} yet")
+
+    def _make_markers(self) -> LocalMarkers:
+        return SharedMarkers(
+            self._led_partition,
+            self._shard_of,
+            self.now,
+            cluster=self.cluster,
+            peers=self,
+            pipeline=self.pipeline,
+        )
+
+    def _led_partition(self, topic: str, index: int) -> Partition | None:
+        """Returns a partition that this node leads, or None."""
+        info = self.topics.by_name(topic)
+        return None if info is None else self.partitions.led(PartitionKey(info.topic_id, index))
+
+    def _verifiers(self) -> tuple[PartitionVerifier, OffsetsVerifier]:
+        remote = RemoteCoordinators(self.topics, self.cluster, self)
+        return (
+            SharedPartitionVerifier(self.transactions, remote),
+            SharedOffsetsVerifier(self.transactions, remote),
+        )
+
+    def _deferred_apis(self) -> list[DeferredApi]:
+        return [
+            *super()._deferred_apis(),
+            DeferredApi(ApiKey.ENVELOPE, (0, 0), lambda: EnvelopeApi(self.submit, self.decides, self.authorizer)),
+            DeferredApi(
+                ApiKey.ALLOCATE_PRODUCER_IDS,
+                (0, 0),
+                lambda: AllocateProducerIdsApi(self.control.shard, self.authorizer),
+            ),
+        ]
+
+    def share_groups_enabled(self) -> bool:
+        """Returns False: the share coordinator serves share partitions of its own node only."""
+        return False
+
+    def _first_epoch(self) -> int | None:
+        return None
+
+    def _shards_of(self, topic: str) -> Shards[Any] | None:
+        """Returns the coordinators whose logs are the partitions of a topic, or None."""
+        if topic == CONSUMER_OFFSETS:
+            return self.groups
+        if topic == TRANSACTION_STATE:
+            return self.transactions.shards
+        if topic == SHARE_GROUP_STATE:
+            return self.share.shards
+        return None
+
+    def _settle(self) -> None:
+        """Puts decided leaders into effect, and finishes the loads of their coordinators."""
+        self.commit()
+        self.leadership.apply()
+        self.slices.finish()
+        self.commit()
+
+    # ---- the cluster's state
+
+    def _seen(self, sight: ClusterSight) -> None:
+        """Replays what the controller has written, or decides as the controller."""
+        if self.log.uncertain:
+            self.pipeline.commit()  # asks the store again for the result of an earlier round
+        holder = sight.controller
+        self.cluster.controller = None if holder is None else Leader(holder.holder, holder.epoch)
+        if self.membership.is_controller():
+            if not self._deciding:
+                self._take_over()
+            if self._deciding and not self.log.uncertain:
+                self.controller.look(sight)
+        elif sight.metadata is not None:
+            self.log.show(sight.metadata)
+            self.follower.catch_up()
+        if self._opened:
+            self.leadership.apply()
+
+    def _controller_changed(self, elected: bool) -> None:
+        if elected:
+            return  # `_seen` has taken over, or repeats it
+        self._deciding = False
+        self.pipeline.commit()
+        if not self.pipeline.has_uncommitted and not self.log.uncertain:
+            self.log.disown(METADATA)
+
+    def _take_over(self) -> None:
+        """Begins to decide once the metadata log is adopted and replayed."""
+        lease = self.membership.controller
+        shard = self.control.shard
+        if lease is None:
+            return
+        try:
+            if self.log.controller_epoch != lease.epoch:
+                self.log.adopt([Leadership(METADATA, lease.epoch)])
+        except LogError as error:
+            logger.warning("cluster: the metadata log cannot be adopted now: %s", error)
+            return
+        if not self.follower.catch_up() or shard.state is not ShardState.ACTIVE:
+            return
+        shard.leader_epoch = lease.epoch
+        self._deciding = True
+        shard.perform(shard.machine.take_over)
+
+    def when_fenced(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once when this incarnation has ended; the process registers again, or ends."""
+        if self.membership.fenced:
+            callback()
+        else:
+            self._on_fenced = callback
+
+    def _fenced(self) -> None:
+        """Stops serving: this incarnation has ended."""
+        self._deciding = False
+        self.leadership.give_up_all()
+        callback, self._on_fenced = self._on_fenced, None
+        if callback is not None:
+            callback()
+
+    # ---- requests
+
+    def submit(self, context: RequestContext, request: Any) -> Any:
+        """Decides one request as `Engine.submit`, if this node's lease is certain before and after it."""
+        api = self.apis[request.API_KEY]
+        response = self._before(api, context, request)
+        if response is None:
+            response = self._after(api, context, request, super().submit(context, request))
+        return response
+
+    def guarded(self, api: Api[Any, Any]) -> tuple[Handler | None, Handler]:
+        """Returns the fast path of an API and its `handle`, with the checks of `submit`."""
+        fast, handle = api.fast, api.handle
+
+        def guarded_handle(context: RequestContext, request: Any) -> Any:
+            response = self._before(api, context, request)
+            if response is None:
+                response = self._after(api, context, request, handle(context, request))
+            return response
+
+        if fast is None or api.key in FORWARDED or api.key in LEASELESS:
+            return None, guarded_handle
+
+        def guarded_fast(context: RequestContext, request: Any) -> Any:
+            if not self.membership.is_serving():
+                return None
+            response = fast(context, request)
+            return None if response is None else self._after(api, context, request, response)
+
+        return guarded_fast, guarded_handle
+
+    def _before(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
+        """Returns the response to a request that this node may not decide itself; None if it may."""
+        if not self.membership.is_serving() and request.API_KEY not in LEASELESS:
+            return self._refuse(api, context, request)
+        if not self._deciding:
+            if request.API_KEY in FORWARDED:
+                return self.forwarder.forward(api, context, request)
+            if request.API_KEY == ApiKey.METADATA:
+                self._request_topics(context, request)
+        return None
+
+    def _after(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Any) -> Any:
+        """Returns a response, or an error if the lease has ended meanwhile: another node may have other state.
+
+        A `Pending` waits for a commit, which the store refuses then, or for data in the log, which never changes.
+        """
+        if isinstance(response, Pending) or self.membership.is_serving() or request.API_KEY in LEASELESS:
+            return response
+        return self._refuse(api, context, request)
+
+    def _request_topics(self, context: RequestContext, request: MetadataRequest) -> None:
+        """Has the controller create the missing topics of a Metadata request, if the request allows that."""
+        if not self.config.auto_create_topics_enable or not request.topics:
+            return
+        if context.api_version >= FIRST_WITH_CHOICE and not request.allow_auto_topic_creation:
+            return
+        if any(topic.name is not None and self.topics.by_name(topic.name) is None for topic in request.topics):
+            self.forwarder.notify(context, request)
+
+    def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
+        """Sends a request to another node (`Peers`)."""
+        self.peers.send(node_id, request, version, done)
+
+    def _refuse(self, api: Api[Any, Any], context: RequestContext, request: Any) -> Any:
+        """Returns a retriable error: the lease has ended, so that another node may serve."""
+        response = api.error(context, request, api.storage_error)
+        if response is None:
+            raise CloseConnectionError("this node's lease has ended")
+        return response
+
+    # ---- the end
+
+    def close(self) -> None:
+        """Hands everything over: commits, ends the registration, and closes the log."""
+        self.membership.stop()
+        try:
+            self.commit()
+            self.store.unregister(self.membership.lease)
+        except LogError as error:
+            logger.warning("cluster: node %d ends without unregistering: %s", self.config.node_id, error)
+        super().close()
+        self.store.close()
+
+    def abandon(self) -> None:
+        """Ends as a crash would: the others fence this node when its lease expires."""
+        self.membership.stop()
+        super().abandon()
+        self.store.close()

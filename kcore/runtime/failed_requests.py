@@ -1,0 +1,40 @@
+"""The responses to requests whose `handle` raised an error."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kcore.errors import CloseConnectionError, KafkaError, LogError
+from kcore.process_logging import fields
+from kcore.protocol.error_codes import ErrorCode
+
+if TYPE_CHECKING:
+    from kcore.runtime.api import Api, RequestContext
+
+logger = logging.getLogger("kcore.engine")
+
+
+def error_response(api: Api[Any, Any], context: RequestContext, request: Any, error: Exception) -> Any:
+    """Returns the error response to a request whose `handle` raised `error`, and logs the error.
+
+    Raises:
+        CloseConnectionError: the protocol has no response for the request (Produce, acks=0).
+    """
+    if isinstance(error, KafkaError):
+        if logger.isEnabledFor(logging.INFO):
+            event = fields(
+                api=type(api).__name__.removesuffix("Api"),
+                error=error.code.name,
+                client_id=context.client_id,
+                connection=context.connection_id,
+            )
+            logger.info("request refused: %s", error, extra=event)
+        return api.error(context, request, error.code, error.message)
+    if isinstance(error, CloseConnectionError):
+        raise error
+    if isinstance(error, LogError):
+        logger.error("%s failed, because the log failed: %s", type(request).__name__, error)
+        return api.error(context, request, api.storage_error)
+    logger.error("%s failed; the client gets UNKNOWN_SERVER_ERROR", type(request).__name__, exc_info=error)
+    return api.error(context, request, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,0 +1,56 @@
+"""Requests from this node to other nodes of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.runtime.api import RequestContext
+from kcore.runtime.pending import Pending
+
+REQUEST_TIMEOUT_MS = 10_000
+"""The time after which a request to another node counts as lost."""
+
+
+class Peers(Protocol):
+    """Sends requests to other nodes. The driver of a node provides it."""
+
+    def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
+        """Sends a request in order, behind the earlier ones to the same node.
+
+        Args:
+            node_id: the receiver.
+            request: the request message.
+            version: its version.
+            done: called once, in a later round, with the response; with None if the node is unknown, cannot be
+                reached, or does not respond within `REQUEST_TIMEOUT_MS`. The request may have been served then.
+        """
+        ...
+
+
+class NoPeers:
+    """The `Peers` of a node that cannot reach the others."""
+
+    def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
+        """Reports that the node cannot be reached."""
+        done(None)
+
+
+class _Codes:
+    """The API of a `Pending` whose response is an error code."""
+
+    storage_error = ErrorCode.NOT_COORDINATOR
+
+    def error(self, context: object, request: object, code: ErrorCode, message: str | None = None) -> ErrorCode:
+        """Returns the code itself."""
+        return code
+
+
+_CODES: Any = _Codes()
+_CONTEXT = RequestContext(0)
+
+
+def pending_code() -> Pending:
+    """Returns a `Pending` whose response will be an error code."""
+    return Pending(_CODES, _CONTEXT, None, parked=True)

@@ -1,0 +1,231 @@
+"""One node of a cluster with its server, on an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kcore.broker.cluster.membership import Timing
+from kcore.clock import SystemClock
+from kcore.cluster.store import Endpoint, NodeDescription
+from kcore.cluster_engine import ClusterEngine
+from kcore.drivers.event_loop import AsyncDriver
+from kcore.errors import ConfigError
+from kcore.log.errors import LogError, NodeAliveError, StoreUnavailableError
+from kcore.security.protocols import SecurityProtocol
+from kcore.server.listeners import parse_listeners
+from kcore.server.peers import TcpPeers
+from kcore.server.server import Server
+
+if TYPE_CHECKING:
+    from kcore.cluster.store import ClusterStore, Lease
+    from kcore.config.node import Config
+    from kcore.server.listeners import Listener
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 0.3
+"""Time between two attempts to register, or to read the metadata of a cluster that is being created."""
+
+
+class ClusterNode:
+    """One incarnation of a node: its registration, engine, driver and server.
+
+    Args:
+        open_store: opens the store.
+        config: the node's settings; `node_id` and fixed ports are required.
+        timing: the intervals of leases and polls.
+
+    Raises:
+        ConfigError: a listener has port 0, or the listener for other nodes is missing or not PLAINTEXT.
+
+    Attributes:
+        ended: is set when this incarnation was fenced, or the engine was interrupted.
+    """
+
+    def __init__(self, open_store: Callable[[], ClusterStore], config: Config, timing: Timing | None = None) -> None:
+        self._open_store = open_store
+        self._timing = timing or Timing()
+        self.config = config
+        self.listeners = parse_listeners(config)
+        self.inter_listener = _inter_listener(config, self.listeners)
+        self.ended = asyncio.Event()
+        self.store: ClusterStore | None = None
+        self._engine: ClusterEngine | None = None
+        self._driver: AsyncDriver | None = None
+        self._server: Server | None = None
+        self._peers: TcpPeers | None = None
+
+    @property
+    def engine(self) -> ClusterEngine:
+        """The engine, once started."""
+        assert self._engine is not None, "start the node first"
+        return self._engine
+
+    @property
+    def driver(self) -> AsyncDriver:
+        """The engine's driver, once started."""
+        assert self._driver is not None, "start the node first"
+        return self._driver
+
+    @property
+    def server(self) -> Server:
+        """The server, once started."""
+        assert self._server is not None, "start the node first"
+        return self._server
+
+    async def start(self) -> None:
+        """Registers, loads the metadata and serves. Waits as long as the store or the cluster is not ready.
+
+        Raises:
+            LogError: the store refuses the node for good, for example because its schema is unknown.
+            OSError: the server cannot listen.
+        """
+        loop = asyncio.get_running_loop()
+        self.store = store = self._open_store()
+        lease, taken_ms = await self._registered(store)
+        self._engine = engine = await self._opened(store, lease, taken_ms)
+        self._driver = driver = AsyncDriver(engine, loop)
+        driver.when_broken(self.ended.set)
+        engine.when_fenced(self.ended.set)
+        engine.use(run=_Beside(driver), peers=self._made_peers(driver, engine))
+        self._server = Server(driver, self.listeners)
+        await self._server.start()
+        driver.start()
+
+        def look() -> None:
+            if not self.ended.is_set() and self._server is not None:
+                driver.begin_round()
+                engine.membership.look()
+
+        store.listen(lambda: _call(loop, look))
+
+    def _made_peers(self, driver: AsyncDriver, engine: ClusterEngine) -> TcpPeers:
+        self._peers = TcpPeers(driver, engine, self.inter_listener.name)
+        return self._peers
+
+    async def _registered(self, store: ClusterStore) -> tuple[Lease, int]:
+        """Registers; waits while an earlier incarnation is alive or the store cannot be reached."""
+        clock = SystemClock()
+        warned = False
+        while True:
+            taken_ms = clock.monotonic_ms()
+            try:
+                lease = await asyncio.to_thread(
+                    store.register, self.config.node_id, self._description(), self._timing.ttl_ms
+                )
+            except (NodeAliveError, StoreUnavailableError) as error:
+                if not warned:
+                    logger.warning("cluster: waiting to register: %s", error)
+                    warned = True
+                await asyncio.sleep(RETRY_S)
+            else:
+                return lease, taken_ms
+
+    async def _opened(self, store: ClusterStore, lease: Lease, taken_ms: int) -> ClusterEngine:
+        """Opens the engine; waits while no controller has prepared the cluster."""
+        clock = SystemClock()
+        while True:
+            try:
+                return ClusterEngine(store, lease, taken_ms, self.config, clock, timing=self._timing)
+            except StoreUnavailableError as error:
+                logger.warning("cluster: node %d waits: %s", self.config.node_id, error)
+            await asyncio.sleep(RETRY_S)
+            sent_ms = clock.monotonic_ms()
+            try:
+                [renewed] = await asyncio.to_thread(store.renew, [lease], self._timing.ttl_ms)
+            except StoreUnavailableError:
+                continue
+            if renewed:
+                taken_ms = sent_ms
+            else:
+                lease, taken_ms = await self._registered(store)
+
+    def _description(self) -> NodeDescription:
+        endpoints = tuple(
+            Endpoint(
+                listener.name,
+                listener.protocol.name,
+                listener.advertised_host,
+                listener.advertised_port or listener.port,
+            )
+            for listener in self.listeners
+        )
+        return NodeDescription(endpoints, self.config.broker_rack, self.inter_listener.name)
+
+    async def stop(self) -> None:
+        """Ends in an orderly way: the others take over the partitions at once."""
+        try:
+            await self._close_server()
+        finally:
+            if self._engine is not None:
+                self._engine.close()
+            elif self.store is not None:
+                self.store.close()
+
+    async def abort(self) -> None:
+        """Ends an incarnation that was fenced: nothing more is written."""
+        try:
+            await self._close_server()
+        finally:
+            if self._engine is not None:
+                self._engine.abandon()
+
+    async def _close_server(self) -> None:
+        if self._engine is not None:
+            self._engine.membership.stop()
+        if self._peers is not None:
+            self._peers.close()
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+        if self._driver is not None:
+            self._driver.close()
+
+
+class _Beside:
+    """A `Runner` that runs calls of the store on threads, one at a time."""
+
+    def __init__(self, driver: AsyncDriver) -> None:
+        self._driver = driver
+        self._lock = threading.Lock()
+
+    def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Runs `call` on a thread; `done` gets its result or LogError in a round."""
+
+        def locked() -> Any:
+            with self._lock:
+                try:
+                    return call()
+                except LogError as error:
+                    return error
+
+        self._driver.compute_beside(locked, done)
+
+
+def _inter_listener(config: Config, listeners: list[Listener]) -> Listener:
+    """Returns the listener that nodes use among themselves: `inter.broker.listener.name`, or the first one."""
+    for listener in listeners:
+        if not (listener.advertised_port or listener.port):
+            raise ConfigError(f"listener {listener.name}: a node of a cluster needs a fixed port, not 0")
+    name = config.get("inter.broker.listener.name")
+    chosen = listeners[0] if not name else next((one for one in listeners if one.name == name), None)
+    if chosen is None:
+        raise ConfigError(f"inter.broker.listener.name={name}: there is no such listener")
+    if chosen.protocol is not SecurityProtocol.PLAINTEXT:
+        raise ConfigError(
+            f"listener {chosen.name}: nodes connect to each other without TLS and SASL; set inter.broker.listener.name"
+            " to a PLAINTEXT listener in a private network"
+        )
+    return chosen
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    """Calls a function on the loop from any thread; does nothing once the loop is closed."""
+    try:
+        loop.call_soon_threadsafe(function)
+    except RuntimeError:
+        logger.debug("cluster: a notification came after the end of the event loop")

@@ -1,0 +1,92 @@
+"""Requests to other nodes of the cluster over TCP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kcore.client.aio.connection import AsyncConnection
+from kcore.errors import KafkaError, KcoreError
+from kcore.runtime.peers import REQUEST_TIMEOUT_MS
+
+if TYPE_CHECKING:
+    from kcore.cluster_engine import ClusterEngine
+    from kcore.drivers.event_loop import AsyncDriver
+
+logger = logging.getLogger(__name__)
+
+CLIENT_ID = "kcore-node"
+CONNECT_TIMEOUT_S = 5.0
+RECONNECT_AFTER_S = 0.1
+
+
+class TcpPeers:
+    """The `Peers` of a node that listens: one connection to each other node, opened at the first request.
+
+    A connection that breaks fails its requests; the next request opens a new one.
+
+    Args:
+        driver: runs the engine; responses arrive in its rounds.
+        engine: knows the addresses of the nodes.
+        listener: the name of the listener that nodes use among themselves.
+    """
+
+    def __init__(self, driver: AsyncDriver, engine: ClusterEngine, listener: str) -> None:
+        self._driver = driver
+        self._engine = engine
+        self._listener = listener
+        self._connections: dict[int, AsyncConnection] = {}
+        self._locks: dict[int, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
+        """Implements `Peers.send`."""
+        if self._closed:
+            return
+        task = self._driver.loop.create_task(self._send(node_id, request, version, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, node_id: int, request: Any, version: int, done: Callable[[Any | None], None]) -> None:
+        response = None
+        try:
+            async with asyncio.timeout(REQUEST_TIMEOUT_MS / 1_000):
+                async with self._locks.setdefault(node_id, asyncio.Lock()):  # keeps the order of requests
+                    connection = await self._connected(node_id)
+                    future = connection.start(request, version)
+                response = await future
+        except (KcoreError, KafkaError, TimeoutError, OSError) as error:
+            logger.info("cluster: %s to node %d failed: %s", type(request).__name__, node_id, error)
+            self._forget(node_id)
+        if not self._closed:
+            self._driver.begin_round()
+            done(response)
+
+    async def _connected(self, node_id: int) -> AsyncConnection:
+        """Returns the connection to a node; opens it if there is none."""
+        connection = self._connections.get(node_id)
+        if connection is not None and not connection.closed:
+            return connection
+        broker = self._engine.cluster.broker(node_id, self._listener)
+        if broker is None:
+            await asyncio.sleep(RECONNECT_AFTER_S)  # a retry at once would find the same
+            raise KcoreError(f"node {node_id} has no listener {self._listener}, or is not alive")
+        connection = await AsyncConnection.open(broker.host, broker.port, CLIENT_ID, CONNECT_TIMEOUT_S, None)
+        self._connections[node_id] = connection
+        return connection
+
+    def _forget(self, node_id: int) -> None:
+        connection = self._connections.pop(node_id, None)
+        if connection is not None:
+            connection.close()
+
+    def close(self) -> None:
+        """Closes all connections; their requests are not completed."""
+        self._closed = True
+        for task in list(self._tasks):
+            task.cancel()
+        for node_id in list(self._connections):
+            self._forget(node_id)

@@ -1,0 +1,154 @@
+"""Requests between nodes: forwarded changes of the metadata, producer ids, and topics that are created on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kcore.broker.cluster.forwarding import seal, unseal
+from kcore.errors import KafkaError
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.create_acls import CreateAclsRequest
+from kcore.protocol.messages.envelope import EnvelopeRequest
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.runtime import RequestContext
+from tests.cluster.world import Client, ClusterWorld, check
+from tests.kit import create, make_topic
+
+CONTEXT = RequestContext(7, "admin", "/10.1.2.3", "PUBLIC", "User:alice", 9)
+
+
+@pytest.fixture
+def world() -> Iterator[ClusterWorld]:
+    world = ClusterWorld()
+    world.start()
+    yield world
+    world.close()
+
+
+def test_an_envelope_keeps_the_client_and_its_request() -> None:
+    request = create("t", partitions=3)
+    context, inner = unseal(seal(CONTEXT, request), "INTERNAL", 4)
+    assert inner == request
+    assert context == CONTEXT._replace(listener="INTERNAL", connection_id=4)
+
+
+@pytest.mark.parametrize(
+    ("envelope", "code"),
+    [
+        (EnvelopeRequest(), ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (EnvelopeRequest(request_principal=None), ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (EnvelopeRequest(request_principal=b"\0\0\x01"), ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE),
+        (EnvelopeRequest(request_principal=b"\0\0\x01\x01\0\0"), ErrorCode.INVALID_REQUEST),
+        (EnvelopeRequest(request_principal=b"\0\0\x01\x01\0\0", request_data=bytes(40)), ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_an_unreadable_envelope_is_refused(envelope: EnvelopeRequest, code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as refused:
+        unseal(envelope, "INTERNAL", 4)
+    assert refused.value.code == code
+
+
+def test_a_truncated_envelope_is_refused() -> None:
+    sealed = seal(CONTEXT, create("t"))
+    for size in range(len(sealed.request_data)):
+        with pytest.raises(KafkaError):
+            unseal(
+                EnvelopeRequest(
+                    request_data=sealed.request_data[:size],
+                    request_principal=sealed.request_principal,
+                    client_host_address=sealed.client_host_address,
+                ),
+                "INTERNAL",
+                4,
+            )
+
+
+def test_any_node_creates_topics(world: ClusterWorld) -> None:
+    for number, node in world.nodes.items():
+        make_topic(node, f"topic-{number}", 3)
+    world.advance(500)
+    check(world)
+    for node in world.up:
+        assert node.engine is not None
+        assert {"topic-1", "topic-2", "topic-3"} <= set(node.engine.topics.image.names)
+    assert world.network.carried.count("EnvelopeRequest") == 2
+
+
+def test_the_controllers_error_reaches_the_client(world: ClusterWorld) -> None:
+    make_topic(world.nodes[3], "t")
+    (result,) = world.nodes[2].send(create("t")).topics
+    assert result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_without_a_controller_changes_are_refused_with_a_retriable_error(world: ClusterWorld) -> None:
+    world.controller.kill()
+    (result,) = world.nodes[2].send(create("t")).topics
+    assert result.error_code == ErrorCode.NOT_CONTROLLER
+    Client(world).create("t")
+    check(world)
+
+
+def test_requests_are_authorized_for_their_client(world: ClusterWorld) -> None:
+    response = world.nodes[2].send(CreateAclsRequest(creations=[]))
+    assert list(response.results) == []
+    assert world.network.carried == ["EnvelopeRequest"]
+
+
+def test_a_missing_topic_is_created_by_the_controller(world: ClusterWorld) -> None:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="auto")], allow_auto_topic_creation=True)
+    first = world.nodes[2].send(request, 12).topics[0]
+    assert first.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    world.advance(500)
+    described = world.nodes[2].send(request, 12).topics[0]
+    assert described.error_code == ErrorCode.NONE
+    assert len(described.partitions) == 1
+    without = MetadataRequest(topics=[MetadataRequestTopic(name="other")], allow_auto_topic_creation=False)
+    world.nodes[2].send(without, 12)
+    world.advance(500)
+    for node in world.up:
+        assert node.engine is not None
+        assert node.engine.topics.by_name("other") is None
+
+
+def test_producer_ids_are_unique_over_nodes_and_restarts(world: ClusterWorld) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    taken: list[int] = []
+
+    def take(number: int, count: int) -> None:
+        missing = 0
+        while count:
+            response = world.nodes[number].send(request)
+            if response.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                missing += 1
+                assert missing < 10, "the controller allocates blocks"
+                world.advance(200)
+                continue
+            assert response.error_code == 0
+            taken.append(response.producer_id)
+            count -= 1
+
+    for _ in range(3):
+        for number in world.nodes:
+            take(number, 450)
+    world.nodes[1].kill()
+    world.advance(8_000)
+    take(2, 450)
+    take(3, 450)
+    assert len(set(taken)) == len(taken)
+
+
+def test_a_stale_incarnation_gets_no_producer_ids(world: ClusterWorld) -> None:
+    from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+
+    controller = world.controller
+    stale = controller.send(AllocateProducerIdsRequest(broker_id=2, broker_epoch=77))
+    unknown = controller.send(AllocateProducerIdsRequest(broker_id=9, broker_epoch=1))
+    follower = world.nodes[2].send(AllocateProducerIdsRequest(broker_id=2, broker_epoch=1))
+    assert [response.error_code for response in (stale, unknown, follower)] == [
+        ErrorCode.STALE_BROKER_EPOCH,
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+        ErrorCode.NOT_CONTROLLER,
+    ]

@@ -1,0 +1,160 @@
+"""Locks of dead connections, notifications, and a database that was set back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from kcore.cluster.postgresql.sessions import SETTINGS
+from kcore.log.errors import FencedWriteError, NodeAliveError, StoreRewoundError, UnknownOutcomeError
+from kcore.log.storage import Leadership
+from tests.cluster.conftest import TTL_MS, description
+from tests.cluster.test_shared_engine import become_controller, create
+from tests.kit import wait_until
+from tests.log.batches import batch, contents, fill, key
+from tests.postgresql.servers import Server
+from tests.postgresql.shared import PostgresShared
+
+
+@pytest.fixture
+def shared(reused_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresShared]:
+    monkeypatch.setitem(SETTINGS, "lock_timeout", "200ms")
+    store = PostgresShared(reused_url, monkeypatch)
+    yield store
+    store.close()
+
+
+def locked(shared: PostgresShared, node_id: int) -> psycopg.Connection[tuple[object, ...]]:
+    """Locks the row of a node, like a backend that waits for the rest of a round which never comes."""
+    connection = psycopg.connect(shared.url, application_name=f"kcore/{node_id}/writer")
+    connection.execute("UPDATE kcore.nodes SET round = 77 WHERE node_id = %s", (node_id,))
+    return connection
+
+
+def is_ended(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
+    with pytest.raises(psycopg.Error) as error:
+        connection.execute("SELECT 1")
+    return error.value.sqlstate in ("57P01", None)
+
+
+def test_fencing_ends_a_round_that_was_cut_in_the_middle(shared: PostgresShared) -> None:
+    store, lease, _ = shared.node(1)
+    other, second, _ = shared.node(2)
+    controller = store.take_controller(lease, TTL_MS)
+    dead = locked(shared, 2)
+    shared.advance(TTL_MS - 1)
+    assert controller is not None
+    store.renew([lease, controller], TTL_MS)
+    shared.advance(1)
+    assert store.fence(second, controller)
+    assert is_ended(dead)
+    assert store.nodes()[1].fenced
+    assert shared.execute("SELECT round FROM nodes WHERE node_id = 2") == [(0,)]
+    assert other.renew([second], TTL_MS) == [False]
+
+
+def test_registration_ends_a_round_of_the_earlier_incarnation(shared: PostgresShared) -> None:
+    shared.node(1)
+    dead = locked(shared, 1)
+    with pytest.raises(NodeAliveError):
+        shared.open().register(1, description(), TTL_MS)
+    assert dead.execute("SELECT 1").fetchall() == [(1,)], "the node is alive, so its connections are left alone"
+    shared.advance(TTL_MS)
+    assert shared.open().register(1, description(), TTL_MS).epoch == 2
+    assert is_ended(dead)
+
+
+def test_settlement_ends_the_interrupted_round(shared: PostgresShared, primary: Server) -> None:
+    store, lease, engine = shared.node(1)
+    become_controller(store, lease, engine)
+    create(engine, {0: 1})
+    [log] = engine.adopt([Leadership(key(), 0)])
+    stored = fill(log, engine, 2)
+    log.append(batch(), 0)
+    sealed = engine.seal()
+    primary.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'kcore/1/writer'")
+    with pytest.raises(UnknownOutcomeError) as error:
+        engine.write(sealed)
+    dead = locked(shared, 1)
+    engine.fail(sealed, error.value)
+    assert is_ended(dead)
+    assert not sealed.is_durable
+    assert contents(log) == stored
+    assert len(fill(log, engine, 1)) == 1
+
+
+@pytest.mark.parametrize("lost", ["batches", "other batches", "rounds"])
+def test_acknowledged_commits_that_are_missing_are_reported(shared: PostgresShared, primary: Server, lost: str) -> None:
+    """A standby without the last commits was promoted, or a backup was restored."""
+    store, lease, engine = shared.node(1)
+    become_controller(store, lease, engine)
+    create(engine, {0: 1, 1: 1})
+    [log, other] = engine.adopt([Leadership(key(0), 0), Leadership(key(1), 0)])
+    fill(log, engine, 2)
+    fill(other, engine, 2)
+    log.append(batch(), 0)
+    sealed = engine.seal()
+    if "batches" in lost:
+        number = 2 if "other" in lost else 1
+        shared.execute("DELETE FROM batches WHERE number = %s AND base_offset = 1", number)
+    else:
+        shared.execute("UPDATE nodes SET round = round - 1")
+    primary.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'kcore/1/writer'")
+    with pytest.raises(UnknownOutcomeError) as error:
+        engine.write(sealed)
+    for _ in range(2):
+        with pytest.raises(StoreRewoundError, match="acknowledged"):
+            engine.fail(sealed, error.value)
+    assert engine.uncertain
+    assert not sealed.is_durable
+
+
+def test_settlement_of_a_fenced_node_reports_what_is_stored(shared: PostgresShared, primary: Server) -> None:
+    store, lease, engine = shared.node(1)
+    become_controller(store, lease, engine)
+    create(engine, {0: 1})
+    [log] = engine.adopt([Leadership(key(), 0)])
+    fill(log, engine, 1)
+    log.append(batch(), 0)
+    sealed = engine.seal()
+    primary.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'kcore/1/writer'")
+    with pytest.raises(UnknownOutcomeError) as error:
+        engine.write(sealed)
+    assert shared.open().fence(lease, None, force=True)
+    engine.fail(sealed, error.value)
+    assert not sealed.is_durable
+    log.append(batch(), 0)
+    with pytest.raises(FencedWriteError) as refused:
+        engine.commit()
+    assert refused.value.node
+
+
+def test_notifications_arrive_and_resume_after_a_lost_connection(shared: PostgresShared, primary: Server) -> None:
+    store, lease, engine = shared.node(1)
+    calls = threading.Semaphore(0)
+    store.listen(calls.release)
+    assert calls.acquire(timeout=30), "after the connection"
+    shared.open().register(2, description(2), TTL_MS)
+    assert calls.acquire(timeout=30), "a registration"
+    become_controller(store, lease, engine)
+    assert calls.acquire(timeout=30), "the controller"
+    create(engine, {0: 1})
+    assert calls.acquire(timeout=30), "the metadata log"
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'kcore/1/listener'"
+    wait_until(lambda: primary.query(ended), "the listener's connection")
+    assert calls.acquire(timeout=30), "after the new connection"
+    store.close()
+
+
+def test_a_closed_store_refuses_calls_and_leaves_no_connection(shared: PostgresShared, primary: Server) -> None:
+    store, _, engine = shared.node(5)
+    store.listen(lambda: None)
+    assert store.storage().get_meta("x") is None
+    engine.close()
+    store.close()
+    store.close()
+    left = "SELECT application_name FROM pg_stat_activity WHERE application_name LIKE 'kcore/5/%'"
+    wait_until(lambda: not primary.query(left), "the end of the connections")

@@ -1,0 +1,187 @@
+"""Lost requests, lost responses and black holes at every message to PostgreSQL: no outcome is guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import pytest
+
+from kcore.cluster.postgresql import PostgresClusterStore
+from kcore.cluster.postgresql import store as store_module
+from kcore.cluster.postgresql.sessions import SETTINGS
+from kcore.cluster.store import METADATA
+from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
+from kcore.log.shared_engine import SharedLogEngine
+from kcore.log.storage import Leadership
+from tests.cluster.conftest import TTL_MS, description
+from tests.cluster.test_shared_engine import record
+from tests.kit import wait_until
+from tests.log.batches import batch, contents, key, stamped
+from tests.postgresql.proxy import MODES, Proxy
+from tests.postgresql.servers import Server
+from tests.postgresql.shared import PostgresShared
+
+T = TypeVar("T")
+TIMEOUT_S = 0.4
+RETRIABLE = (StoreUnavailableError, UnknownOutcomeError)
+
+
+@pytest.fixture
+def shared(reused_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[PostgresShared]:
+    store = PostgresShared(reused_url, monkeypatch)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def proxy(primary: Server) -> Iterator[Proxy]:
+    made = Proxy(primary.port)
+    yield made
+    made.release()
+    made.close()
+
+
+def through(proxy: Proxy, shared: PostgresShared) -> PostgresClusterStore:
+    """Opens a store whose messages pass the proxy, with short time limits."""
+    store = shared.open(proxy.url(shared.url.rsplit("/", 1)[1]))
+    store.sessions.timeout_s = TIMEOUT_S
+    return store
+
+
+def persist(call: Callable[[], T]) -> T:
+    """Repeats a call until the store is reached."""
+    result: list[T] = []
+
+    def attempt() -> bool:
+        try:
+            result.append(call())
+        except RETRIABLE:
+            return False
+        return True
+
+    wait_until(attempt, "the store")
+    return result[0]
+
+
+def commit(engine: SharedLogEngine, stage: Callable[[], Any], is_stored: Callable[[], bool]) -> None:
+    """Stages and commits a change exactly once: stages it again only if the settled outcome is `not stored`."""
+
+    def attempt() -> bool:
+        if not is_stored():
+            stage()
+            engine.commit()
+        return True
+
+    def recover() -> bool:
+        engine.recover()
+        return True
+
+    wait_until(lambda: _try(attempt) or not persist(recover), "the commit")
+
+
+def _try(call: Callable[[], bool]) -> bool:
+    try:
+        return call()
+    except RETRIABLE:
+        return False
+
+
+class Scenario:
+    """A node's work of all kinds, repeated where the store was not reached, and checked at the end."""
+
+    def __init__(self, store: PostgresClusterStore) -> None:
+        self.store = store
+        self.expected: list[bytes] = []
+
+    def run(self) -> None:
+        lease = persist(lambda: self.store.register(1, description(), TTL_MS))
+        assert persist(lambda: self.store.renew([lease], TTL_MS)) == [True]
+        controller = persist(lambda: self.store.take_controller(lease, TTL_MS))
+        assert controller is not None
+        engine = SharedLogEngine(self.store.storage())
+        persist(lambda: engine.adopt([Leadership(METADATA, controller.epoch)]))
+        commit(engine, lambda: self._create(engine), lambda: engine.open(METADATA).high_watermark > 0)
+        [log] = persist(lambda: engine.adopt([Leadership(key(0), 0)]))
+        for number in range(4):
+            data = batch(fill=number)
+            commit(engine, lambda data=data: log.append(data, 0), lambda end=number: log.high_watermark > end)  # type: ignore[misc]
+            self.expected.append(stamped(data, number, 0))
+        commit(engine, lambda: log.delete_before(1), lambda: log.log_start_offset == 1)
+        persist(lambda: engine.reclaim(10))
+        assert persist(lambda: contents(log)) == self.expected[1:]
+        assert persist(self.store.controller) is not None
+        assert persist(lambda: self.store.renew([lease, controller], TTL_MS)) == [True, True]
+
+    @staticmethod
+    def _create(engine: SharedLogEngine) -> None:
+        record(engine)
+        engine.put_meta("name", b"value")
+        engine.create(key(0), 1, 0)
+
+
+def check_stored(shared: PostgresShared, scenario: Scenario) -> None:
+    # A failed creation leaves a gap in the numbers of partitions.
+    rows = shared.execute("SELECT number > 0, base_offset, batch FROM batches ORDER BY number, base_offset")
+    assert [row[:2] for row in rows] == [(False, 0), (True, 1), (True, 2), (True, 3)]
+    assert [data for _, _, data in rows[1:]] == scenario.expected[1:]
+    assert shared.execute("SELECT value FROM named_values") == [(b"value",)]
+    assert shared.execute("SELECT leader, leader_epoch FROM partitions WHERE number > 0") == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "step"),
+    [("drop request", 9), ("drop response", 9), ("hold request", 17), ("hold response", 17)],
+)
+def test_scenario_survives_a_fault_at_some_messages(
+    shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int
+) -> None:
+    faults(shared, proxy, monkeypatch, mode, step)
+
+
+def test_registration_ends_behind_a_black_hole(
+    shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first connection for leases had statements without a time limit."""
+    monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
+    for text in (b"BEGIN", b"UPDATE cluster", b"SELECT pg_is_in_recovery", b"FROM kcore_schema"):
+        shared.execute("UPDATE cluster SET timeline = 0")
+        store = through(proxy, shared)
+        proxy.fail_at(text, "hold request")
+        assert persist(lambda: store.register(1, description(), TTL_MS)).epoch == 1  # noqa: B023
+        assert proxy.failed.is_set()
+        store.close()
+        proxy.release()
+        shared.reset()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", MODES)
+def test_scenario_survives_a_fault_at_every_message(
+    shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    faults(shared, proxy, monkeypatch, mode, 1)
+
+
+def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int) -> None:
+    monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
+    monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
+    monkeypatch.setitem(SETTINGS, "idle_in_transaction_session_timeout", "300ms")
+    nth = 1 + (0 if step == 1 else step // 2)
+    count = 0
+    while True:
+        scenario = Scenario(through(proxy, shared))
+        proxy.fail(nth, mode)
+        before = proxy.requests
+        scenario.run()
+        reached = proxy.requests - before >= nth
+        scenario.store.close()
+        proxy.release()
+        check_stored(shared, scenario)
+        if not reached:
+            break
+        count += 1
+        nth += step
+        shared.reset()
+    assert count >= 40 // step, "the scenario has at least 40 messages"

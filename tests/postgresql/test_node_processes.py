@@ -1,0 +1,167 @@
+"""Three `kcore serve --cluster` processes, and a client that continues while nodes and servers of PostgreSQL fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.admin import KafkaAdminClient, NewTopic
+
+from tests.kit import wait_until
+from tests.postgresql.servers import Servers, free_port
+
+pytestmark = [pytest.mark.clients, pytest.mark.crash, pytest.mark.timeout(300)]
+
+PARTITIONS = 6
+ENDS_S = 60
+
+
+class Cluster:
+    """Processes of nodes over one database."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+        self.ports = {node_id: free_port() for node_id in (1, 2, 3)}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.sent: list[int] = []
+        self.command("init", url)
+
+    @property
+    def bootstrap(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port in self.ports.values()]
+
+    def command(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "kcore", "cluster", *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def start(self, node_id: int) -> None:
+        with (self.folder / f"{node_id}.log").open("ab") as log:
+            self.processes[node_id] = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "kcore", "serve", "--cluster", self.url, "--node-id", str(node_id)),
+                    *("--listen", f"127.0.0.1:{self.ports[node_id]}"),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def status(self) -> dict[int, dict[str, Any]]:
+        rows = map(json.loads, self.command("status", self.url, "--format", "json").splitlines())
+        return {row["node"]: row for row in rows}
+
+    def wait_balanced(self, *node_ids: int) -> None:
+        """Waits until exactly these nodes are alive and each leads some partitions."""
+
+        def balanced() -> bool:
+            rows = self.status()
+            leading = {node_id for node_id, row in rows.items() if row["state"] == "alive" and row["leaders"] > 10}
+            return leading == set(node_ids) and all(
+                row["leaders"] == 0 for node_id, row in rows.items() if node_id not in node_ids
+            )
+
+        wait_until(balanced, f"leaders on nodes {node_ids}", ENDS_S)
+
+    def produce(self, producer: KafkaProducer, count: int) -> None:
+        values = range(len(self.sent), len(self.sent) + count)
+        futures = [producer.send("t", b"%d" % value, partition=value % PARTITIONS) for value in values]
+        for future in futures:
+            future.get(ENDS_S)
+        self.sent += values
+
+    def consume(self, group: str) -> list[int]:
+        consumer = KafkaConsumer(
+            "t",
+            bootstrap_servers=self.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            consumer_timeout_ms=ENDS_S * 1_000,
+        )
+        values = []
+        for record in consumer:
+            values.append(int(record.value))
+            if len(set(values)) == len(self.sent):
+                break
+        consumer.close()
+        return values
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def begin(url: str, folder: Path) -> tuple[Cluster, KafkaProducer]:
+    cluster = Cluster(url, folder)
+    for node_id in cluster.ports:
+        cluster.start(node_id)
+    cluster.wait_balanced(1, 2, 3)
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    admin.create_topics([NewTopic("t", PARTITIONS, 1)])
+    admin.close()
+    producer = KafkaProducer(
+        bootstrap_servers=cluster.bootstrap, acks="all", enable_idempotence=True, retry_backoff_ms=100
+    )
+    cluster.produce(producer, 120)
+    return cluster, producer
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+
+
+def test_killed_node_is_replaced_and_no_record_is_lost(environment: None, url: str, tmp_path: Path) -> None:
+    cluster, producer = begin(url, tmp_path)
+    try:
+        cluster.processes[2].kill()
+        cluster.produce(producer, 120)
+        cluster.wait_balanced(1, 3)
+        assert sorted(cluster.consume("g")) == cluster.sent
+    finally:
+        producer.close()
+        cluster.close()
+
+
+@pytest.mark.long
+def test_paused_nodes_drains_and_a_promotion_lose_no_record(
+    environment: None, servers: Servers, tmp_path: Path
+) -> None:
+    primary = servers.server("one").create()
+    standby = servers.server("two").copy_of(primary)
+    url = f"postgresql://kcore@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/postgres"
+    cluster, producer = begin(url, tmp_path)
+    try:
+        cluster.processes[2].send_signal(signal.SIGSTOP)
+        cluster.produce(producer, 120)
+        cluster.wait_balanced(1, 3)
+        cluster.processes[2].send_signal(signal.SIGCONT)
+        cluster.wait_balanced(1, 2, 3)
+        cluster.command("drain", url, "3")
+        cluster.wait_balanced(1, 2)
+        cluster.produce(producer, 120)
+        cluster.command("drain", url, "3", "--stop")
+        cluster.wait_balanced(1, 2, 3)
+        primary.crash()
+        standby.promote()
+        cluster.produce(producer, 120)
+        cluster.wait_balanced(1, 2, 3)
+        assert sorted(cluster.consume("g")) == cluster.sent
+    finally:
+        producer.close()
+        cluster.close()

@@ -1,0 +1,12 @@
+"""Tests of whole nodes, in virtual time, over PostgreSQL."""
+
+from __future__ import annotations
+
+from tests.cluster.test_failover import (  # noqa: F401 - pytest collects them here, too
+    client,
+    test_a_deleted_topic_is_gone_everywhere,
+    test_a_draining_node_leads_nothing,
+    test_a_stopped_controller_is_succeeded_at_once,
+    test_a_zombie_writes_nothing_and_serves_nothing,
+)
+from tests.postgresql.world import world  # noqa: F401
