@@ -5,6 +5,6 @@
 Each seed gives one program: a list of steps, which are requests of a few clients with valid and wrong arguments. A
 program that finds a difference is shortened as long as the difference remains, and printed. Differences that
 `docs/differences.md` describes are counted apart (`known.py`). Several programs run at the same time, since they mostly
-wait. `make differential` runs all areas. Apache Kafka is started from Maven's libraries, or `--kafka HOST:PORT` names a broker with the settings of
-`tests/apache/broker.py`.
+wait. `make differential` runs all areas. Apache Kafka is started from Maven's libraries, or `--kafka HOST:PORT` names a
+broker with the settings of `tests/apache/broker.py`.
 """

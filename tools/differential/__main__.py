@@ -106,7 +106,9 @@ def run_seed(servers: Mapping[str, str], area: Area, seed: int, options: argpars
     known = partial(described, area.NAME)
     words = known(steps[-1], found.what)
     if words is not None:
-        return Result(pair.requests, "documented", [*trace, f"{area.NAME}, seed {seed}: documented: {words}"])
+        return Result(
+            pair.requests, "documented", [*trace, f"{area.NAME}, seed {seed}: documented: {words}", found.what]
+        )
     steps, again = shortened(pair, steps, name, options.attempts, known)
     kind, text = ("once", "differed once") if again is None else ("different", "differ")
     what = found.what if again is None else again.what

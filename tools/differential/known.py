@@ -43,7 +43,9 @@ KNOWN: Final = (
     Known(
         "share",
         "fetch",
-        re.compile(r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*"),
+        re.compile(
+            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*code\": 100,.*"
+        ),
         "A ShareFetch that names an unknown topic id",
     ),
     Known(
@@ -65,7 +67,15 @@ KNOWN: Final = (
         re.compile(
             r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*: 121.*"
         ),
-        "Acknowledging a range around the start offset",
+        "An acknowledgement of a range around the start offset",
+    ),
+    Known(
+        "share",
+        "fetch",
+        re.compile(
+            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*: 121.*"
+        ),
+        "An acknowledgement of a range around the start offset",
     ),
     Known(
         "share",
@@ -79,6 +89,16 @@ KNOWN: Final = (
         "alter",
         re.compile(r"\.error_code: Kafka 68, kcore 0|\.error_message: .*|\.responses: Kafka \[\], kcore .*"),
         "An AlterShareGroupOffsets that names only unknown topics",
+    ),
+    Known(
+        "streams",
+        "beat",
+        re.compile(
+            r"\.error_code: Kafka -1, kcore 0|\.status: Kafka \[\], kcore .*\"status_code\": 1,.*"
+            r"|\.(member_id|member_epoch|heartbeat_interval_ms|\w+_tasks|endpoint_information_epoch): Kafka (\"\"|0|null), .*"
+            r"|\.partitions_by_user_endpoint: Kafka null, kcore \[.*"
+        ),
+        "A member of a streams group with an endpoint, while a source topic does not exist,",
     ),
     Known(
         "streams",

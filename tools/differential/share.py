@@ -294,7 +294,7 @@ class _Drawer:
             "ranges": self._ranges() if with_ranges else [],
             "max_records": self.chance.choice([1, 2, 5, 100, 100]),
             "batch_size": self.chance.choice([1, 2, 100]),
-            "mode": self.chance.choices([0, 1, 7], [70, 28, 2])[0],
+            "mode": self.chance.choice([0, 0, 1]),
             "renew": self.chance.random() < 0.05,
             "version": self.chance.choice([1, 2, 2]),
         }
