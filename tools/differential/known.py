@@ -44,7 +44,8 @@ KNOWN: Final = (
         "share",
         "fetch",
         re.compile(
-            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*code\": 100,.*"
+            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*"
+            r"|\.responses: Kafka \[\], .*code\": 100,.*"
         ),
         "A ShareFetch that names an unknown topic id",
     ),
@@ -95,7 +96,8 @@ KNOWN: Final = (
         "beat",
         re.compile(
             r"\.error_code: Kafka -1, kcore 0|\.status: Kafka \[\], kcore .*\"status_code\": 1,.*"
-            r"|\.(member_id|member_epoch|heartbeat_interval_ms|\w+_tasks|endpoint_information_epoch): Kafka (\"\"|0|null), .*"
+            r"|\.(member_id|member_epoch|heartbeat_interval_ms|endpoint_information_epoch): Kafka (\"\"|0), .*"
+            r"|\.\w+_tasks: Kafka null, .*"
             r"|\.partitions_by_user_endpoint: Kafka null, kcore \[.*"
         ),
         "A member of a streams group with an endpoint, while a source topic does not exist,",
