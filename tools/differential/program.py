@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from tools.differential.side import Side
 
-SETTLE_S: Final = 3.0
+SETTLE_S: Final = 10.0
 """The longest wait for a change that follows a response. Programs compare what comes of it."""
 LONG: Final = re.compile(r"(.)\1{30,}")
 """Long runs of one character, which reports shorten."""

@@ -20,7 +20,7 @@ from tools.differential.side import ClosedError, Side
 
 QUIET_S: Final = 0.08
 """The wait for a response that another client's request may have caused."""
-AGREE_S: Final = 3.0
+AGREE_S: Final = 10.0
 """The longest time until both servers have responded to the same requests, and have the same topics."""
 LEARN_S: Final = 0.15
 """The time that Kafka's coordinators may need to learn what its metadata responses already have."""
