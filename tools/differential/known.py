@@ -52,7 +52,10 @@ KNOWN: Final = (
     Known(
         "data",
         "list_offsets",
-        re.compile(r"\.topics\[\d+\]\.partitions\[\d+\]\.(timestamp|offset|leader_epoch): Kafka \d+, kcore (-1|\d+)"),
+        re.compile(
+            r"\.topics\[\d+\]\.partitions\[\d+\]\.(timestamp|offset|leader_epoch): "
+            r"Kafka (\d+|\"<moment>\"), kcore (-1|\d+)"
+        ),
         "ListOffsets for the largest timestamp answers no offset below the log's start",
         _asks_for_the_largest,
     ),
