@@ -80,7 +80,10 @@ def test_documented_differences_are_told_from_others(sides: list[Side]) -> None:
     """The same lines are a documented difference after one call, and none after another."""
     rows = [("t", 0, -3, -1)]
     arguments: dict[str, Any] = {"rows": rows, "version": 7, "isolation": 0}
-    what = '  .topics[0].partitions[0].timestamp: Kafka "<moment>", kcore -1\n  .topics[0].partitions[0].offset: Kafka 0, kcore -1'
+    lines = [
+        f"  .topics[0].partitions[0].{each}, kcore -1" for each in ('timestamp: Kafka "<moment>"', "offset: Kafka 0")
+    ]
+    what = "\n".join(lines)
     words = described("data", Step(0, "list_offsets", arguments), what)
     assert words is not None
     assert words.startswith("ListOffsets for the largest timestamp")
