@@ -118,6 +118,18 @@ KNOWN: Final = (
         "StreamsGroupDescribe has the numbers of partitions",
     ),
     Known(
+        "transactions",
+        "produce",
+        re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
+        "An older client whose transaction is in another state",
+    ),
+    Known(
+        "transactions",
+        "commit",
+        re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
+        "An older client whose transaction is in another state",
+    ),
+    Known(
         "groups",
         "beat",
         re.compile(
