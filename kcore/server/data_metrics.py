@@ -134,11 +134,11 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         _one(lambda e: total_traffic(e).received_bytes), (), "BrokerTopicMetrics: BytesInPerSec",
     ),
     Metric(
-        "kcore_sent_records_total", COUNTER, "Records in responses to Fetch, of all topics.",
+        "kcore_sent_records_total", COUNTER, "Records in responses to Fetch and ShareFetch, of all topics.",
         _one(lambda e: total_traffic(e).sent_records),
     ),
     Metric(
-        "kcore_sent_record_bytes_total", COUNTER, "Bytes of the batches in responses to Fetch, of all topics.",
+        "kcore_sent_record_bytes_total", COUNTER, "Bytes of batches in responses to Fetch and ShareFetch, all topics.",
         _one(lambda e: total_traffic(e).sent_bytes), (), "BrokerTopicMetrics: BytesOutPerSec",
     ),
     Metric(
@@ -150,11 +150,11 @@ DATA_METRICS: Final[tuple[Metric, ...]] = (
         _of_topics("received_bytes"), TOPIC, "BrokerTopicMetrics: BytesInPerSec, by topic",
     ),
     Metric(
-        "kcore_topic_sent_records_total", COUNTER, "Records in responses to Fetch.",
+        "kcore_topic_sent_records_total", COUNTER, "Records in responses to Fetch and ShareFetch.",
         _of_topics("sent_records"), TOPIC,
     ),
     Metric(
-        "kcore_topic_sent_bytes_total", COUNTER, "Bytes of the batches in responses to Fetch.",
+        "kcore_topic_sent_bytes_total", COUNTER, "Bytes of the batches in responses to Fetch and ShareFetch.",
         _of_topics("sent_bytes"), TOPIC, "BrokerTopicMetrics: BytesOutPerSec, by topic",
     ),
     # ---- partitions

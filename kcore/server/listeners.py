@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 
 _FORM = re.compile(r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]]*):(?P<port>\d+)")
 ANYWHERE = {"", "0.0.0.0", "::"}  # valid to listen on, but not to connect to
+UNREACHABLE = ANYWHERE - {""}  # refused as advertised addresses; no host is this machine's address
 
 
 class Listener(NamedTuple):
@@ -42,7 +43,7 @@ def parse_listeners(config: Config) -> list[Listener]:
 
     Raises:
         ConfigError: an entry is not NAME://HOST:PORT, a name or port occurs twice, an advertised listener does not
-            exist, or a listener has no security protocol.
+            exist or is an address that no client can connect to, or a listener has no security protocol.
     """
     controllers = {name.upper() for name in config.get("controller.listener.names") or ()}
     parsed = [listener for listener in map(_parse, config.listeners) if listener[0] not in controllers]
@@ -64,7 +65,14 @@ def parse_listeners(config: Config) -> list[Listener]:
         raise ConfigError(f"advertised.listeners names {', '.join(sorted(unknown))}, which is not in listeners")
     found = []
     for name, (host, port) in listened.items():
-        advertised_host, advertised_port = advertised.get(name, (own_address(host) if host in ANYWHERE else host, 0))
+        advertised_host, advertised_port = advertised.get(name, (host, 0))
+        if name in advertised and advertised_host in UNREACHABLE:
+            raise ConfigError(
+                f"advertised.listeners={','.join(config.advertised_listeners)}: clients cannot connect to"
+                f" {advertised_host}; name an address that they can reach"
+            )
+        if advertised_host in ANYWHERE:
+            advertised_host = own_address(advertised_host)
         protocol = protocol_of(name, config.listener_security_protocol_map)
         found.append(Listener(name, host, port, advertised_host, advertised_port, protocol))
     return found

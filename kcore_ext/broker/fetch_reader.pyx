@@ -227,6 +227,7 @@ cdef class FetchReader:
         ):
             return self._read_in_full(item, params, budget, first, reading)
         records = b""
+        aborted = () if params.read_committed else None
         if offset < limit:
             most = min(item.partition_max_bytes, budget)
             if first or most > 0:
@@ -234,13 +235,14 @@ cdef class FetchReader:
                 if batches:
                     records = batches[0] if len(batches) == 1 else b"".join(batches)
                     reading.size_bytes += len(records)
+                else:
+                    aborted = None  # as in Kafka, which looks for no aborted transactions if no batch fits
         if sparse and not records and _heard(<SessionPartition>item, committed, start):
             return None
         index = item.index
         high_watermark = committed
         stable = partition.last_stable_offset
         log_start = start
-        aborted = () if params.read_committed else None
         values[PARTITION_INDEX] = <PyObject*>index
         values[HIGH_WATERMARK] = <PyObject*>high_watermark
         values[LAST_STABLE_OFFSET] = <PyObject*>stable

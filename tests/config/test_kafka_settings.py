@@ -158,6 +158,22 @@ def test_a_listener_on_every_address_advertises_one_that_can_be_reached(host: st
     assert listener.advertised_host not in {"", "0.0.0.0", "::"}
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_an_advertised_address_must_be_one_that_clients_can_connect_to(host: str) -> None:
+    config = Config({"listeners": "PLAINTEXT://:9092", "advertised.listeners": f"PLAINTEXT://{host}:9092"})
+    with pytest.raises(ConfigError) as raised:
+        parse_listeners(config)
+    assert str(raised.value) == (
+        f"advertised.listeners=PLAINTEXT://{host}:9092: clients cannot connect to {host.strip('[]')}; "
+        "name an address that they can reach"
+    )
+
+
+def test_an_advertised_listener_without_a_host_has_the_address_of_this_machine() -> None:
+    config = Config({"listeners": "PLAINTEXT://127.0.0.1:9092", "advertised.listeners": "PLAINTEXT://:9093"})
+    assert parse_listeners(config) == [Listener("PLAINTEXT", "127.0.0.1", 9092, own_address(""), 9093)]
+
+
 def test_changes_at_run_time_have_an_effect() -> None:
     """Intervals between assignments, the verification of transactions and the expiry of producers follow a change."""
     node = BrokerContext()

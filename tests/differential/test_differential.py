@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from kcore.testing import ServerProcess
-from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS
+from tools.differential.__main__ import AREAS, KCORE_SETTINGS, SETTINGS, run_seed
+from tools.differential.known import KNOWN, described
 from tools.differential.program import Step
 from tools.differential.runner import Difference, Pair, await_coordinators, renamed, run_renamed, shortened
 from tools.differential.side import Side
+
+SEEDS: Final = (4, 5)
+"""Programs of the area `groups`; the second one has a commit that `other` refuses."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +55,8 @@ def test_a_difference_is_found_and_its_program_is_shortened(sides: list[Side]) -
         if found is not None:
             break
     assert found is not None
-    kept, again = shortened(pair, steps[: found.step + 1], name, 40)
+    kept, again = shortened(pair, steps[: found.step + 1], name, 40, lambda last, what: None)
+    assert again is not None
     assert kept[-1].call == "commit"
     assert len(kept) <= 3
     assert "two 0, other 12" in again.what
@@ -66,6 +74,39 @@ def test_a_difference_names_the_field_and_both_values(sides: list[Side]) -> None
     assert found is not None
     assert found.step == 0
     assert "  .error_code: two 0, other 50" in found.what.splitlines()
+
+
+def test_documented_differences_are_told_from_others(sides: list[Side]) -> None:
+    """The same lines are a documented difference after one call, and none after another."""
+    rows = [("t", 0, -3, -1)]
+    arguments: dict[str, Any] = {"rows": rows, "version": 7, "isolation": 0}
+    lines = [
+        f"  .topics[0].partitions[0].{each}, kcore -1" for each in ('timestamp: Kafka "<moment>"', "offset: Kafka 0")
+    ]
+    what = "\n".join(lines)
+    words = described("data", Step(0, "list_offsets", arguments), what)
+    assert words is not None
+    assert words.startswith("ListOffsets for the largest timestamp")
+    assert described("data", Step(0, "list_offsets", {**arguments, "rows": [("t", 0, -1, -1)]}), what) is None
+    assert described("data", Step(0, "fetch", arguments), what) is None
+    assert described("data", Step(0, "list_offsets", arguments), what + "\n  .topics[0].name: Kafka 1, kcore 2") is None
+
+
+def test_the_page_of_differences_describes_the_known_ones() -> None:
+    page = " ".join((Path(__file__).parents[2] / "docs" / "differences.md").read_text().split())
+    assert [known.described for known in KNOWN if known.described not in page] == []
+    assert {known.area for known in KNOWN} <= set(AREAS)
+    assert all(known.call in AREAS[known.area].CALLS for known in KNOWN)
+
+
+@pytest.mark.parametrize(("second", "expected"), [("two", "equal"), ("other", "different")])
+def test_a_seed_has_a_result(sides: list[Side], second: str, expected: str) -> None:
+    """A program is equal, or different if one server refuses what the other one accepts."""
+    servers = {side.name: side.bootstrap for side in sides if side.name in ("one", second)}
+    options = argparse.Namespace(texts=False, trace=False, attempts=1)
+    results = [run_seed(servers, AREAS["groups"], seed, options) for seed in SEEDS]
+    assert {result.kind for result in results} - {"equal"} == {expected} - {"equal"}
+    assert any("groups, seed" in line for result in results for line in result.report) == (expected == "different")
 
 
 def test_programs_of_a_seed_are_always_the_same() -> None:

@@ -44,11 +44,15 @@ def fetch(client: Any, topic_id: bytes, epoch: int) -> Any:
 
 
 def test_deliveries_and_share_partitions_are_counted() -> None:
-    """Ten records are delivered; four are accepted and six released, of which the next fetch delivers all again."""
+    """Ten records are delivered; four are accepted and six released, of which the next fetch delivers all again.
+
+    Both responses contain the whole batch, which counts as traffic of its topic.
+    """
     with watched(SETTINGS) as node, node.live.connect() as client:
         make_topic(client, "t")
         (topic,) = client.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")])).topics
-        client.send(produce("t", batch([b"job"] * 10)), 9)
+        records = batch([b"job"] * 10)
+        client.send(produce("t", records), 9)
         offsets = [AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)]
         altered = AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=offsets)
         assert client.send(AlterShareGroupOffsetsRequest(group_id="s", topics=[altered])).error_code == 0
@@ -81,3 +85,6 @@ def test_deliveries_and_share_partitions_are_counted() -> None:
     }
     assert found["kcore_groups", ("share",)] == 1
     assert found["kcore_partitions", ("__share_group_state", "active")] == 50
+    assert found["kcore_topic_sent_records_total", ("t",)] == 20
+    assert found["kcore_topic_sent_bytes_total", ("t",)] == 2 * len(records)
+    assert found["kcore_sent_record_bytes_total", ()] == 2 * len(records)

@@ -3,7 +3,8 @@
     python -m tools.differential --area groups --seeds 0-999
 
 Each seed gives one program: a list of steps, which are requests of a few clients with valid and wrong arguments. A
-program that finds a difference is shortened as long as the difference remains, and printed. `make differential` runs
-all areas. Apache Kafka is started from Maven's libraries, or `--kafka HOST:PORT` names a broker with the settings of
-`tests/apache/broker.py`.
+program that finds a difference is shortened as long as the difference remains, and printed. Differences that
+`docs/differences.md` describes are counted apart (`known.py`). Several programs run at the same time, since they mostly
+wait. `make differential` runs all areas. Apache Kafka is started from Maven's libraries, or `--kafka HOST:PORT` names a
+broker with the settings of `tests/apache/broker.py`.
 """

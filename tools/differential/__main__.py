@@ -7,25 +7,38 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kcore.testing.server import ServerProcess
 from tests.apache.broker import PROPERTIES, ApacheKafka
 from tools.differential.admin import Admin
 from tools.differential.data import Data
 from tools.differential.groups import Groups
+from tools.differential.known import described
 from tools.differential.program import Area
 from tools.differential.runner import Pair, await_coordinators, run_renamed, shortened
+from tools.differential.share import Share
 from tools.differential.side import Side
+from tools.differential.streams import Streams
 from tools.differential.transactions import Transactions
 
-AREAS: Final[dict[str, Area]] = {area.NAME: area for area in (Groups(), Transactions(), Data(), Admin())}
+AREAS: Final[dict[str, Area]] = {
+    area.NAME: area for area in (Groups(), Transactions(), Data(), Admin(), Share(), Streams())
+}
+JOBS: Final = 6
+"""Programs that run at the same time: most of their time is spent in waiting."""
 SETTINGS: Final = {
     "group.consumer.assignment.interval.ms": "0",
     "group.consumer.min.assignment.interval.ms": "0",
+    "group.share.assignment.interval.ms": "0",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
     "offsets.retention.check.interval.ms": "86400000",
 }
 """What both servers get beside the settings of `tests/apache/broker.py`."""
@@ -38,18 +51,18 @@ KCORE_SETTINGS: Final = {
 
 
 @contextmanager
-def both(kafka: str, server: str) -> Iterator[list[Side]]:
-    """Yields the two servers; starts those that have no address."""
+def both(kafka: str, server: str) -> Iterator[dict[str, str]]:
+    """Yields the names and addresses of the two servers; starts those that have no address."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         if kafka == "start":
             kafka = stack.enter_context(ApacheKafka(folder, SETTINGS)).bootstrap
         if server == "start":
             server = stack.enter_context(ServerProcess(folder / "data", settings=KCORE_SETTINGS | SETTINGS)).bootstrap
-        sides = [Side("Kafka", kafka), Side("kcore", server)]
-        for side in sides:
-            await_coordinators(side)
-        yield sides
+        servers = {"Kafka": kafka, "kcore": server}
+        for name, bootstrap in servers.items():
+            await_coordinators(Side(name, bootstrap))
+        yield servers
 
 
 def arguments() -> argparse.Namespace:
@@ -62,41 +75,68 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--texts", action="store_true", help="compare the texts of errors, too")
     parser.add_argument("--trace", action="store_true", help="print every step")
     parser.add_argument("--attempts", type=int, default=60, help="runs that may shorten a program")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="programs that run at the same time")
     return parser.parse_args()
 
 
+class Result(NamedTuple):
+    """Outcome of a program.
+
+    Attributes:
+        requests: number of requests to each server.
+        kind: `equal`, `documented`, `once` (a difference that did not appear again) or `different`.
+        report: lines to print.
+    """
+
+    requests: int
+    kind: str
+    report: list[str]
+
+
+def run_seed(servers: Mapping[str, str], area: Area, seed: int, options: argparse.Namespace) -> Result:
+    """Runs the program of a seed over its own connections, and shortens it if it finds a difference."""
+    pair = Pair([Side(name, bootstrap) for name, bootstrap in servers.items()], area, options.texts)
+    name = f"{area.NAME[:2]}{seed}"
+    steps = area.draw(random.Random(f"{area.NAME} {seed}"), name)
+    trace = [str(step) for step in steps] if options.trace else []
+    found = run_renamed(pair, steps, name, 0)
+    if found is None:
+        return Result(pair.requests, "equal", trace)
+    steps = steps[: found.step + 1]
+    known = partial(described, area.NAME)
+    words = known(steps[-1], found.what)
+    if words is not None:
+        return Result(
+            pair.requests, "documented", [*trace, f"{area.NAME}, seed {seed}: documented: {words}", found.what]
+        )
+    steps, again = shortened(pair, steps, name, options.attempts, known)
+    kind, text = ("once", "differed once") if again is None else ("different", "differ")
+    what = found.what if again is None else again.what
+    lines = [f"{area.NAME}, seed {seed}: the responses after the last step {text}", *map(str, steps), what, ""]
+    return Result(pair.requests, kind, trace + lines)
+
+
 def main() -> int:
-    """Runs the seeds of the areas; returns the number of programs with a difference, at most 1."""
+    """Runs the seeds of the areas; returns 1 if a program found a difference that no page describes, otherwise 0."""
     options = arguments()
     first, _, last = options.seeds.partition("-")
-    failed = programs = requests = 0
+    seeds = range(int(first), int(last or first) + 1)
+    kinds: Counter[str] = Counter()
+    requests = 0
     begun_s = time.monotonic()
-    with both(options.kafka, options.server) as sides:
+    with both(options.kafka, options.server) as servers, ThreadPoolExecutor(options.jobs) as pool:
         for area in options.area or sorted(AREAS):
-            pair = Pair(sides, AREAS[area], options.texts)
-            for seed in range(int(first), int(last or first) + 1):
-                name = f"{area[0]}{seed}"
-                steps = AREAS[area].draw(random.Random(f"{area} {seed}"), name)
-                if options.trace:
-                    print(*steps, sep="\n")
-                programs += 1
-                found = run_renamed(pair, steps, name, 0)
-                if found is None:
-                    continue
-                failed += 1
-                steps, found = shortened(pair, steps[: found.step + 1], name, options.attempts)
-                print(
-                    f"{area}, seed {seed}: the responses to the last step differ",
-                    *steps,
-                    found.what,
-                    "",
-                    sep="\n",
-                    flush=True,
-                )
-            requests += pair.requests
+            for result in pool.map(lambda seed, of=area: run_seed(servers, AREAS[of], seed, options), seeds):
+                kinds[result.kind] += 1
+                requests += result.requests
+                if result.report:
+                    print(*result.report, sep="\n", flush=True)
     elapsed_s = time.monotonic() - begun_s
-    print(f"{programs} programs, {requests} requests to each server, {elapsed_s:.0f} s, {failed} with a difference")
-    return 1 if failed else 0
+    print(
+        f"{kinds.total()} programs, {requests} requests to each server, {elapsed_s:.0f} s: {kinds['different']} with a "
+        f"difference, {kinds['documented']} with a documented one, {kinds['once']} with one that did not appear again"
+    )
+    return 1 if kinds["different"] else 0
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from binascii import crc32
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -111,11 +112,19 @@ def _describe(
     return describe_configs.DescribeConfigsRequest(resources=[row], include_synonyms=synonyms), version
 
 
+def _entity_name(kind: str, name: str | None) -> str | None:
+    """Returns the name of an entity; of an IP address, one that belongs to the program alone."""
+    if kind != "ip" or name is None:
+        return name
+    return "127." + ".".join(str(byte) for byte in crc32(name.encode()).to_bytes(4, "big")[1:])
+
+
 def _quota(
     side: Side, entity: list[tuple[str, str | None]], changes: list[tuple[str, float, bool]], check: bool, version: int
 ) -> tuple[Any, int]:
+    names = [(kind, _entity_name(kind, name)) for kind, name in entity]
     row = alter_client_quotas.EntryData(
-        entity=[alter_client_quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        entity=[alter_client_quotas.EntityData(entity_type=kind, entity_name=name) for kind, name in names],
         ops=[alter_client_quotas.OpData(key=key, value=value, remove=remove) for key, value, remove in changes],
     )
     return alter_client_quotas.AlterClientQuotasRequest(entries=[row], validate_only=check), version
@@ -123,7 +132,7 @@ def _quota(
 
 def _quotas(side: Side, components: list[tuple[str, int, str | None]], strict: bool, version: int) -> tuple[Any, int]:
     rows = [
-        describe_client_quotas.ComponentData(entity_type=kind, match_type=match, match=name)
+        describe_client_quotas.ComponentData(entity_type=kind, match_type=match, match=_entity_name(kind, name))
         for kind, match, name in components
     ]
     return describe_client_quotas.DescribeClientQuotasRequest(components=rows, strict=strict), version
@@ -259,7 +268,7 @@ class _Drawer:
 
     def _entity(self) -> list[tuple[str, str | None]]:
         kinds = self.chance.sample(["user", "client-id", "ip", "nobody"], self.chance.choice([1, 1, 1, 2]))
-        return [(kind, f"{self.name}-1" if kind != "ip" else "127.0.0.9") for kind in kinds]
+        return [(kind, f"{self.name}-1") for kind in kinds]
 
     def _quota(self) -> tuple[str, dict[str, Any]]:
         changes = [

@@ -25,6 +25,8 @@ from tools.differential.side import CHOSEN_MEMBERS, CLIENT_IDS, Side
 from tools.differential.topics import CREATE
 
 SESSION_MS: Final = 60_000  # no session ends during a program
+SUBSCRIPTION: Final = b"\0\1\0\0\0\1\0\4none" + bytes(8)
+"""Version 1: a topic that does not exist, so that the random ids of members decide nothing; no owned partitions."""
 
 
 def _join(
@@ -270,9 +272,13 @@ class _Drawer:
             "member": self._member(client),
             "known": self.chance.random() < 0.6,
             "instance": self._instance(client),
-            "protocols": [(name, b"\0\1" + bytes(8)) for name in names],
+            "protocols": [(name, self._subscription()) for name in names],
             "version": self.chance.choice([1, 2, 3, 4, 5, 7, 9]),
         }
+
+    def _subscription(self) -> bytes:
+        """Returns `SUBSCRIPTION`, or sometimes a damaged one."""
+        return SUBSCRIPTION if self.chance.random() < 0.95 else SUBSCRIPTION[:-4]
 
     def _sync(self, client: int) -> tuple[str, dict[str, Any]]:
         given = (

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from tools.differential.side import Side
 
+SETTLE_S: Final = 10.0
+"""The longest wait for a change that follows a response. Programs compare what comes of it."""
 LONG: Final = re.compile(r"(.)\1{30,}")
 """Long runs of one character, which reports shorten."""
 
@@ -44,14 +47,14 @@ class Call(NamedTuple):
         learn: keeps what the server chose, for later steps; takes the side, the response and the step's arguments.
         waits: True if the response may wait for requests of other clients.
         changes_metadata: True if the servers' metadata may change a moment after the response.
-        ends_transaction: True if the markers of the transaction with the argument `tid` may follow the response.
+        settle: waits until the server has done what follows the response; takes the side and the step's arguments.
     """
 
     build: Callable[..., tuple[Any, int]]
     learn: Callable[..., None] | None = None
     waits: bool = False
     changes_metadata: bool = False
-    ends_transaction: bool = False
+    settle: Callable[..., None] | None = None
 
 
 class Area(Protocol):
@@ -63,6 +66,16 @@ class Area(Protocol):
     def draw(self, chance: random.Random, name: str) -> list[Step]:
         """Returns the steps of a seed; `name` begins every name that the steps create."""
         ...
+
+
+def await_condition(side: Side, request: Any, version: int, done: Callable[[Any], bool]) -> None:
+    """Repeats a request until its response shows that a change has happened, for at most `SETTLE_S`."""
+    until_s = time.monotonic() + SETTLE_S
+    while time.monotonic() < until_s:
+        side.send(-1, request, version)
+        if done(side.receive(-1)):
+            return
+        time.sleep(0.005)
 
 
 def learned_epoch(side: Side, name: str, delta: int) -> tuple[str, int]:

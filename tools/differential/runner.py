@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from kcore.protocol.messages import delete_share_group_state as share_state
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from kcore.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.metadata import MetadataRequest
@@ -19,24 +20,32 @@ from tools.differential.side import ClosedError, Side
 
 QUIET_S: Final = 0.08
 """The wait for a response that another client's request may have caused."""
-AGREE_S: Final = 3.0
+AGREE_S: Final = 10.0
 """The longest time until both servers have responded to the same requests, and have the same topics."""
-SETTLE_S: Final = 0.15
+LEARN_S: Final = 0.15
 """The time that Kafka's coordinators may need to learn what its metadata responses already have."""
+INDEX: Final = re.compile(r"\[\d+\]")
+REPEATS: Final = 3
+"""Runs of a program that must find its difference again."""
 START_S: Final = 30.0
 """The longest time until a new server has its coordinators."""
+NOT_LOADED: Final = frozenset({14, 15, 16})
+"""Errors of a coordinator that will be loaded soon."""
+SHARE_PARTITIONS: Final = 24
+"""Keys that together belong to all partitions of the share coordinator, very probably."""
 GROUP: Final = 0
 TRANSACTION: Final = 1
+SHARE: Final = 2
 """Key types of FindCoordinator."""
 LISTS: Final = (("groups", "group_id"), ("transaction_states", "transactional_id"))
 """Fields of responses that may list everything on the server, and the field of a row with its name."""
 
 
 class Difference(NamedTuple):
-    """A step whose responses differ.
+    """Responses that differ.
 
     Attributes:
-        step: its number.
+        step: number of the step after which they arrived. They may belong to an earlier step that waited.
         what: the differing values, a line each.
     """
 
@@ -88,18 +97,18 @@ class Pair:
             side.send(step.client, request, version)
         self._waiting[step.client] = number
         if not call.waits:
-            found = self._compare(step.client, call, step)
+            found = self._compare(step.client, call, step, number)
             if found is None and call.changes_metadata:
                 found = self._await_topics(number)
             if found is not None:
                 return found
-            if call.ends_transaction and step.arguments["tid"]:
+            if call.settle is not None:
                 for side in self._sides:
-                    await_end(side, step.arguments["tid"])
-        return self._collect(steps)
+                    call.settle(side, **step.arguments)
+        return self._collect(steps, number)
 
-    def _collect(self, steps: Sequence[Step]) -> Difference | None:
-        """Takes the responses that have arrived for requests that may wait."""
+    def _collect(self, steps: Sequence[Step], number: int) -> Difference | None:
+        """Takes the responses that have arrived for requests that may wait, after the step with this number."""
         quiet_since = time.monotonic()
         while self._waiting:
             clients = sorted(self._waiting)
@@ -108,7 +117,7 @@ class Pair:
             if common:
                 for client in sorted(common):
                     step = steps[self._waiting[client]]
-                    found = self._compare(client, self._area.CALLS[step.call], step)
+                    found = self._compare(client, self._area.CALLS[step.call], step, number)
                     if found is not None:
                         return found
                 quiet_since = time.monotonic()
@@ -122,11 +131,12 @@ class Pair:
                 for side, clients_of_side in zip(self._sides, answered, strict=True):
                     responses = {each: side.plain(side.receive(each)) for each in sorted(clients_of_side)}
                     lines.append(f"  {side.name} responds to these clients: {responses}")
-                return Difference(max(self._waiting.values()), "\n".join(lines))
+                return Difference(number, "\n".join(lines))
         return None
 
-    def _compare(self, client: int, call: Call, step: Step) -> Difference | None:
-        number = self._waiting.pop(client)
+    def _compare(self, client: int, call: Call, step: Step, number: int) -> Difference | None:
+        """Compares the responses to `step`, which arrived after the step with this number was sent."""
+        del self._waiting[client]
         seen: list[Any] = []
         for side in self._sides:
             try:
@@ -148,7 +158,7 @@ class Pair:
         while True:
             first, second = (topics_of(side, self._name) for side in self._sides)
             if first == second:
-                time.sleep(SETTLE_S)
+                time.sleep(LEARN_S)
                 return None
             if time.monotonic() > until_s:
                 return Difference(number, "\n".join(differences(self._sides, first, second)))
@@ -167,15 +177,25 @@ def own_rows(response: Any, name: str) -> Any:
 def await_coordinators(side: Side) -> None:
     """Waits until the server has its internal topics and coordinators; it makes them when a client looks for one."""
     until_s = time.monotonic() + START_S
-    for kind in (GROUP, TRANSACTION):
-        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=["any"])
-        _repeat(side, request, 4, lambda response: response.coordinators[0].error_code, until_s)
+    for kind, key, version in ((GROUP, "any", 4), (TRANSACTION, "any", 4), (SHARE, "any:AAAAAAAAAAAAAAAAAAAAAA:0", 6)):
+        request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
+        _repeat(side, request, version, lambda response: response.coordinators[0].error_code, until_s)
     probes: tuple[Any, ...] = (
         OffsetFetchRequest(group_id="any", topics=None),
         InitProducerIdRequest(transactional_id="any", transaction_timeout_ms=1_000),
     )
     for probe in probes:
         _repeat(side, probe, 2, lambda response: response.error_code, until_s)
+    partitions = [share_state.PartitionData(partition=number) for number in range(SHARE_PARTITIONS)]
+    topics = [share_state.DeleteStateData(topic_id=bytes([7] * 16), partitions=partitions)]
+    forget = share_state.DeleteShareGroupStateRequest(group_id="any", topics=topics)
+    _repeat(side, forget, 0, _share_error, until_s)
+
+
+def _share_error(response: Any) -> int:
+    """Returns the error of a share coordinator that is not loaded; 0 if all are."""
+    codes = {row.error_code for topic in response.results for row in topic.partitions}
+    return max(codes & NOT_LOADED, default=0)
 
 
 def _repeat(side: Side, request: Any, version: int, error: Callable[[Any], int], until_s: float) -> None:
@@ -187,17 +207,6 @@ def _repeat(side: Side, request: Any, version: int, error: Callable[[Any], int],
         if time.monotonic() > until_s:
             raise TimeoutError(f"{side.name} has no coordinator: {type(request).__name__} still gets error {code}")
         time.sleep(0.1)
-
-
-def await_end(side: Side, transactional_id: str) -> None:
-    """Waits until a decided transaction is complete: its markers are written after the response."""
-    until_s = time.monotonic() + AGREE_S
-    while time.monotonic() < until_s:
-        side.send(-1, DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
-        response: Any = side.receive(-1)
-        if not response.transaction_states[0].transaction_state.startswith("Prepare"):
-            return
-        time.sleep(0.005)
 
 
 def topics_of(side: Side, name: str) -> dict[str, Any]:
@@ -233,18 +242,40 @@ def differences(sides: Sequence[Side], first: Any, second: Any, path: str = "") 
     return [f"  {path or 'response'}: {sides[0].name} {texts[0]}, {sides[1].name} {texts[1]}"]
 
 
-def shortened(pair: Pair, steps: list[Step], name: str, attempts: int) -> tuple[list[Step], Difference]:
-    """Removes steps as long as a difference remains; every attempt uses new names.
+def fields(what: str) -> list[str]:
+    """Returns the lines about a difference without values and indices."""
+    return [INDEX.sub("", line.partition(": ")[0]) for line in what.splitlines()]
+
+
+def shortened(
+    pair: Pair, steps: list[Step], name: str, attempts: int, known: Callable[[Step, str], str | None]
+) -> tuple[list[Step], Difference | None]:
+    """Removes steps as long as the same fields differ; every attempt uses new names.
 
     Args:
         pair: the servers.
         steps: a program with a difference.
         name: what its names begin with.
         attempts: the largest number of runs.
+        known: returns text for a documented difference, which ends no shorter program.
+
+    Returns:
+        The program and its difference; None if `REPEATS` runs of the whole program found none.
     """
     found = None
+    for runs in range(REPEATS):
+        found = run_renamed(pair, steps, name, runs)
+        if found is not None:
+            steps = steps[: found.step + 1]
+            break
+    else:
+        return steps, None
+    first = fields(found.what)
+
+    def same(fewer: list[Step], result: Difference) -> bool:
+        return fields(result.what) == first and known(fewer[result.step], result.what) is None
+
     size = max(len(steps) // 2, 1)
-    runs = 0
     while runs < attempts:
         start = 0
         removed = False
@@ -252,15 +283,13 @@ def shortened(pair: Pair, steps: list[Step], name: str, attempts: int) -> tuple[
             fewer = steps[:start] + steps[start + size :]
             runs += 1
             result = run_renamed(pair, fewer, name, runs)
-            if result is not None:
+            if result is not None and same(fewer, result):
                 steps, found, removed = fewer[: result.step + 1], result, True
             else:
                 start += size
         if size == 1 and not removed:
             break
         size = max(size // 2, 1)
-    if found is None:
-        found = run_renamed(pair, steps, name, 0) or Difference(len(steps) - 1, "the difference did not appear again")
     return steps, found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import time
@@ -19,7 +20,9 @@ RESPONSE_S: Final = 20.0
 NOW_MS: Final = int(time.time() * 1000)
 """The timestamp of every record that a program appends."""
 CLIENT_IDS: Final = ("one", "two", "three", "four")
-CHOSEN_MEMBERS: Final = frozenset({"nobody", "consumer-one", "consumer-two", "consumer-three", "consumer-four"})
+CHOSEN_MEMBERS: Final = frozenset(
+    {"nobody", *(f"{kind}-{name}" for kind in ("consumer", "share", "streams") for name in CLIENT_IDS)}
+)
 """The member ids that programs choose themselves."""
 
 MEMBERS: Final = frozenset({"member_id", "leader"})
@@ -29,15 +32,20 @@ DROPPED: Final = frozenset(
     {"throttle_time_ms", "client_host", "coordinator_epoch", "documentation", "brokers", "cluster_id"}
 )
 MOMENTS: Final = frozenset({"log_append_time_ms", "transaction_start_time_ms", "last_timestamp"})
-MESSAGES: Final = frozenset({"error_message", "batch_index_error_message"})
+MESSAGES: Final = frozenset(
+    {"error_message", "batch_index_error_message", "acknowledge_error_message", "status_detail"}
+)
 ORDERED: Final = frozenset({"records", "aborted_transactions", "configs", "synonyms"})
 """Lists whose order means something. Kafka takes others from hash maps, or puts failed entries first."""
 SORT_KEYS: Final = (
     "name", "partition_index", "index", "group_id", "transactional_id", "client_id", "group_instance_id", "offset",
     "resource_type", "resource_name", "entity_type", "key", "partition_id", "protocol_type", "group_state", "topic",
+    "subtopology_id", "user_endpoint", "status_code",
 )  # fmt: skip
 """Fields by which lists are sorted."""
 NO_UUID: Final = bytes(16)
+UNIQUE_END: Final = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+"""What a server appends to the client id, or to the instance id, of a new member."""
 
 
 class ClosedError(Exception):
@@ -52,14 +60,19 @@ class Side:
         bootstrap: its HOST:PORT.
 
     Attributes:
+        name: the server's name.
+        bootstrap: its address.
         members: a member's name in the program -> its member id and its generation or epoch.
         producers: a producer's name -> producer id and epoch.
         topic_ids: a topic's name -> its id.
         assignments: a consumer's name -> its last assignment.
+        sessions: a share member's name -> the next epoch of its share session.
+        subscribed: a share group's name -> the topics that its members have subscribed to.
     """
 
     def __init__(self, name: str, bootstrap: str) -> None:
         self.name = name
+        self.bootstrap = bootstrap
         host, _, port = bootstrap.rpartition(":")
         self._address = (host, int(port))
         self._sockets: dict[int, socket.socket] = {}
@@ -76,6 +89,8 @@ class Side:
         self.producers: dict[str, tuple[int, int]] = {}
         self.topic_ids: dict[str, bytes] = {}
         self.assignments: dict[str, tuple[Any, ...]] = {}
+        self.sessions: dict[str, int] = {}
+        self.subscribed: dict[str, set[str]] = {}
         self._labels: dict[tuple[str, Any], str] = {}
 
     # ---- the wire
@@ -161,9 +176,9 @@ class Side:
             return repr(row)
         names = {spec.name for spec in row.FIELDS}
         chosen = [self.plain(getattr(row, name), name) for name in ("topic_id", "producer_id") if name in names]
-        member_id = getattr(row, "member_id", "")
-        if member_id in CHOSEN_MEMBERS:
-            chosen.append(member_id)
+        member_id = getattr(row, "member_id", None)
+        if member_id:
+            chosen.append(self._labels.get(("member", member_id)) or UNIQUE_END.sub("", member_id))
         return repr([*chosen, *(getattr(row, name) for name in SORT_KEYS if name in names)])
 
     def topic_id(self, name: str) -> bytes:

@@ -22,7 +22,7 @@ from kcore.protocol.messages import (
     txn_offset_commit,
 )
 from kcore_ext.batch.builder import BatchBuilder
-from tools.differential.program import Call, Step
+from tools.differential.program import Call, Step, await_condition
 from tools.differential.side import CLIENT_IDS, NOW_MS, Side
 from tools.differential.topics import CREATE
 
@@ -103,6 +103,17 @@ def _learn_end(side: Side, response: Any, tid: str, version: int, **_: Any) -> N
         side.producers[tid] = (response.producer_id, response.producer_epoch)
 
 
+def _await_end(side: Side, tid: str | None, **_: Any) -> None:
+    """Waits until a decided transaction is complete: its markers are written after the response."""
+    if tid:
+        request = describe_transactions.DescribeTransactionsRequest(transactional_ids=[tid])
+        await_condition(side, request, 0, _is_complete)
+
+
+def _is_complete(response: Any) -> bool:
+    return not response.transaction_states[0].transaction_state.startswith("Prepare")
+
+
 def batch_of(side: Side, producer: str, delta: int, sequence: int, values: list[bytes], transactional: bool) -> bytes:
     """Makes a batch; both servers get the same one but for the producer id and epoch."""
     producer_id, epoch = producer_of(side, producer, delta)
@@ -170,11 +181,11 @@ class Transactions:
     NAME = "transactions"
     CALLS: Mapping[str, Call] = {
         "create_topic": CREATE,
-        "init": Call(_init, _learn_init, ends_transaction=True),
+        "init": Call(_init, _learn_init, settle=_await_end),
         "add_partitions": Call(_add_partitions),
         "add_offsets": Call(_add_offsets),
         "commit": Call(_commit),
-        "end": Call(_end, _learn_end, ends_transaction=True),
+        "end": Call(_end, _learn_end, settle=_await_end),
         "produce": Call(_produce),
         "list_offsets": Call(_list_offsets),
         "fetch": Call(_fetch),

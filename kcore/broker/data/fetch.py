@@ -129,6 +129,8 @@ def read(
                     AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset)
                     for entry in partition.producers.aborted.between(offset, base + last_delta + 1)
                 ]
+        else:
+            aborted = None  # as in Kafka, which looks for no aborted transactions if no batch fits
     return PartitionData(
         partition_index=partition.index,
         high_watermark=high_watermark,

@@ -76,6 +76,7 @@ class StreamsGroup(Group):
 
     __slots__ = (
         "_registered",
+        "_resting",
         "assigned_at_ms",
         "assignment_configs",
         "assignment_epoch",
@@ -125,6 +126,7 @@ class StreamsGroup(Group):
         self.shutdown_member: str | None = None
         self.rest_epoch = NEVER
         self.rest_settings: StreamsSettings | None = None
+        self._resting: list[StreamsMember] = []
         self.counted_state: GroupState = EMPTY
 
     def __repr__(self) -> str:
@@ -268,7 +270,16 @@ class StreamsGroup(Group):
             member.endpoint_view = None
 
     def note_rest(self, member: StreamsMember, settings: StreamsSettings) -> None:
-        """Notes that a heartbeat of `member` had no work and no status: the fast path may serve the next ones."""
+        """Notes that a heartbeat of `member` had no work and no status: the fast path may serve the next ones.
+
+        The first note after a change of the group ends the notes of other members: the change may have given them work.
+        """
+        if self.rest_epoch != self.group_epoch:
+            for other in self._resting:
+                other.rest_epoch = NEVER
+            self._resting.clear()
+        if member.rest_epoch != self.group_epoch:
+            self._resting.append(member)
         self.rest_epoch = member.rest_epoch = self.group_epoch
         self.rest_settings = settings
 

@@ -109,6 +109,9 @@ cdef class SharePartitionCore(ShareRuns):
         else:
             delivery.records = b"".join(batches[acquired.first_batch:acquired.stop_batch])
         self._counters.count_ranges(acquired.ranges)
+        partition.traffic.sent(
+            <const unsigned char*>PyBytes_AS_STRING(delivery.records), PyBytes_GET_SIZE(delivery.records)
+        )
         return delivery
 
     cdef list first_batches(self, int64_t offset, int64_t end, int64_t max_records, int64_t max_bytes):

@@ -261,6 +261,23 @@ def test_committed_readers_stop_at_the_first_open_transaction_and_skip_aborted_o
     assert (behind is None, len(behind or ())) == (False, 0)
 
 
+@pytest.mark.parametrize("with_aborted", [False, True])
+def test_a_committed_reader_gets_no_list_of_aborted_transactions_if_no_batch_fits(with_aborted: bool) -> None:
+    """The list is null as in Kafka. It is empty if the limit is 0, or if there is nothing to read."""
+    plane = plane_with(transactional() if with_aborted else batch_of(b"0"))
+    if with_aborted:
+        plane.partition("t").append_marker(7, 0, 0, False, WALL_MS)
+        plane.commit()
+    end = 2 if with_aborted else 1
+    for most, offset, expected in ((1, 0, None), (0, 0, 0), (1, end, 0)):
+        # The first partition gets the batch that a response always has.
+        response = plane.call(fetch(entry(0), entry(offset, most=most), committed=True), 12)
+        data = data_of(response, 1)
+        aborted = data.aborted_transactions
+        assert (data.error_code, data.records) == (0, b"")
+        assert (None if aborted is None else len(aborted)) == expected
+
+
 def test_the_marker_completes_a_read_committed_poll() -> None:
     plane = plane_with(transactional())
     pending = plane.send(fetch(entry(0), wait_ms=500, committed=True), 12)

@@ -31,7 +31,7 @@ from kcore.protocol.messages.streams_group_heartbeat import (
 from kcore.protocol.messages.streams_group_heartbeat import Status as ResponseStatus
 from kcore.protocol.records.streams_group_metadata import StreamsGroupMetadataKey
 from kcore.protocol.records.streams_group_topology import StreamsGroupTopologyKey
-from tests.group.streams.members import GROUP, Member, World, internal, subtopology, task_list, topology
+from tests.group.streams.members import GROUP, Member, World, internal, owned_tasks, subtopology, task_list, topology
 
 STATELESS = topology(subtopology("0", ["in"]))
 STATEFUL = topology(subtopology("0", ["in"], [internal("log")]))
@@ -552,6 +552,21 @@ def test_both_paths_give_the_same_responses_and_records() -> None:
     assert fast[0] == generic[0]
     assert fast[1] == generic[1]
     assert (fast[2], generic[2]) == (17, 0)
+
+
+def test_a_member_that_waited_gets_a_released_task_after_a_heartbeat_of_another_member() -> None:
+    """The other member's heartbeat notes that it has no work; the earlier note of the waiting member is void."""
+    world = World({"in": 2})
+    world.api = world.heartbeats
+    one, two = Member(world, "m1"), Member(world, "m2")
+    one.join(STATELESS)
+    two.join(STATELESS)
+    for _ in range(2):
+        assert two.beat().active_tasks is None, "m1 still owns the task"
+    assert owned_tasks(one.join(STATELESS).active_tasks) == {"0": [0]}, "who joins again has released its tasks"
+    one.beat()
+    assert owned_tasks(two.beat().active_tasks) == {"0": [1]}
+    assert world.group.state_name() == "Stable"
 
 
 def test_the_fast_path_extends_the_session() -> None:

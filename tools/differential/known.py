@@ -1,0 +1,179 @@
+"""The differences that `docs/differences.md` describes, as far as programs find them: the tool counts them apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from tools.differential.program import Step
+
+
+class Known(NamedTuple):
+    """A documented difference.
+
+    Attributes:
+        area: the name of the area that finds it.
+        call: the call of the last step.
+        lines: a pattern that every line about the difference matches.
+        described: words of the page that describe it.
+        only_if: returns True for arguments of the last step with which it occurs; None: for all.
+    """
+
+    area: str
+    call: str
+    lines: re.Pattern[str]
+    described: str
+    only_if: Callable[[dict[str, Any]], bool] | None = None
+
+
+MAX_TIMESTAMP: Final = -3
+RELEASE: Final = 2
+
+
+def _asks_for_the_largest(arguments: dict[str, Any]) -> bool:
+    return any(row[2] == MAX_TIMESTAMP for row in arguments["rows"])
+
+
+def _releases(arguments: dict[str, Any]) -> bool:
+    return any(RELEASE in types for _, _, types in arguments["ranges"])
+
+
+KNOWN: Final = (
+    Known(
+        "share",
+        "fetch",
+        re.compile(
+            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*"
+            r"|\.responses: Kafka \[\], .*code\": 100,.*"
+        ),
+        "A ShareFetch that names an unknown topic id",
+    ),
+    Known(
+        "data",
+        "list_offsets",
+        re.compile(
+            r"\.topics\[\d+\]\.partitions\[\d+\]\.(timestamp|offset|leader_epoch): "
+            r"Kafka (\d+|\"<moment>\"), kcore (-1|\d+)"
+        ),
+        "ListOffsets for the largest timestamp answers no offset below the log's start",
+        _asks_for_the_largest,
+    ),
+    Known(
+        "transactions",
+        "produce",
+        re.compile(r"\..*\.(error_code: Kafka 45, kcore 0|base_offset: Kafka -1, kcore \d+|log_start_offset: .*)"),
+        "A transactional batch that the transaction coordinator refuses leaves nothing behind",
+    ),
+    Known(
+        "share",
+        "acknowledge",
+        re.compile(
+            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*: 121.*"
+        ),
+        "An acknowledgement of a range around the start offset",
+    ),
+    Known(
+        "share",
+        "fetch",
+        re.compile(
+            r"\.error_code: Kafka -1, kcore 0|\.acquisition_lock_timeout_ms: .*|\.responses: Kafka \[\], .*: 121.*"
+        ),
+        "An acknowledgement of a range around the start offset",
+    ),
+    Known(
+        "share",
+        "fetch",
+        re.compile(r"\.responses\[0\]\.partitions\[0\]\.(records|acquired_records)\b.*"),
+        "A ShareFetch delivers the records that its own acknowledgements release",
+        _releases,
+    ),
+    Known(
+        "share",
+        "alter",
+        re.compile(r"\.error_code: Kafka 68, kcore 0|\.error_message: .*|\.responses: Kafka \[\], kcore .*"),
+        "An AlterShareGroupOffsets that names only unknown topics",
+    ),
+    Known(
+        "streams",
+        "beat",
+        re.compile(
+            r"\.error_code: Kafka -1, kcore 0|\.status: Kafka \[\], kcore .*\"status_code\": 1,.*"
+            r"|\.(member_id|member_epoch|heartbeat_interval_ms|endpoint_information_epoch): Kafka (\"\"|0), .*"
+            r"|\.\w+_tasks: Kafka null, .*"
+            r"|\.partitions_by_user_endpoint: Kafka null, kcore \[.*"
+        ),
+        "A member of a streams group with an endpoint, while a source topic does not exist,",
+    ),
+    Known(
+        "streams",
+        "beat",
+        re.compile(r"\.endpoint_information_epoch: Kafka 1, kcore 0"),
+        "The first response of a streams group has endpoint epoch 0",
+    ),
+    Known(
+        "streams",
+        "describe",
+        re.compile(r"\.groups\[0\]\..*\.state_changelog_topics\[0\]\.partitions: Kafka 0, kcore [1-9]\d*"),
+        "StreamsGroupDescribe has the numbers of partitions",
+    ),
+    Known(
+        "transactions",
+        "produce",
+        re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
+        "An older client whose transaction is in another state",
+    ),
+    Known(
+        "transactions",
+        "commit",
+        re.compile(r"\..*\.error_code: Kafka 120, kcore 48|\..*\.error_message: Kafka null, kcore \"<text>\""),
+        "An older client whose transaction is in another state",
+    ),
+    Known(
+        "groups",
+        "beat",
+        re.compile(
+            r"\.error_code: Kafka -1, kcore (0|69)|\.error_message: Kafka null, kcore .*"
+            r"|\.(member_id|member_epoch|heartbeat_interval_ms|assignment): Kafka (null|0), kcore .*"
+        ),
+        "while its members join again with other protocols",
+    ),
+    Known(
+        "groups",
+        "beat",
+        re.compile(r"Kafka responds to these clients: .*'error_code': 27.*|kcore responds to these clients: \{\}"),
+        "the members of the classic group continue to wait",
+    ),
+    Known(
+        "groups",
+        "join",
+        re.compile(r"\.generation_id: Kafka 0, kcore [1-9]\d*"),
+        "gets the generation of the classic group",
+    ),
+    Known(
+        "groups",
+        "commit",
+        re.compile(r"\.topics\[\d+\]\.partitions\[\d+\]\.error_code: Kafka 12, kcore (22|113)"),
+        "is refused because of the epoch",
+    ),
+)
+
+
+def described(area: str, last: Step, what: str) -> str | None:
+    """Returns the words of the page that describe a difference; None if none do.
+
+    Args:
+        area: name of the area.
+        last: the program's last step.
+        what: the lines about the difference.
+    """
+    for known in KNOWN:
+        if (known.area, known.call) != (area, last.call) or not _all_match(known.lines, what.splitlines()):
+            continue
+        if known.only_if is None or known.only_if(last.arguments):
+            return known.described
+    return None
+
+
+def _all_match(pattern: re.Pattern[str], lines: Sequence[str]) -> bool:
+    return bool(lines) and all(pattern.fullmatch(line.strip()) for line in lines)
