@@ -131,7 +131,7 @@ def check_stored(shared: PostgresShared, scenario: Scenario) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "step"),
-    [("drop request", 9), ("drop response", 9), ("hold request", 17), ("hold response", 17)],
+    [("drop request", 13), ("drop response", 13), ("hold request", 29), ("hold response", 29)],
 )
 def test_scenario_survives_a_fault_at_some_messages(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int
