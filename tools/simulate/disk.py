@@ -69,6 +69,8 @@ class _Environment:
 
     def begin(self, *arguments: Any, **options: Any) -> Any:
         self._disk.require_alive()
+        if not options.get("write"):
+            self._disk.read()
         txn = self._env.begin(*arguments, **options)
         return _Transaction(self._disk, txn) if options.get("write") else txn
 
@@ -92,6 +94,7 @@ class Disk:
         full: True while every write that needs space fails.
         failure: the kind of the next failure, from `FAILURES`, or None.
         failed: True if an operation has failed since the folder was opened.
+        unreadable: the number of reads that fail from now on.
         crash: the moment of a crash at the next write, from `CRASHES`, and True for a power failure; or None.
     """
 
@@ -102,6 +105,7 @@ class Disk:
         self.full = False
         self.failure: str | None = None
         self.failed = False
+        self.unreadable = 0
         self.crash: tuple[str, bool] | None = None
         self._data = b""  # on the device
         self._journal = bytearray()
@@ -129,6 +133,13 @@ class Disk:
 
     def _crashes(self, *moments: str) -> bool:
         return self.crash is not None and self.crash[0] in moments
+
+    def read(self) -> None:
+        """Begins a read transaction, or fails."""
+        if self.unreadable:
+            self.unreadable -= 1
+            self.failed = True
+            raise _disk_error(errno.EIO)
 
     # ---- the journal
 

@@ -26,6 +26,8 @@ def inject(world: World, fault: Fault) -> None:
     kind = fault.kind
     if kind in ("restart client", "roll clients"):
         _restart_clients(world, choice, rolling=kind == "roll clients")
+    elif kind == "roll protocol":
+        _roll_protocol(world, choice)
     elif kind == "clock step":
         node.clock.step_ms += choice.choice([-3_600_000, -500, 500, 60_000])
     elif kind == "disk full":
@@ -43,11 +45,20 @@ def inject(world: World, fault: Fault) -> None:
         world.store.arm(choice.choice(FAILURES))
     elif kind in ("memory error", "interrupt"):
         error = MemoryError if kind == "memory error" else KeyboardInterrupt
-        node.interrupt = (error, choice.randrange(60))
+        node.interrupt = (error, choice.randrange(choice.choice([60, 400])))
     elif kind == "pause":
         duration_ms = choice.choice([50, 2_000, 15_000])
         node.paused_until_ms = world.kernel.now_ms + duration_ms
         world.trouble(duration_ms + CRASH_TROUBLE_MS)
+    elif kind == "read failure":
+        world.store.fail_reads(choice.choice([1, 3, 20]))
+    elif kind in ("slow disk", "slow node"):
+        duration_ms = choice.choice([500, 8_000])
+        world.trouble(2 * duration_ms + CRASH_TROUBLE_MS)
+        if kind == "slow disk":
+            node.flush_until_ms, node.flush_ms = world.kernel.now_ms + duration_ms, choice.choice([50, 1_000])
+        else:
+            node.slow_until_ms, node.slow_ms = world.kernel.now_ms + duration_ms, choice.choice([5, 100])
     elif kind == "replay":
         world.checks.replay()
     else:
@@ -79,6 +90,24 @@ def _restart_clients(world: World, choice: random.Random, *, rolling: bool) -> N
         else:
             world.kernel.after(delay_ms, client.shut_down)
         world.kernel.after(delay_ms + choice.choice([0, 300, 15_000]), _start_again, world, plan.name)
+
+
+def _roll_protocol(world: World, choice: random.Random) -> None:
+    """Restarts the members of a group one after the other with the other group protocol, and perhaps all of them."""
+    groups = world.plan.groups
+    if not groups:
+        return
+    group = choice.choice(groups)
+    protocol = choice.choice(["classic", "consumer"])
+    pace_ms = choice.choice([300, 1_500, 6_000])
+    for number, plan in enumerate(each for each in world.plan.clients if each.kind == "member"):
+        if plan.options["group"] != group or plan.name not in world.clients:
+            continue
+        world.protocols[plan.name] = protocol
+        delay_ms = number * pace_ms
+        client = world.clients[plan.name]
+        world.kernel.after(delay_ms, client.shut_down)
+        world.kernel.after(delay_ms + choice.choice([0, 300]), _start_again, world, plan.name)
 
 
 def _start_again(world: World, name: str) -> None:

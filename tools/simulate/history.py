@@ -26,6 +26,8 @@ class Write:
         result: its result so far.
         offset: the offset in the response; -1: unknown.
         key: its key, or None.
+        tombstone: True if the record has no value; `value` is then only the name of the write.
+        timestamp_ms: the record's timestamp; -1: unknown.
     """
 
     value: bytes
@@ -35,6 +37,8 @@ class Write:
     result: str = UNKNOWN
     offset: int = -1
     key: bytes | None = None
+    tombstone: bool = False
+    timestamp_ms: int = -1
 
 
 @dataclass(slots=True, eq=False)

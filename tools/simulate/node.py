@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from types import FrameType
 from typing import Any
 
 from kcore.config.node import Config
@@ -20,6 +18,8 @@ from kcore.security.principal import ANONYMOUS
 from kcore.server.dispatch import Dispatch
 from kcore.server.frames import FrameError
 from kcore_ext.server.request_queue import RequestQueue, ResponseSlot
+from tools.simulate.checkers.failure import SimulationFailure
+from tools.simulate.interrupts import interrupted
 from tools.simulate.kernel import Kernel
 from tools.simulate.network import Network, Wire
 from tools.simulate.stores import Store
@@ -34,11 +34,13 @@ class NodeClock:
 
     Attributes:
         step_ms: the sum of the steps of the wall clock.
+        latest_ms: the latest wall time that was read.
     """
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self.step_ms = 0
+        self.latest_ms = 0
 
     def monotonic_ms(self) -> int:
         """Returns the virtual time."""
@@ -46,7 +48,9 @@ class NodeClock:
 
     def wall_ms(self) -> int:
         """Returns the wall time of the node."""
-        return WALL_START_MS + self._kernel.now_ms + self.step_ms
+        wall_ms = WALL_START_MS + self._kernel.now_ms + self.step_ms
+        self.latest_ms = max(self.latest_ms, wall_ms)
+        return wall_ms
 
 
 class _Gate:
@@ -54,46 +58,27 @@ class _Gate:
 
     def __init__(self) -> None:
         self.write: Callable[[], None] | None = None
+        self._closed = False
 
     def acquire(self) -> bool:
         """Implements `Gate.acquire`."""
+        self._closed = True
         return True
 
     def release(self) -> None:
         """Implements `Gate.release`."""
+        self._closed = False
 
     def __enter__(self) -> bool:
         write, self.write = self.write, None
         if write is not None:
             write()
+        if self._closed:
+            raise SimulationFailure("responses", "the engine waits for a background commit that nothing writes")
         return True
 
     def __exit__(self, *raised: object) -> None:
         return
-
-
-class InterruptAt:
-    """Raises an exception at the n-th call of a Python function of kcore.
-
-    Args:
-        place: the number of calls before it.
-        error: the exception.
-    """
-
-    def __init__(self, place: int, error: type[BaseException]) -> None:
-        self._left = place
-        self._error = error
-        self.raised = False
-
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
-        """Receives the events of `sys.setprofile`."""
-        if event != "call" or self.raised or not frame.f_globals.get("__name__", "").startswith("kcore."):
-            return
-        self._left -= 1
-        if self._left < 0:
-            self.raised = True
-            sys.setprofile(None)
-            raise self._error
 
 
 class ServerConnection:
@@ -211,9 +196,13 @@ class Node:
         engine: the running engine.
         running: True from a start to the next crash.
         paused_until_ms: the process is stopped until then.
+        slow_until_ms: until then, each piece of work starts up to `slow_ms` late.
+        slow_ms: the largest delay of a slow node.
+        flush_until_ms: until then, each write takes up to `flush_ms`.
+        flush_ms: the longest duration of a slow write.
         round_ms: the longest time for which a round collects requests.
         background: the probability that a round is written in the background.
-        interrupt: the exception that the next commit raises and the call at which it does, or None.
+        interrupt: the exception that the next commit raises and the event at which it does, or None.
         starts: the number of starts.
         on_start: called after each start.
     """
@@ -237,7 +226,8 @@ class Node:
         self.engine: Engine
         self.dispatch: Dispatch
         self.running = False
-        self.paused_until_ms = 0
+        self.paused_until_ms = self.slow_until_ms = self.flush_until_ms = 0
+        self.slow_ms = self.flush_ms = 0
         self.round_ms = 1
         self.background = 0.0
         self.interrupt: tuple[type[BaseException], int] | None = None
@@ -246,7 +236,7 @@ class Node:
         self.connections: dict[int, ServerConnection] = {}
         self.to_flush: dict[ServerConnection, None] = {}
         self._life = 0  # events of an earlier life are ignored
-        self._round = self._slicing = self._ending = False
+        self._round = self._slicing = self._ending = self._flushing = False
         self._alarm_ms = -1
         self._background: BackgroundCommit | None = None
         self._next_connection = 0
@@ -314,7 +304,7 @@ class Node:
         self.to_flush.clear()
         self.network.cut_all()
         self._background = None
-        self._round = self._slicing = self._ending = False
+        self._round = self._slicing = self._ending = self._flushing = False
         self._alarm_ms = -1
         self.interrupt = None
         self.store.crash(power)
@@ -327,11 +317,19 @@ class Node:
     # ---- the driver
 
     def inside(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Runs a call in the engine. After an interrupt the process ends, as a server does."""
+        """Runs a call in the engine, later if the process is slow. After an interrupt the process ends."""
+        if self.running:
+            if self.kernel.now_ms < self.slow_until_ms:
+                delay_ms = self.choice.randrange(self.slow_ms + 1)
+                self._later(self.kernel.now_ms + delay_ms, self._run, call, *arguments)
+            else:
+                self._run(call, *arguments)
+
+    def _run(self, call: Callable[..., object], *arguments: Any) -> None:
         if not self.running:
             return
         if self.kernel.now_ms < self.paused_until_ms:
-            self._later(self.paused_until_ms, self.inside, call, *arguments)
+            self._later(self.paused_until_ms, self._run, call, *arguments)
             return
         engine = self.engine
         try:
@@ -377,9 +375,15 @@ class Node:
             self._later(self.kernel.now_ms + delay_ms, self.inside, self._end_round)
 
     def _end_round(self) -> None:
-        self._round = False
         engine = self.engine
         pipeline = engine.pipeline
+        if self.kernel.now_ms < self.flush_until_ms and not self._flushing and pipeline.dirty and not self.background:
+            self._flushing = True  # a write in place stops the process
+            self.paused_until_ms = self.kernel.now_ms + self.choice.randrange(self.flush_ms)
+            self._later(self.paused_until_ms, self.inside, self._end_round)
+            return
+        self._flushing = False
+        self._round = False
         self._ending = True
         try:
             if pipeline.dirty:
@@ -404,25 +408,28 @@ class Node:
         self.rounds += 1
         if self.background and self.choice.random() < self.background:
             gate = _Gate()
-            background = pipeline.start_background(gate)
+            background = self._interruptible(pipeline.start_background, gate)
             if background is not None:
                 gate.write = background.write
                 self._background = background
-                self._later(self.kernel.now_ms + self.choice.randrange(1, 10), self.inside, self._write, gate)
+                slow = self.kernel.now_ms < self.flush_until_ms
+                delay_ms = self.choice.randrange(1, max(self.flush_ms, 10) if slow else 10)
+                self._later(self.kernel.now_ms + delay_ms, self.inside, self._write, gate)
                 return
+        self._interruptible(self.engine.commit)
+
+    def _interruptible(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Runs a part of a commit, which an injected exception may interrupt."""
         if self.interrupt is None:
-            self.engine.commit()
-            return
+            return call(*arguments)
         error, place = self.interrupt
-        interrupt = InterruptAt(place, error)
-        sys.setprofile(interrupt)
-        try:
-            self.engine.commit()
-        finally:
-            sys.setprofile(None)
-            if interrupt.raised:
-                self.trace(f"{error.__name__} at call {place} of a commit")
-        self.interrupt = None
+        with interrupted(place, error, self.trace) as interrupt:
+            result = call(*arguments)
+        if interrupt.raised:  # the commit has handled it
+            self.interrupt = None
+        else:
+            self.interrupt = error, interrupt.left
+        return result
 
     def _write(self, gate: _Gate) -> None:
         """Writes the background commit, as its thread does; the engine learns the result later."""
@@ -437,7 +444,7 @@ class Node:
     def _finish(self) -> None:
         background, self._background = self._background, None
         if background is not None:
-            self.engine.pipeline.finish_background(background)
+            self._interruptible(self.engine.pipeline.finish_background, background)
 
     def _slice(self) -> None:
         self._slicing = False

@@ -33,6 +33,13 @@ CLUSTER_SETTINGS: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "2000",
     "log.message.timestamp.after.max.ms": "9223372036854775807",
     "offsets.retention.check.interval.ms": "10000",
+    "log.retention.check.interval.ms": "3000",
+    "group.streams.heartbeat.interval.ms": "2000",
+    "group.streams.min.heartbeat.interval.ms": "100",
+    "group.streams.session.timeout.ms": "10000",
+    "group.streams.min.session.timeout.ms": "1000",
+    "group.streams.assignment.interval.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
 }
 
 FAULTS: Final = (
@@ -48,8 +55,12 @@ FAULTS: Final = (
     "clock step",
     "cut all",
     "slow reader",
+    "slow disk",
+    "slow node",
+    "read failure",
     "restart client",
     "roll clients",
+    "roll protocol",
     "replay",
 )
 
@@ -70,6 +81,12 @@ class TopicPlan:
     def compacted(self) -> bool:
         """True if compaction may remove records."""
         return self.config.get("cleanup.policy") == "compact"
+
+    @property
+    def retention_ms(self) -> int | None:
+        """The age from which retention may delete records; None: it deletes none."""
+        value = self.config.get("retention.ms")
+        return None if value is None else int(value)
 
 
 @dataclass(slots=True)
@@ -140,6 +157,11 @@ class Plan:
         return list(dict.fromkeys(each.options["group"] for each in self.clients if each.kind == "member"))
 
     @property
+    def streams_groups(self) -> dict[str, dict[str, str]]:
+        """The streams groups with their subtopologies and source topics."""
+        return {each.options["group"]: each.options["subtopologies"] for each in self.clients if each.kind == "streams"}
+
+    @property
     def share_groups(self) -> dict[str, str]:
         """The share groups with their topics."""
         return {each.options["group"]: each.options["topics"][0] for each in self.clients if each.kind == "share"}
@@ -164,6 +186,7 @@ class _Draw:
     def __init__(self, seed: int) -> None:
         self.choice = random.Random(f"{seed}/plan")
         self.plan = Plan(seed, settings=dict(CLUSTER_SETTINGS))
+        self.volatile = False
 
     def chance(self, probability: float) -> bool:
         return self.choice.random() < probability
@@ -193,16 +216,24 @@ class _Draw:
         for number in range(self.choice.choice([1, 1, 2])):
             interval_ms = self.choice.choice([50, 300, 1_000])
             options = {"topic": "orders", "partitions": partitions, "interval_ms": interval_ms, "burst": 3}
+            options["size_bytes"] = self.choice.choice([0, 0, 0, 1_500])
             self.add("producer", f"producer{number}", options)
         if self.chance(0.4):
             config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1048576"}
             self.plan.topics["keyed"] = TopicPlan(1, config)
+            if self.chance(0.4):
+                config["delete.retention.ms"] = "1000"
             options = {"topic": "keyed", "partitions": 1, "interval_ms": 200, "burst": 5, "keyed": True}
+            options["tombstones"] = self.choice.choice([0, 0.2])
             self.add("producer", "keyed", options)
             self.plan.settings["log.cleaner.backoff.ms"] = "1000"
         if self.chance(0.4):
             self.plan.topics["short"] = TopicPlan(1)
             self.add("producer", "short", {"topic": "short", "partitions": 1, "interval_ms": 300, "burst": 2})
+        if self.chance(0.3):
+            config = {"retention.ms": self.choice.choice(["4000", "15000"]), "segment.ms": "2000"}
+            self.plan.topics["aging"] = TopicPlan(1, config)
+            self.add("producer", "aging", {"topic": "aging", "partitions": 1, "interval_ms": 200, "burst": 2})
 
     def members(self) -> None:
         choice = self.choice
@@ -212,6 +243,10 @@ class _Draw:
             ("consumer", ()),
             ("consumer", ()),
         ]
+        topics = ["orders", *(each for each in ("short", "aging") if each in self.plan.topics and self.chance(0.3))]
+        self.volatile = self.chance(0.3)
+        if self.volatile:
+            topics.append("volatile")
         for number in range(choice.choice([1, 1, 2])):
             protocol, assignors = choice.choice(kinds)
             migrates = protocol == "consumer" and self.chance(0.2)
@@ -219,12 +254,13 @@ class _Draw:
                 used = choice.choice(["classic", "consumer"]) if migrates else protocol
                 options = {
                     "group": f"group{number}",
-                    "topics": ["orders"],
+                    "topics": list(topics),
                     "protocol": used,
                     "assignors": list(assignors or ("range",)),
                     "static": self.chance(0.2),
                     "auto_commit_ms": choice.choice([None, 500, 2_000]),
                     "read_committed": self.chance(0.7),
+                    "listener_ms": choice.choice([10, 300, 5_000]),
                 }
                 self.add("member", f"member{number}{member}", options)
 
@@ -243,13 +279,25 @@ class _Draw:
                     "topic": "copies",
                     "partitions": 2,
                     "implicit": implicit,
-                    "aborts": 0,
+                    "aborts": self.choice.choice([0, 0.3]),
                     "source": "orders",
                     "source_partitions": self.plan.topics["orders"].partitions,
                     "group": "copies",
                     "identity": "copier",  # one transactional id: a second process fences the first
                 }
                 self.add("transactional", f"copier{number}", options)
+
+        if self.chance(0.3):
+            options = {"topic": "orders", "partitions": self.plan.topics["orders"].partitions, "implicit": implicit}
+            self.add("abandoner", "abandoner", options | {"interval_ms": self.choice.choice([500, 3_000])})
+
+    def streams(self) -> None:
+        if self.chance(0.35):
+            parts = {"first": "orders"} | ({"second": "copies"} if "copies" in self.plan.topics else {})
+            for number in range(self.choice.choice([1, 2, 3])):
+                options = {"group": "streams", "subtopologies": parts}
+                options["closing_ms"] = self.choice.choice([10, 400, 4_000])
+                self.add("streams", f"streams{number}", options)
 
     def shares(self) -> None:
         if self.chance(0.5):
@@ -265,7 +313,8 @@ class _Draw:
             self.add("breaker", "breaker", options)
         if self.chance(0.5):
             short = "short" if "short" in self.plan.topics else None
-            self.add("admin", "admin", {"topic": "orders", "short_topic": short, "interval_ms": 500})
+            options = {"topic": "orders", "short_topic": short, "interval_ms": self.choice.choice([100, 500])}
+            self.add("admin", "admin", options | {"volatile": "volatile" if self.volatile else None})
 
     def faults(self) -> None:
         choice, plan = self.choice, self.plan
@@ -284,6 +333,7 @@ def draw_plan(seed: int) -> Plan:
     draw.producers()
     draw.members()
     draw.transactions()
+    draw.streams()
     draw.shares()
     draw.others()
     draw.faults()

@@ -51,6 +51,9 @@ class Store(ABC):
     def set_full(self, full: bool) -> None:
         """Fills the disk, or frees space."""
 
+    def fail_reads(self, count: int) -> None:
+        """Makes the next reads fail; 0 ends it. Memory is always readable."""
+
     @abstractmethod
     def copy(self) -> LogEngine:
         """Opens an independent copy of everything that is durable, for the checkers. Close it."""
@@ -174,6 +177,10 @@ class LmdbStore(Store):
     def set_full(self, full: bool) -> None:
         """See `Store`."""
         self.disk.full = full
+
+    def fail_reads(self, count: int) -> None:
+        """See `Store`."""
+        self.disk.unreadable = count
 
     def copy(self) -> LogEngine:
         """See `Store`; the copy is opened without the simulated disk."""

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kcore.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -29,7 +29,8 @@ from tools.simulate.clients.client import NETWORK, Client
 from tools.simulate.clients.member import Member
 from tools.simulate.clients.producer import Producer
 from tools.simulate.clients.share_worker import ShareWorker
-from tools.simulate.clients.transactional import TransactionalClient
+from tools.simulate.clients.streams import StreamsMember
+from tools.simulate.clients.transactional import Abandoner, TransactionalClient
 from tools.simulate.faults import inject
 from tools.simulate.history import History
 from tools.simulate.kernel import Kernel
@@ -42,7 +43,9 @@ KINDS: Final[dict[str, type[Client]]] = {
     "producer": Producer,
     "member": Member,
     "transactional": TransactionalClient,
+    "abandoner": Abandoner,
     "share": ShareWorker,
+    "streams": StreamsMember,
     "breaker": RuleBreaker,
     "admin": Admin,
 }
@@ -72,6 +75,7 @@ class World:
         channels: every connection of the clients.
         transactional: the newest producer of each transactional id.
         topic_names: the names of the plan's topics by id.
+        protocols: the group protocol of members that do not use the one of their plan.
         model_topics: topics of the administrator -> "exists", "deleted" or "unknown".
         digest: a hash of the trace.
     """
@@ -93,6 +97,7 @@ class World:
         self.channels: list[Channel] = []
         self.transactional: dict[str, Any] = {}
         self.topic_names: dict[bytes, str] = {}
+        self.protocols: dict[str, str] = {}
         self.model_topics: dict[str, str] = {}
         self.delivery_limit = int(plan.settings.get("group.share.delivery.count.limit", "5"))
         self.final_offsets: dict[tuple[str, TopicPartition], int] = {}
@@ -245,7 +250,9 @@ class World:
         self.trace("calm")
         self.weather.calm()
         self.store.set_full(False)
+        self.store.fail_reads(0)
         self.node.interrupt = None
+        self.node.flush_until_ms = self.node.slow_until_ms = 0
         self.node.background = 0.0
         self.node.round_ms = 1
         self.kernel.run(self.kernel.now_ms + 25_000, 1 << 62)  # half-open connections end, pending restarts happen
@@ -270,7 +277,7 @@ class World:
 
     def _start_again(self, name: str) -> None:
         for plan in self.plan.clients:
-            if plan.name == name and plan.kind in ("member", "share"):
+            if plan.name == name and plan.kind in ("member", "share", "streams"):
                 self.start_client(plan)
 
     def _unrest(self) -> str | None:
@@ -285,6 +292,13 @@ class World:
             reason = self._group_unrest(group)
             if reason is not None:
                 return reason
+        for group, parts in self.plan.streams_groups.items():
+            reason = self._streams_unrest(group, parts)
+            if reason is not None:
+                return reason
+        for partition in self.node.engine.partitions:
+            if partition.last_stable_offset < partition.high_watermark:
+                return f"{partition.topic}-{partition.index} has an open transaction"
         for group, topic in self.plan.share_groups.items():
             if any(isinstance(each, ShareWorker) and each.alive for each in self.clients.values()):
                 reason = self._share_unrest(group, topic)
@@ -300,10 +314,34 @@ class World:
         ]
         if not members:
             return None
-        owned = sorted(partition for member in members for partition in member.owned)
-        expected = [TopicPartition("orders", index) for index in range(self.plan.topics["orders"].partitions)]
+        # Classic members learn of new topics only every five minutes: those of the administrator do not count.
+        known = self.plan.topics
+        owned = sorted(each for member in members for each in member.owned if each.topic in known)
+        expected = self._partitions({each for member in members for each in member.options["topics"] if each in known})
         if owned != expected:
             return f"{group}: its members own {[str(each) for each in owned]}"
+        return None
+
+    def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Returns the partitions of topics as the node has them, in order."""
+        found = []
+        for name in sorted(topics):
+            topic = self.node.engine.topics.by_name(name)
+            found += [TopicPartition(name, index) for index in range(0 if topic is None else topic.partitions)]
+        return found
+
+    def _streams_unrest(self, group: str, parts: dict[str, str]) -> str | None:
+        members = [
+            each
+            for each in self.clients.values()
+            if isinstance(each, StreamsMember) and each.alive and each.options["group"] == group
+        ]
+        owned = sorted(task for member in members for task in member.owned)
+        expected = sorted(
+            TopicPartition(part, each.partition) for part, topic in parts.items() for each in self._partitions([topic])
+        )
+        if members and owned != expected:
+            return f"{group}: its members run {[str(each) for each in owned]}"
         return None
 
     def _share_unrest(self, group: str, topic: str) -> str | None:

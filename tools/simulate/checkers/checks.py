@@ -6,10 +6,13 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from kcore.engine import Engine
+from kcore.log.interface import PartitionKey
 from kcore.protocol.topic_partition import TopicPartition
+from tools.simulate.batches import decode
 from tools.simulate.checkers.failure import SimulationFailure
 from tools.simulate.checkers.observer import summary
 from tools.simulate.clients.member import Member
+from tools.simulate.clients.streams import StreamsMember
 from tools.simulate.history import ACKNOWLEDGED, REFUSED
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ class Checks:
         self._choice = random.Random(f"{world.plan.seed}/checks")
         self._values: dict[tuple[TopicPartition, int], bytes | None] = {}
         self._epochs: dict[str, int] = {}
-        self._ends: dict[TopicPartition, tuple[int, int]] = {}
+        self._ends: dict[PartitionKey, tuple[int, int]] = {}
         self.counts: dict[str, int] = {}
 
     def require(self, condition: bool, checker: str, message: str) -> None:
@@ -42,6 +45,9 @@ class Checks:
 
     def saw_record(self, partition: TopicPartition, offset: int, value: bytes | None, committed: bool) -> None:
         """Checks a record that a client has read."""
+        topic = self._world.plan.topics.get(partition.topic)
+        if value is None and topic is not None and topic.compacted:
+            return  # a tombstone, which has no name
         key = partition, offset
         first = self._values.setdefault(key, value)
         self.require(first == value, "durability", f"{partition}@{offset} was {first!r} and is {value!r}")
@@ -61,6 +67,8 @@ class Checks:
 
     def saw_committed(self, group: str, partition: TopicPartition, offset: int, sent_ms: int) -> None:
         """Checks a committed offset that a client has fetched: an overwritten or refused one must not appear."""
+        if partition.topic not in self._world.plan.topics:
+            return  # offsets end with their topic, which the administrator deletes and creates again
         commits = self._history.offsets.get((group, partition), [])
         floor_ms = max(
             (each.sent_ms for each in commits if each.result == ACKNOWLEDGED and each.done_ms <= sent_ms), default=-1
@@ -99,20 +107,16 @@ class Checks:
 
     def _ownership(self) -> None:
         """Checks that no partition has two owners that the coordinator would both accept."""
-        owners: dict[tuple[str, TopicPartition], Member] = {}
+        owners: dict[tuple[str, TopicPartition], Member | StreamsMember] = {}
         observer = self._world.observer
         for client in self._world.clients.values():
-            if not isinstance(client, Member) or not client.alive or client.machine.closed:
+            if not isinstance(client, (Member, StreamsMember)) or not client.alive or client.closed:
                 continue
             group = client.options["group"]
             for partition in client.owned:
                 other = owners.setdefault((group, partition), client)
                 claimants = () if other is client else (client, other)
-                valid = [
-                    each.name
-                    for each in claimants
-                    if observer.accepts(group, each.machine.member_id, each.machine.epoch)
-                ]
+                valid = [each.name for each in claimants if observer.accepts(group, each.member_id, each.epoch)]
                 self.require(len(valid) < 2, "ownership", f"{group} {partition} belongs to {valid}")
 
     def _positions(self) -> None:
@@ -125,28 +129,48 @@ class Checks:
             stable = partition.last_stable_offset
             self.require(start <= end, "offsets", f"{name} starts at {start} and ends at {end}")
             self.require(stable <= end, "offsets", f"{name} is stable up to {stable} and ends at {end}")
-            known = self._ends.get(name, (0, 0))
+            known = self._ends.get(log.key, (0, 0))
             self.require(
                 start >= known[0] and end >= known[1], "offsets", f"{name} went back from {known} to {(start, end)}"
             )
-            self._ends[name] = start, end
-
-    def forget_partitions(self, topic: str) -> None:
-        """Allows a topic of this name to begin again, because it is being deleted."""
-        for name in [name for name in self._ends if name.topic == topic]:
-            del self._ends[name]
+            self._ends[log.key] = start, end
+            topic = self._world.plan.topics.get(name.topic)
+            if topic is not None and topic.retention_ms is None:
+                below = self._history.deleted_below.get(name, 0)
+                self.require(start <= below, "deletion", f"{name} starts at {start}; deleted: below {below}")
 
     def _group_epochs(self) -> None:
         """Checks that the durable epoch of a consumer group never goes back."""
         if not self._world.observer.at_rest():
             return
-        for group_id in self._world.plan.groups:
+        for group_id in (*self._world.plan.groups, *self._world.plan.streams_groups):
             group = self._world.observer.group(group_id)
             epoch = getattr(group, "group_epoch", None)
             if epoch is not None:
                 known = self._epochs.get(group_id, 0)
-                self.require(epoch >= known, "epochs", f"{group_id} went back from epoch {known} to {epoch}")
+                self.require(
+                    epoch >= known or self._was_removed(group_id),
+                    "epochs",
+                    f"{group_id} went back from epoch {known} to {epoch}",
+                )
                 self._epochs[group_id] = epoch
+
+    def _was_removed(self, group_id: str) -> bool:
+        """Returns True if the log has removed the group, so that its epochs begin again, or may have removed it."""
+        log = self._world.store.copy()
+        try:
+            for key in log.partitions():
+                partition = log.get(key)
+                if partition is None or key.topic_id != self._world.observer.topic_id("__consumer_offsets"):
+                    continue
+                if partition.log_start_offset:
+                    return True
+                for _, batch in partition.batches():
+                    if any(each.value is None and _names_group(each.key, group_id) for each in decode(bytes(batch))):
+                        return True
+        finally:
+            log.close()
+        return False
 
     # ---- replay
 
@@ -175,3 +199,9 @@ class Checks:
     def unanswered(self, client: str, request: Any) -> None:
         """Reports a request that got no response although nothing disturbed it."""
         self.require(False, "responses", f"{client} got no response to {type(request).__name__}")
+
+
+def _names_group(key: bytes | None, group_id: str) -> bool:
+    """Returns True for the key of a record of `__consumer_offsets` that belongs to the group as a whole."""
+    name = group_id.encode()
+    return key is not None and len(key) == 4 + len(name) and key[2:] == len(name).to_bytes(2, "big") + name

@@ -73,6 +73,8 @@ class FinalChecks:
         order: dict[tuple[str, TopicPartition], int] = {}
         for partition, records in self._records.items():
             for offset, record in records.items():
+                if record.value is None and self._world.plan.topics[partition.topic].compacted:
+                    continue  # a tombstone
                 value = record.value or b""
                 write = self._history.writes.get(value)
                 self._require(write is not None, "durability", f"{partition}@{offset}: {value!r} was never sent")
@@ -90,9 +92,9 @@ class FinalChecks:
         for write in self._history.writes.values():
             if write.result == ACKNOWLEDGED and write.offset >= 0:
                 found = self._records[write.partition].get(write.offset)
-                if found is None or found.value != write.value:
+                if found is None or found.value != (None if write.tombstone else write.value):
                     self._check_missing(write.value, write.partition, write.offset)
-            elif write.result == ACKNOWLEDGED and write.value not in places:
+            elif write.result == ACKNOWLEDGED and write.value not in places and not write.tombstone:
                 self._check_missing(write.value, write.partition, write.offset)
 
     def _check_missing(self, value: bytes, partition: TopicPartition, offset: int) -> None:
@@ -100,10 +102,23 @@ class FinalChecks:
         below = self._history.deleted_below.get(partition, 0)
         if offset < below:
             return
-        if self._world.plan.topics[partition.topic].compacted:
-            key = self._history.writes[value].key
-            newer = any(o > offset and r.key == key for o, r in self._records[partition].items())
-            self._require(newer, "compaction", f"{value!r} was the last record of {key!r} in {partition}")
+        topic, write = self._world.plan.topics[partition.topic], self._history.writes[value]
+        if topic.retention_ms is not None:
+            age_ms = self._world.node.clock.latest_ms - write.timestamp_ms
+            self._require(age_ms >= topic.retention_ms, "retention", f"{value!r} was deleted at most {age_ms} ms old")
+            return
+        if topic.compacted:
+            rows = [each for each in self._records[partition].values() if each.key == write.key]
+            if any(each.offset > offset for each in rows):
+                return
+            self._require(
+                write.tombstone, "compaction", f"{value!r} was the last record of {write.key!r} in {partition}"
+            )
+            self._require(
+                topic.config.get("delete.retention.ms") is not None and not rows,
+                "compaction",
+                f"the tombstone of {write.key!r} at {partition}@{offset} is missing; left: {rows}",
+            )
             return
         self._require(False, "durability", f"{value!r} was acknowledged at {partition}@{offset} and is missing")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kcore.engine import Engine
+from kcore.protocol.topic_partition import TopicPartition
 from kcore.runtime import ShardState
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ class Observer:
             if shard.state is ShardState.ACTIVE and group_id in shard.machine.groups:
                 return shard.machine.groups[group_id]
         return None
+
+    def topic_id(self, name: str) -> bytes | None:
+        """Returns the id of a topic, or None."""
+        topic = self._world.node.engine.topics.by_name(name)
+        return None if topic is None else topic.topic_id
 
     def members(self, group_id: str) -> list[tuple[str, int]]:
         """Returns the members of a group with their epochs, or the group's generation."""
@@ -51,6 +57,17 @@ class Observer:
         if hasattr(member, "current"):
             return bool(0 < epoch <= member.current.member_epoch)
         return bool(group.generation_id == epoch)
+
+    def partitions_of(self, producer_id: int, epoch: int) -> list[TopicPartition]:
+        """Returns the partitions in which a producer has written durably with a later epoch."""
+        if not self.at_rest():
+            return []
+        found = []
+        for partition in self._world.node.engine.partitions:
+            entry = partition.producers.entries.get(producer_id)
+            if entry is not None and entry.epoch > epoch and not partition.internal:
+                found.append(TopicPartition(partition.topic, partition.index))
+        return sorted(found)
 
     def is_member(self, group_id: str, request: Any) -> bool:
         """Returns True if the coordinator would accept this OffsetCommit."""

@@ -29,7 +29,7 @@ from tools.simulate.history import ACKNOWLEDGED, REFUSED, OffsetWrite
 
 
 class Admin(Client):
-    """Creates, changes and deletes topics and groups. Options: interval_ms, short_topic, topic."""
+    """Creates, changes and deletes topics and groups. Options: interval_ms, short_topic, topic, volatile."""
 
     def start(self) -> None:
         """See `Client`."""
@@ -47,6 +47,7 @@ class Admin(Client):
             self._delete_records,
             self._simple_commit,
             self._delete_group,
+            self._change_volatile,
         ]
         while self.alive and not self.world.calm:
             with suppress(*NETWORK):
@@ -109,7 +110,25 @@ class Admin(Client):
         below[partition] = max(below.get(partition, 0), offset)
         rows = [DeleteRecordsPartition(partition_index=0, offset=offset)]
         request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=rows)], timeout_ms=5_000)
-        await self._channel.call(request)
+        response: Any = await self._channel.call(request)
+        row = response.topics[0].partitions[0]
+        self.world.checks.require(
+            bool(row.error_code) or offset <= row.low_watermark <= below[partition],
+            "deletion",
+            f"{partition} starts at {row.low_watermark} after the deletion below {offset}",
+        )
+
+    async def _change_volatile(self) -> None:
+        """Deletes the topic to which members subscribe beside others, or creates it."""
+        name = self.options.get("volatile")
+        if not name:
+            return
+        if self.choice.random() < 0.5:
+            partitions = self.choice.randrange(1, 4)
+            topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+            await self._channel.call(CreateTopicsRequest(topics=[topic], timeout_ms=5_000))
+        else:
+            await self._channel.call(DeleteTopicsRequest(topic_names=[name], timeout_ms=5_000), 5)
 
     async def _simple_commit(self) -> None:
         """Commits an offset of a group without members."""

@@ -109,9 +109,13 @@ class RuleBreaker(Client):
         if zombie is None:
             return
         name, producer_id, epoch = zombie
+        partition, transactional = TopicPartition(self.options["topic"], 0), True
+        if self.choice.random() < 0.7:  # the coordinator does not see a batch outside of transactions
+            known = self.world.observer.partitions_of(producer_id, epoch)
+            if known:
+                partition, transactional = self.choice.choice(known), False
         self._count += 1
         value = f"{self.name}.{self.life}:{self._count}".encode()
-        partition = TopicPartition(self.options["topic"], 0)
         write = self.history.write(value, partition, self.name)
         write.result = REFUSED
         batch = build_batch(
@@ -120,9 +124,10 @@ class RuleBreaker(Client):
             producer_id=producer_id,
             producer_epoch=epoch,
             base_sequence=0,
-            transactional=True,
+            transactional=transactional,
         )
-        response = await self._channel.call(produce_request({partition: batch}, -1, 30_000, name), 11)
+        request = produce_request({partition: batch}, -1, 30_000, name if transactional else None)
+        response = await self._channel.call(request, 11)
         code = response.responses[0].partition_responses[0].error_code
         self._expect_refusal(f"a produce of {name} at epoch {epoch}", code)
 

@@ -24,7 +24,9 @@ OFFSETS_VERSION = 8
 
 
 class Member(Client):
-    """A consumer in a group. Options: group, topics, protocol, assignors, static, reads, auto_commit_ms."""
+    """A consumer in a group. Options: group, topics, protocol, assignors, static, reads, auto_commit_ms,
+    listener_ms (the longest time of its listener).
+    """
 
     machine: GroupMemberMachine
 
@@ -32,7 +34,7 @@ class Member(Client):
         """See `Client`."""
         options = self.options
         static = options.get("static", False)
-        classic = options["protocol"] == "classic"
+        classic = self.world.protocols.get(self.name, options["protocol"]) == "classic"
         settings = MemberSettings(
             group_id=options["group"],
             topics=tuple(options["topics"]),
@@ -59,6 +61,21 @@ class Member(Client):
         self._fetching: set[TopicPartition] = set()
         self.later(0, self.step)
 
+    @property
+    def closed(self) -> bool:
+        """True if it is no member any more."""
+        return bool(self.machine.closed)
+
+    @property
+    def member_id(self) -> str:
+        """The id with which it is a member."""
+        return str(self.machine.member_id)
+
+    @property
+    def epoch(self) -> int:
+        """Its member epoch, or the generation of its group."""
+        return int(self.machine.epoch)
+
     def _consumed(self) -> dict[TopicPartition, int]:
         return dict(self._positions)
 
@@ -82,7 +99,7 @@ class Member(Client):
             self._carry(outgoing)
         if machine.event is not None and not self._handling:
             self._handling = True
-            self.later(self.choice.choice([0, 0, 10, 300]), self._handle_event)
+            self.later(self.choice.choice([0, 0, 10, self.options.get("listener_ms", 300)]), self._handle_event)
         if self._reader is not None:
             self._read()
         wake_ms = machine.wake_ms()

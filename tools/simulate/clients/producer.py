@@ -36,10 +36,13 @@ class _Flag:
 
 
 class Producer(Client):
-    """Appends records with unique values to a topic. Options: topic, partitions, interval_ms, burst."""
+    """Appends records with unique values to a topic. Options: topic, partitions, interval_ms, burst, keyed,
+    size_bytes (of padding), tombstones (their probability).
+    """
 
     def start(self) -> None:
         """See `Client`."""
+        self._padding = "x" * self.options.get("size_bytes", 0)
         self._channel = self.channel()
         self._topic = self.options["topic"]
         self._partitions = self.options["partitions"]
@@ -48,7 +51,7 @@ class Producer(Client):
             DeliveryBase,
             TopicPartition,
             _Flag,
-            batch_bytes=self.options.get("batch_bytes", 600),
+            batch_bytes=600 + 2 * len(self._padding),
             buffer_bytes=1 << 20,
             burst_bytes=1 << 20,
             compression=0,
@@ -72,16 +75,19 @@ class Producer(Client):
             self._send()
             return
         for _ in range(self.choice.randrange(1, self.options["burst"] + 1)):
-            value = f"{self.name}.{self.life}:{self._count}".encode()
+            name = f"{self._padding}{self.name}.{self.life}:{self._count}".encode()
             key = f"k{self.choice.randrange(8)}".encode() if self.options.get("keyed") else None
+            tombstone = key is not None and self.choice.random() < self.options.get("tombstones", 0)
             partition = self.choice.randrange(self._partitions)
-            appended = self._accumulator.append(self._topic, value, key, (), partition, self.world.node.clock.wall_ms())
+            wall_ms = self.world.node.clock.wall_ms()
+            value = None if tombstone else name
+            appended = self._accumulator.append(self._topic, value, key, (), partition, wall_ms)
             if appended is None:  # the first record of a burst lets the sender run
                 self._accumulator.rest()
                 continue
             self._count += 1
-            write = self.history.write(value, TopicPartition(self._topic, partition), self.name)
-            write.key = key
+            write = self.history.write(name, TopicPartition(self._topic, partition), self.name)
+            write.key, write.tombstone, write.timestamp_ms = key, tombstone, wall_ms
             self._written.setdefault(appended.batch, []).append(write)
         self._send()
         self.later(self.choice.randrange(1, 2 * self.options["interval_ms"]), self._produce)
@@ -90,7 +96,11 @@ class Producer(Client):
         when_ms = self.kernel.now_ms + delay_ms
         if self._wakes_ms < self.kernel.now_ms or when_ms < self._wakes_ms:
             self._wakes_ms = when_ms
-            self.later(delay_ms, self._send)
+            self.later(delay_ms, self._woken)
+
+    def _woken(self) -> None:
+        self._wakes_ms = -1
+        self._send()
 
     def _initialize(self) -> None:
         if self._initializing:

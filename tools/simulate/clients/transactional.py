@@ -200,11 +200,12 @@ class TransactionalClient(Client):
         for at, value in records:
             self.world.checks.saw_record(source, at, value, committed=True)
         target = TopicPartition(self.options["topic"], source.partition % self.options["partitions"])
+        commit = self.world.calm or self.choice.random() >= self.options["aborts"]
         copies = [b"copy of %b@%d" % (value or b"", at) for at, value in records]
         # A value may be copied again after an aborted attempt: each attempt has values of its own.
         attempt = self._begin()
         values = [b"%b by %b" % (copy, attempt.name.encode()) for copy in copies]
-        await self._transact(attempt, {target: values} if values else {}, {source: after}, commit=True)
+        await self._transact(attempt, {target: values} if values else {}, {source: after}, commit=commit)
         self._copied += len(values)
 
     async def _position(self, source: TopicPartition) -> int | None:
@@ -222,3 +223,28 @@ class TransactionalClient(Client):
     def at_rest(self) -> str | None:
         """See `Client`."""
         return None
+
+
+class Abandoner(TransactionalClient):
+    """Opens transactions with an id of their own and never ends them: they must time out. Options: interval_ms."""
+
+    def start(self) -> None:
+        """See `Client`."""
+        self._channel = self.channel()
+        self._count = 0
+        self.spawn(self._run())
+
+    async def _run(self) -> None:
+        while self.alive and not self.world.calm:
+            await self.kernel.sleep(self.choice.randrange(1, 2 * self.options["interval_ms"]))
+            calls = SimulatedCalls(self, self._channel, self.options["implicit"])
+            transaction = self._begin()
+            self.producer = TransactionalProducer(calls, f"lost-{transaction.name}", 5)  # type: ignore[arg-type]
+            place = TopicPartition(self.options["topic"], self.choice.randrange(self.options["partitions"]))
+            try:
+                await self.producer.prepare()
+                if not self.producer.implicit:
+                    await self.producer.add_partitions([place])
+                await self._produce(transaction, place, [f"{transaction.name}/0".encode()])
+            except ERRORS:
+                continue

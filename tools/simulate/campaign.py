@@ -1,0 +1,124 @@
+"""Simulates consecutive seeds and adds what they did to the record: `python -m tools.simulate.campaign --seconds 600`.
+
+Each line of the record is one batch: the seeds from a random start, the version of the code, the number of events, and
+the failures. A campaign that is stopped loses at most its unfinished batch; the next one adds to the same record.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import random
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tools.simulate.plan import draw_plan
+from tools.simulate.run import run_plan
+
+RECORD: Final = Path(__file__).with_name("campaign.jsonl")
+BATCH_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class Batch:
+    """The seeds of one batch and what they did.
+
+    Attributes:
+        commit: the version of the code.
+        first_seed: the first seed.
+        seeds: the number of seeds, which are consecutive.
+        events: the number of simulated events.
+        virtual_s: the simulated time.
+        processor_s: the processor time that it took.
+        failures: "seed checker: message" of each failure.
+    """
+
+    commit: str
+    first_seed: int
+    seeds: int = 0
+    events: int = 0
+    virtual_s: int = 0
+    processor_s: float = 0.0
+    failures: list[str] = field(default_factory=list)
+
+
+def run_batch(commit: str, first_seed: int, seconds: float, most_seeds: int = 1 << 31) -> Batch:
+    """Runs consecutive seeds for a time, but at least one.
+
+    Args:
+        commit: the version of the code, for the record.
+        first_seed: the first seed.
+        seconds: the batch ends with the seed that exceeds this time.
+        most_seeds: the largest number of seeds.
+    """
+    batch = Batch(commit, first_seed)
+    until_s = time.monotonic() + seconds
+    started_s = time.process_time()
+    virtual_ms = 0
+    while not batch.seeds or (time.monotonic() < until_s and batch.seeds < most_seeds):
+        seed = first_seed + batch.seeds
+        result = run_plan(draw_plan(seed))
+        batch.seeds += 1
+        batch.events += result.steps
+        virtual_ms += result.virtual_ms
+        if result.failure is not None:
+            batch.failures.append(f"{seed} {result.failure}"[:300])
+    batch.virtual_s = virtual_ms // 1000
+    batch.processor_s = round(time.process_time() - started_s, 1)
+    return batch
+
+
+def read_record(path: Path) -> Iterator[Batch]:
+    """Yields the batches of a record."""
+    if path.exists():
+        for line in path.read_text().splitlines():
+            yield Batch(**json.loads(line))
+
+
+def append_batch(path: Path, batch: Batch) -> None:
+    """Adds a batch to a record."""
+    with path.open("a") as file:
+        file.write(json.dumps(asdict(batch)) + "\n")
+
+
+def totals(path: Path) -> str:
+    """Returns the sums of a record in one line."""
+    batches = list(read_record(path))
+    failures = sum(len(each.failures) for each in batches)
+    return (
+        f"{sum(each.seeds for each in batches):,} seeds, {sum(each.events for each in batches):,} events, "
+        f"{sum(each.virtual_s for each in batches) / 3600:,.0f} h simulated in "
+        f"{sum(each.processor_s for each in batches) / 3600:,.1f} h of processor time, {failures} failures"
+    )
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=8"]
+    return subprocess.run(command, cwd=RECORD.parent, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _main() -> None:
+    parser = argparse.ArgumentParser(description="Simulates seeds and adds them to the record.")
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--record", type=Path, default=RECORD)
+    parser.add_argument("--totals", action="store_true", help="show the sums of the record, and run nothing")
+    options = parser.parse_args()
+    until_s = time.monotonic() + options.seconds
+    seeds = random.SystemRandom()
+    commit = "" if options.totals else _commit()
+    while not options.totals and (left_s := until_s - time.monotonic()) > 0:
+        batch = run_batch(commit, seeds.randrange(1 << 40), min(BATCH_SECONDS, left_s))
+        append_batch(options.record, batch)
+        for failure in batch.failures:
+            print(failure, flush=True)
+        gc.collect()
+    print(totals(options.record))
+
+
+if __name__ == "__main__":
+    _main()

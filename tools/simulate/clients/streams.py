@@ -1,0 +1,145 @@
+"""Members of streams groups: report their topology and tasks as Kafka Streams does (KIP-1071)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.streams_group_heartbeat import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    Subtopology,
+    TaskIds,
+    Topology,
+)
+from kcore.protocol.topic_partition import TopicPartition
+from tools.simulate.clients.client import NETWORK, Client
+
+LEAVE_EPOCH = -1
+JOIN_AGAIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
+Tasks = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class StreamsMember(Client):
+    """A member that runs the tasks it gets. Options: group, subtopologies (id -> source topic), closing_ms, process.
+
+    Attributes:
+        epoch: its member epoch; 0 before it has joined.
+        owned: the active tasks that it runs: (subtopology, partition) -> the epoch in which it got the task.
+    """
+
+    def start(self) -> None:
+        """See `Client`."""
+        self._channel = self.channel()
+        self.member_id = f"streams-{self.name}-{self.life}"
+        self.epoch = 0
+        self.owned: dict[TopicPartition, int] = {}
+        self._target: Tasks = ()
+        self._owned: Tasks = ()
+        self._standby: Tasks = ()
+        self._reported = False
+        self._leaving = False
+        self._interval_ms = 1_000
+        self.spawn(self._run())
+
+    @property
+    def closed(self) -> bool:
+        """True if it is no member any more."""
+        return self._leaving or self.epoch <= 0
+
+    async def _run(self) -> None:
+        while self.alive and not self._leaving:
+            try:
+                response = await self._channel.call(self._request(), timeout_ms=5_000)
+            except NETWORK:
+                self._reported = False
+                await self.kernel.sleep(self.choice.choice([20, 500]))
+                continue
+            self._receive(response)
+            if self._target != self._owned:
+                await self._change_tasks()
+            else:
+                await self.kernel.sleep(self._interval_ms)
+
+    def _request(self) -> StreamsGroupHeartbeatRequest:
+        fields: dict[str, Any] = {"group_id": self.options["group"], "member_id": self.member_id}
+        fields["member_epoch"] = self.epoch
+        if not self.epoch:
+            parts = [
+                Subtopology(subtopology_id=name, source_topics=[topic])
+                for name, topic in sorted(self.options["subtopologies"].items())
+            ]
+            fields |= {
+                "rebalance_timeout_ms": 10_000,
+                "topology": Topology(epoch=0, subtopologies=parts),
+                "process_id": self.options.get("process", self.name),
+            }
+        if not self.epoch or not self._reported:
+            fields |= {"active_tasks": _rows(self._owned), "standby_tasks": _rows(self._standby), "warmup_tasks": []}
+        return StreamsGroupHeartbeatRequest(**fields)
+
+    def _receive(self, response: StreamsGroupHeartbeatResponse) -> None:
+        code = response.error_code
+        if code in JOIN_AGAIN:
+            self._lose_all()
+            return
+        if code:
+            self._reported = False
+            return
+        self._reported = True
+        self.epoch = response.member_epoch
+        self._interval_ms = max(1, response.heartbeat_interval_ms)
+        if response.active_tasks is not None:
+            self._target = _tasks(response.active_tasks)
+            self._standby = _tasks(response.standby_tasks)
+
+    async def _change_tasks(self) -> None:
+        """Closes tasks, which takes a time, and reports the new ones with the next heartbeat."""
+        target = self._target
+        kept = set(_places(target))
+        if not kept >= set(self.owned):
+            await self.kernel.sleep(self.choice.choice([0, self.options["closing_ms"]]))
+        self.owned = {place: self.owned.get(place, self.epoch) for place in _places(target)}
+        self._owned = target
+        self._reported = False
+
+    def _lose_all(self) -> None:
+        self.epoch = 0
+        self.owned = {}
+        self._target = self._owned = self._standby = ()
+        self._reported = False
+
+    def shut_down(self) -> None:
+        """See `Client`: leaves the group."""
+        if self.alive and not self._leaving and self.epoch > 0:
+            self._leaving = True
+            request = StreamsGroupHeartbeatRequest(
+                group_id=self.options["group"], member_id=self.member_id, member_epoch=LEAVE_EPOCH
+            )
+            self._channel.send(request, lambda result: self.kill(), timeout_ms=3_000)
+        else:
+            self.kill()
+
+    def kill(self) -> None:
+        """See `Client`."""
+        super().kill()
+        self.owned = {}
+
+    def at_rest(self) -> str | None:
+        """See `Client`."""
+        if self.closed or not self._reported or self._target != self._owned:
+            return f"epoch {self.epoch}, tasks {self._owned}, target {self._target}"
+        return None
+
+
+def _tasks(rows: Iterable[TaskIds] | None) -> Tasks:
+    return tuple(sorted((row.subtopology_id, tuple(sorted(row.partitions))) for row in rows or ()))
+
+
+def _rows(tasks: Tasks) -> list[TaskIds]:
+    return [TaskIds(subtopology_id=name, partitions=numbers) for name, numbers in tasks]
+
+
+def _places(tasks: Tasks) -> list[TopicPartition]:
+    return [TopicPartition(name, number) for name, numbers in tasks for number in numbers]

@@ -1,0 +1,64 @@
+"""Exceptions at any call within a commit: before and after calls of Python functions and of compiled ones."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+MOMENTS: Final[dict[type[BaseException], frozenset[str]]] = {
+    MemoryError: frozenset(("call", "c_call")),
+    KeyboardInterrupt: frozenset(("call", "c_return")),
+}
+"""The events of `sys.setprofile` at which an exception may come: CPython handles signals behind calls."""
+RELEASES: Final = ("__exit__", "release")
+"""Calls that release a lock; they need no memory."""
+
+
+class InterruptAt:
+    """Raises an exception at the n-th event of kcore's functions.
+
+    Args:
+        place: the number of events before it.
+        error: the exception, a key of `MOMENTS`.
+
+    Attributes:
+        left: the number of events before it.
+        raised: True once the exception was raised.
+        where: the function in which it was raised.
+    """
+
+    def __init__(self, place: int, error: type[BaseException]) -> None:
+        self.left = place
+        self._error = error
+        self._moments = MOMENTS[error]
+        self.raised = False
+        self.where = ""
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> None:
+        """Receives the events of `sys.setprofile`."""
+        if self.raised or event not in self._moments or not frame.f_globals.get("__name__", "").startswith("kcore."):
+            return
+        if event == "c_call" and argument.__name__ in RELEASES:
+            return
+        self.left -= 1
+        if self.left < 0:
+            self.raised = True
+            self.where = f"{event} in {frame.f_code.co_qualname}"
+            sys.setprofile(None)
+            raise self._error
+
+
+@contextmanager
+def interrupted(place: int, error: type[BaseException], trace: Callable[[str], None]) -> Iterator[InterruptAt]:
+    """Raises an exception at one event of the block."""
+    interrupt = InterruptAt(place, error)
+    sys.setprofile(interrupt)
+    try:
+        yield interrupt
+    finally:
+        sys.setprofile(None)
+        if interrupt.raised:
+            trace(f"{error.__name__} at event {place} of a commit: {interrupt.where}")
