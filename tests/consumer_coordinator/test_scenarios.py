@@ -285,3 +285,11 @@ def test_a_failing_listener_is_reported(world: World, kind: dict[str, Any]) -> N
     world.run(2_000)
     assert one.errors == [failure]
     assert len(one.owned) == 4
+
+
+def test_a_topic_that_is_created_later_is_looked_up_when_it_is_assigned(world: World) -> None:
+    """The lookup does not wait until the result of an earlier one, of other topics, has reached its age."""
+    one = world.member("one", "t", "u", protocol="consumer")
+    world.until(lambda: len(one.owned) == 4)
+    world.engine.send(create("u", partitions=2))
+    world.until(lambda: len(one.owned) == 6, limit_ms=15_000)

@@ -251,11 +251,17 @@ class ConsumerMember(GroupMemberMachine):
         self._epoch = response.member_epoch
         self._join_lost = False
         if response.assignment is not None:
-            self._target = {
-                row.topic_id: tuple(sorted(row.partitions))
-                for row in response.assignment.topic_partitions
-                if row.partitions
-            }
+            previous, self._target = (
+                self._target,
+                {
+                    row.topic_id: tuple(sorted(row.partitions))
+                    for row in response.assignment.topic_partitions
+                    if row.partitions
+                },
+            )
+            if any(topic_id not in previous for topic_id in self._unresolved()):
+                # Looked up now: the last lookup, of other topics, was perhaps answered less than its age ago.
+                self._metadata_at_ms, self._metadata_attempts = now_ms, 0
             if self._target != self._owned_ids:
                 if self.state is not RECONCILING:
                     self._enter(RECONCILING)
