@@ -203,6 +203,7 @@ class Node:
         round_ms: the longest time for which a round collects requests.
         background: the probability that a round is written in the background.
         interrupt: the exception that the next commit raises and the event at which it does, or None.
+        uncertain_ms: the last time at which the log did not know if a failed write is durable; -1: never.
         starts: the number of starts.
         on_start: called after each start.
     """
@@ -230,6 +231,7 @@ class Node:
         self.slow_ms = self.flush_ms = 0
         self.round_ms = 1
         self.background = 0.0
+        self.uncertain_ms = -1
         self.interrupt: tuple[type[BaseException], int] | None = None
         self.starts = self.crashes = self.rounds = 0
         self.on_start: list[Callable[[], None]] = []
@@ -336,6 +338,8 @@ class Node:
             engine.now.update()
             self.open_round()
             call(*arguments)
+            if engine.log.uncertain:
+                self.uncertain_ms = self.kernel.now_ms
             if not engine.pipeline.settling:
                 return
             self.trace("unsettled")

@@ -32,7 +32,7 @@ from tools.simulate.clients.share_worker import ShareWorker
 from tools.simulate.clients.streams import StreamsMember
 from tools.simulate.clients.transactional import Abandoner, TransactionalClient
 from tools.simulate.faults import inject
-from tools.simulate.history import History
+from tools.simulate.history import ACKNOWLEDGED, REFUSED, UNKNOWN, History
 from tools.simulate.kernel import Kernel
 from tools.simulate.network import Network, Weather
 from tools.simulate.node import Node
@@ -75,6 +75,7 @@ class World:
         channels: every connection of the clients.
         transactional: the newest producer of each transactional id.
         topic_names: the names of the plan's topics by id.
+        all_topics: the names of all topics at the end, by id.
         protocols: the group protocol of members that do not use the one of their plan.
         model_topics: topics of the administrator -> "exists", "deleted" or "unknown".
         digest: a hash of the trace.
@@ -100,6 +101,7 @@ class World:
         self.protocols: dict[str, str] = {}
         self.model_topics: dict[str, str] = {}
         self.delivery_limit = int(plan.settings.get("group.share.delivery.count.limit", "5"))
+        self.all_topics: dict[bytes, str] = {}
         self.final_offsets: dict[tuple[str, TopicPartition], int] = {}
         self._share_states: dict[tuple[str, TopicPartition], tuple[int, list[tuple[int, int, int, int]]]] = {}
         self.observer = Observer(self)
@@ -139,6 +141,12 @@ class World:
         self.trace(f"{client} ! {type(request).__name__} without a response")
         if sent_ms > self._trouble_until_ms:
             self.checks.unanswered(client, request)
+
+    def outcome(self, code: int, sent_ms: int) -> str:
+        """Returns the result of a request with an error code: a write may be durable if the log could not tell."""
+        if not code:
+            return ACKNOWLEDGED
+        return UNKNOWN if self.node.uncertain_ms >= sent_ms else REFUSED
 
     # ---- the course
 
@@ -253,6 +261,8 @@ class World:
         self.store.fail_reads(0)
         self.node.interrupt = None
         self.node.flush_until_ms = self.node.slow_until_ms = 0
+        clock = self.node.clock
+        clock.step_ms += clock.latest_ms - clock.wall_ms()  # transactions time out by the wall clock
         self.node.background = 0.0
         self.node.round_ms = 1
         self.kernel.run(self.kernel.now_ms + 25_000, 1 << 62)  # half-open connections end, pending restarts happen
@@ -394,6 +404,7 @@ class World:
 
     def _note_final_state(self) -> None:
         engine = self.node.engine
+        self.all_topics = {topic.topic_id: topic.name for topic in engine.topics.all()}
         for shard in engine.groups:
             offsets = shard.machine.offsets
             for group in offsets.groups():

@@ -114,6 +114,8 @@ class Checks:
                 continue
             group = client.options["group"]
             for partition in client.owned:
+                if isinstance(client, Member) and partition.topic not in self._world.plan.topics:
+                    continue  # the topic's name may have another id by now
                 other = owners.setdefault((group, partition), client)
                 claimants = () if other is client else (client, other)
                 valid = [each.name for each in claimants if observer.accepts(group, each.member_id, each.epoch)]

@@ -8,6 +8,7 @@ from kcore.log import LogEngine
 from kcore.log.interface import PartitionKey
 from kcore.protocol.topic_partition import TopicPartition
 from tools.simulate.batches import LogRecord, decode
+from tools.simulate.checkers.audit import audit
 from tools.simulate.history import ACKNOWLEDGED, REFUSED, Transaction
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class FinalChecks:
         self._check_transactions()
         self._check_copies()
         self._check_shares()
+        names = self._world.all_topics
+        self._require(not (found := audit(self._log, names)), "audit", "; ".join(str(each) for each in found[:2]))
 
     def _load(self, topic_id: bytes, partition: TopicPartition) -> None:
         log = self._log.get(PartitionKey(topic_id, partition.partition))

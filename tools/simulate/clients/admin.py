@@ -25,7 +25,7 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.protocol.topic_partition import TopicPartition
 from tools.simulate.clients.client import NETWORK, Client
-from tools.simulate.history import ACKNOWLEDGED, REFUSED, OffsetWrite
+from tools.simulate.history import OffsetWrite
 
 
 class Admin(Client):
@@ -142,7 +142,7 @@ class Admin(Client):
         )
         response: Any = await self._channel.call(request, 9)
         write.done_ms = self.kernel.now_ms
-        write.result = REFUSED if response.topics[0].partitions[0].error_code else ACKNOWLEDGED
+        write.result = self.world.outcome(response.topics[0].partitions[0].error_code, write.sent_ms)
 
     async def _delete_group(self) -> None:
         """Deletes a group; its offsets have the model value -1 from then on."""
@@ -153,4 +153,4 @@ class Admin(Client):
         write = self.history.commit(group, place, OffsetWrite(-1, self.kernel.now_ms))
         (row,) = (await self._channel.call(DeleteGroupsRequest(groups_names=[group]))).results
         write.done_ms = self.kernel.now_ms
-        write.result = REFUSED if row.error_code else ACKNOWLEDGED
+        write.result = self.world.outcome(row.error_code, write.sent_ms)

@@ -16,7 +16,7 @@ from kcore.protocol.topic_partition import TopicPartition
 from tools.simulate.batches import visible_records
 from tools.simulate.channel import Channel
 from tools.simulate.clients.client import Client
-from tools.simulate.history import ACKNOWLEDGED, REFUSED, OffsetWrite
+from tools.simulate.history import OffsetWrite
 
 POLL_MS = 400
 FETCH_VERSION = 12
@@ -176,7 +176,7 @@ class Member(Client):
             for row in topic.partitions:
                 write = noted[TopicPartition(topic.name, row.partition_index)]
                 write.done_ms = self.kernel.now_ms
-                write.result = REFUSED if row.error_code else ACKNOWLEDGED
+                write.result = self.world.outcome(row.error_code, write.sent_ms)
 
     # ---- reading
 
