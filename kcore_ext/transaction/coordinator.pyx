@@ -154,7 +154,8 @@ cdef class TransactionShardCore:
 
     cpdef int64_t deadline(self, Transaction value):
         cdef int64_t left_ms = value.start_ms + value.timeout_ms - self.now.wall_ms
-        cdef int64_t soonest_ms = self.now.now_ms + (left_ms if left_ms > 0 else 0)
+        # At most the timeout: a transaction from a clock that was ahead is due as soon as the clock is right again.
+        cdef int64_t soonest_ms = self.now.now_ms + max(0, min(left_ms, <int64_t>value.timeout_ms))
         # The next time at which Kafka's scanner would find the transaction due; always later than now.
         return soonest_ms // self.interval_ms * self.interval_ms + self.interval_ms
 

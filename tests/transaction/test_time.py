@@ -186,3 +186,17 @@ def test_after_the_last_epoch_an_id_gets_another_producer_id(version: int) -> No
     assert world.produce("a", after, 0, b"y", version=12)[0] is E.NONE
     assert world.end("a", after, True, 5)[0] is E.NONE
     assert world.committed() == [b"x", b"y"]
+
+
+def test_a_clock_that_was_ahead_when_a_transaction_began_delays_its_abort_by_one_timeout_at_most() -> None:
+    """The node starts again while the clock is an hour behind the start of the transaction; then it is corrected."""
+    world = World(SCAN)
+    who = world.begin("a", timeout_ms=5000)
+    world.add("a", who, [("t", 0)])
+    world.clock._wall_ms -= 3_600_000
+    world.restart()
+    world.advance(20_000)
+    assert world.state("a") == "Ongoing"
+    world.clock._wall_ms += 3_600_000
+    world.advance(6_000)
+    assert world.state("a") == "CompleteAbort"
