@@ -14,12 +14,13 @@ from kcore.spark.events.event import EventRow
 from kcore.spark.events.pure_batch import rows
 
 
-def audit(log: LogEngine, names: Mapping[bytes, str]) -> list[Finding]:
+def audit(log: LogEngine, names: Mapping[bytes, str], across: bool) -> list[Finding]:
     """Returns the findings that must not occur in a log.
 
     Args:
         log: the log.
         names: the names of its topics by id; partitions of other topics are left out.
+        across: True to compare partitions, by timestamps; not after the clock has been stepped.
     """
     results: list[Finding | Observation] = []
     for key in log.partitions():
@@ -32,5 +33,6 @@ def audit(log: LogEngine, names: Mapping[bytes, str]) -> list[Finding]:
         results += examine(name, key.partition, found, cleaned_to=partition.cleaned_to)
     observations = [each for each in results if isinstance(each, Observation)]
     findings = [each for each in results if isinstance(each, Finding)]
-    findings += compare(sorted(observations, key=sort_key), Logs.of(observations))
+    if across:
+        findings += compare(sorted(observations, key=sort_key), Logs.of(observations))
     return [each for each in findings if each.severity == ERROR]
