@@ -87,11 +87,16 @@ class ShareMembership:
         self.heartbeat_at_ms = 0
         self.error: Exception | None = None
         self._sent = False
+        self._lost = False  # a response may be lost, and an assignment with it
         self._attempts = 0
 
     def request(self) -> ShareGroupHeartbeatRequest:
-        """Returns the next heartbeat; the first one of an epoch 0 joins the group."""
-        joins = self.epoch == JOIN_EPOCH
+        """Returns the next heartbeat; the first one of an epoch 0 joins the group.
+
+        After a failure it has all fields again. The coordinator then repeats the assignment, which it otherwise sends
+        only when it changes.
+        """
+        joins = self.epoch == JOIN_EPOCH or (self._lost and self.epoch != LEAVE_EPOCH)
         self._sent = True
         return ShareGroupHeartbeatRequest(
             group_id=self.group_id,
@@ -117,6 +122,7 @@ class ShareMembership:
     def _succeeded(self, response: ShareGroupHeartbeatResponse, now_ms: int) -> None:
         if self.state is ShareState.JOINING:
             self._attempts = 0
+        self._lost = False
         self.state = ShareState.STABLE
         self.epoch = response.member_epoch
         if response.assignment is not None:
@@ -137,6 +143,7 @@ class ShareMembership:
 
     def failed(self, error: Exception, now_ms: int) -> None:
         """Handles a heartbeat that failed: repeats it later, or ends the membership if a repetition cannot help."""
+        self._lost = True
         network = isinstance(error, ConnectionClosedError | TimeoutError)
         if not network and not (isinstance(error, KafkaError) and error.retriable):
             self.state = ShareState.FAILED

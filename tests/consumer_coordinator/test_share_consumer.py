@@ -97,6 +97,23 @@ def test_passing_errors_are_repeated_and_others_end_the_membership() -> None:
     assert member.leave() is None
 
 
+def test_a_heartbeat_after_a_lost_response_asks_for_the_assignment_again() -> None:
+    """The coordinator sends an unchanged assignment only to a member that sends its subscription."""
+    member = ShareMembership("g", ["t"], "rack")
+    member.request()
+    member.received(heartbeat(1, 0), 0)
+    plain = ShareGroupHeartbeatRequest(group_id="g", member_id=member.member_id, member_epoch=1)
+    assert member.request() == plain
+    member.failed(errors.ConnectionClosedError("cut"), 10)
+    full = ShareGroupHeartbeatRequest(
+        group_id="g", member_id=member.member_id, member_epoch=1, rack_id="rack", subscribed_topic_names=["t"]
+    )
+    assert member.request() == full
+    member.received(heartbeat(2, 0, 1), 20)
+    assert (member.assignment, member.epoch) == ({A0, A1}, 2)
+    assert member.request().subscribed_topic_names is None
+
+
 def test_a_member_that_never_sent_a_request_has_nothing_to_leave() -> None:
     assert ShareMembership("g", ["t"]).leave() is None
 
