@@ -85,6 +85,7 @@ class AsyncDriver:
         self._writer: Writer | None = None
         self._shared = shared
         self._paused = False
+        self._written: BackgroundCommit | None = None  # until it is finished
         self._closing = False
         self._backlog: list[Callable[[], None]] = []  # runs after the pause
         self._ended: asyncio.Future[None] | None = None  # is completed at the end of a round or background commit
@@ -234,6 +235,9 @@ class AsyncDriver:
     def _finish_round(self) -> None:
         pipeline = self.engine.pipeline
         served, self.round_clock.read = self.round_clock.read, False
+        if self._written is not None:  # a lack of memory has interrupted `background_ended`
+            pipeline.finish_background(self._written)
+            self._written = None
         if pipeline.dirty:
             self._write_round()
         else:
@@ -341,8 +345,10 @@ class AsyncDriver:
             return
         pipeline = self.engine.pipeline
         self._enter()
+        self._written = background_commit
         try:
             pipeline.finish_background(background_commit)
+            self._written = None
             self._inside = False
         except BaseException as error:
             self._handle_engine_error(error)

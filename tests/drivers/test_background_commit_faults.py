@@ -14,6 +14,7 @@ from kcore.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kcore.runtime.commit import BackgroundCommit, CommitPipeline
 from tests.drivers.test_background_commits import LONG_S, Node, offsets
 from tests.kit import batch, commit, produce
 
@@ -91,6 +92,28 @@ async def test_a_failing_finish_completes_all_responses_and_reloads_the_shards(
         await node.serve()
     beat = await asyncio.wait_for(node.send(node.beat, 4), LONG_S)
     node.close()
+    assert beat.error_code == 0
+
+
+async def test_a_finish_that_could_not_begin_is_repeated_with_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(shards=1)
+    await node.begin()
+    first = await node.write_in_background(commit("g", {("t", 0): 5}), 9)
+    finish, left = CommitPipeline.finish_background, [MemoryError("once")]
+
+    def fails_once(pipeline: CommitPipeline, background_commit: BackgroundCommit) -> bool:
+        if left:
+            raise left.pop()
+        return finish(pipeline, background_commit)
+
+    monkeypatch.setattr(CommitPipeline, "finish_background", fails_once)
+    node.driver.loop.set_exception_handler(lambda loop, context: None)  # the error of the callback
+    node.let_through()
+    response = await asyncio.wait_for(first, LONG_S)
+    beat = await asyncio.wait_for(node.send(node.beat, 4), LONG_S)
+    node.close()
+    assert left == []
+    assert response.topics[0].partitions[0].error_code == 0
     assert beat.error_code == 0
 
 

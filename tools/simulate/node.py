@@ -241,6 +241,7 @@ class Node:
         self._round = self._slicing = self._ending = self._flushing = False
         self._alarm_ms = -1
         self._background: BackgroundCommit | None = None
+        self._written: BackgroundCommit | None = None
         self._next_connection = 0
 
     def new_uuid(self) -> bytes:
@@ -305,7 +306,7 @@ class Node:
         self.connections.clear()
         self.to_flush.clear()
         self.network.cut_all()
-        self._background = None
+        self._background = self._written = None
         self._round = self._slicing = self._ending = self._flushing = False
         self._alarm_ms = -1
         self.interrupt = None
@@ -352,8 +353,7 @@ class Node:
                     raise
                 self.interrupt = None
                 self._ending = False
-                if engine.pipeline.dirty:
-                    self.open_round()
+                self.open_round()
                 return
             self.trace(f"broken {type(error).__name__}")
         except BaseException as error:
@@ -390,6 +390,9 @@ class Node:
         self._round = False
         self._ending = True
         try:
+            if self._written is not None:  # as in the drivers: an exception has interrupted `_finish`
+                pipeline.finish_background(self._written)
+                self._written = None
             if pipeline.dirty:
                 self._write_round()
             while self.to_flush:
@@ -446,9 +449,10 @@ class Node:
         self._later(self.kernel.now_ms + self.choice.randrange(3), self.inside, self._finish)
 
     def _finish(self) -> None:
-        background, self._background = self._background, None
-        if background is not None:
-            self._interruptible(self.engine.pipeline.finish_background, background)
+        self._written, self._background = self._background, None
+        if self._written is not None:
+            self._interruptible(self.engine.pipeline.finish_background, self._written)
+            self._written = None
 
     def _slice(self) -> None:
         self._slicing = False
