@@ -1,26 +1,72 @@
-"""Finds the first seed that finds each planted defect: `python -m tools.simulate.find [SEEDS] [NAME...]`."""
+"""Finds a seed for each planted defect and records it: `python -m tools.simulate.find [--seeds 30] [NAME...]`.
+
+A defect whose recorded seed still finds it is not searched again. The first three seeds that find a defect compete: the
+one with the fewest events is recorded.
+"""
 
 from __future__ import annotations
 
-import sys
+import argparse
+import json
+import time
+from collections.abc import Iterator
 
 from tools.simulate.mutants import MUTANTS
+from tools.simulate.mutants.mutant import FOUND, Finding, Mutant, findings
 from tools.simulate.plan import draw_plan
 from tools.simulate.run import run_plan
 
+CANDIDATES = 3
+
+
+def attempt(mutant: Mutant, seed: int) -> Finding | None:
+    """Runs a seed with a planted defect; returns None if no checker finds it."""
+    started_s = time.process_time()
+    with mutant.planted():
+        result = run_plan(draw_plan(seed))
+    if result.failure is None:
+        return None
+    print(f"{mutant.name}: seed {seed}, {result.steps} steps: {str(result.failure)[:150]}", flush=True)
+    return Finding(result.failure.checker, seed, result.steps, round(time.process_time() - started_s, 1))
+
+
+def _search(mutant: Mutant, seeds: int) -> Iterator[Finding]:
+    for seed in range(1, seeds + 1):
+        found = attempt(mutant, seed)
+        if found is not None:
+            yield found
+
+
+def _record(name: str, found: Finding | None) -> None:
+    known: dict[str, Finding] = findings()
+    if found is None:
+        known.pop(name, None)
+    else:
+        known[name] = found
+    lines = [f'  "{each}": {json.dumps(known[each])}' for each in MUTANTS if each in known]
+    FOUND.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
 
 def _main() -> None:
-    most = int(sys.argv[1]) if len(sys.argv) > 1 else 30
-    for name in sys.argv[2:] or MUTANTS:
-        for seed in range(1, most + 1):
-            with MUTANTS[name].planted():
-                result = run_plan(draw_plan(seed))
-            if result.failure is not None:
-                message = str(result.failure)[:150]
-                print(f"{name}: seed {seed}, {result.steps} steps, {result.real_s:.1f} s: {message}", flush=True)
-                break
-        else:
-            print(f"{name}: not found by {most} seeds", flush=True)
+    parser = argparse.ArgumentParser(description="Finds and records a seed for each planted defect.")
+    parser.add_argument("--seeds", type=int, default=30)
+    parser.add_argument("--until", type=float, default=120.0, help="processor seconds for each defect")
+    parser.add_argument("names", nargs="*")
+    options = parser.parse_args()
+    for name in options.names or MUTANTS:
+        known = findings().get(name)
+        found = None if known is None else attempt(MUTANTS[name], known.seed)
+        if found is None or known is None or found.checker != known.checker:
+            until_s = time.process_time() + options.until
+            candidates = []
+            for candidate in _search(MUTANTS[name], options.seeds):
+                candidates.append(candidate)
+                if len(candidates) == CANDIDATES or time.process_time() > until_s:
+                    break
+            found = min(candidates, key=lambda each: each.steps, default=None)
+        _record(name, found)
+        if found is None:
+            print(f"{name}: not found by {options.seeds} seeds", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,19 +9,23 @@ from __future__ import annotations
 from tools.simulate.mutants.coordinators import COORDINATOR_MUTANTS
 from tools.simulate.mutants.group import GROUP_MUTANTS
 from tools.simulate.mutants.log import LOG_MUTANTS
-from tools.simulate.mutants.mutant import Mutant
+from tools.simulate.mutants.mutant import Mutant, findings
 from tools.simulate.mutants.transaction import TRANSACTION_MUTANTS
 
-MUTANTS: dict[str, Mutant] = {each.name: each for each in (*LOG_MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *COORDINATOR_MUTANTS)}
+MUTANTS: dict[str, Mutant] = {
+    each.name: each for each in (*LOG_MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *COORDINATOR_MUTANTS)
+}
 
 
 def describe() -> str:
     """Returns a table of all mutants, as in docs/simulation.md."""
-    head = ["| mutant | defect | checker | seed | steps |", "|---|---|---|---|---|"]
-    rows = [
-        f"| `{m.name}` | {m.defect} | {m.checker} | {m.seed} | {m.steps:,} |"
-        if m.seed
-        else f"| `{m.name}` | {m.defect} | not found yet | | |"
-        for m in MUTANTS.values()
-    ]
+    head = ["| mutant | defect | checker | seed | steps | time |", "|---|---|---|---|---|---|"]
+    rows = []
+    known = findings()
+    for mutant in MUTANTS.values():
+        found = known.get(mutant.name)
+        where = "not found yet | | | |"
+        if found is not None:
+            where = f"{found.checker} | {found.seed} | {found.steps:,} | {found.processor_s:.1f} s |"
+        rows.append(f"| `{mutant.name}` | {mutant.defect} | {where}")
     return "\n".join(head + rows)

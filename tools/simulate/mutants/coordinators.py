@@ -59,7 +59,11 @@ def _member_epoch_unchecked() -> list[Patch]:
 def _tombstones_dropped_early() -> list[Patch]:
     original = schedule.CompactionRules
     return [
-        (schedule, "CompactionRules", lambda *values, **named: original(*values, **named)._replace(delete_retention_ms=0))
+        (
+            schedule,
+            "CompactionRules",
+            lambda *values, **named: original(*values, **named)._replace(delete_retention_ms=0),
+        )
     ]
 
 
@@ -126,18 +130,18 @@ def _read_error_is_an_end() -> list[Patch]:
 
 
 COORDINATOR_MUTANTS = (
-    Mutant("early-response", "responses are completed before their commit", "", 0, 0, _acknowledged_before_commit),
-    Mutant("staging-error", "an error while a round is staged does not fail it", "", 0, 0, _staging_error_ignored),
-    Mutant("generation-unchecked", "a classic group takes commits of any generation", "", 0, 0, _generation_unchecked),
-    Mutant("epoch-unread", "a consumer group takes commits of stale member epochs", "", 0, 0, _member_epoch_unchecked),
-    Mutant("tombstone-early", "compaction drops tombstones at once", "", 0, 0, _tombstones_dropped_early),
-    Mutant("retention-early", "retention deletes records three seconds early", "", 0, 0, _retention_early),
-    Mutant("endless-session", "sessions of consumer group members never end", "", 0, 0, _sessions_never_end),
-    Mutant("no-resumption", "a load does not resume marker phases", "", 0, 0, _markers_not_resumed),
-    Mutant("timeouts-after-load", "a load arms no transaction timeouts", "", 0, 0, _timeouts_lost_after_load),
-    Mutant("shared-task", "a streams group gives a task away before it is released", "", 0, 0, _tasks_given_twice),
-    Mutant("producer-id-reused", "a block of producer ids is allocated twice", "", 0, 0, _producer_ids_reused),
-    Mutant("silent-fetch", "a waiting Fetch gets no response", "", 0, 0, _delayed_fetch_unanswered),
-    Mutant("endless-lock", "locks of share records never expire", "", 0, 0, _locks_never_expire),
-    Mutant("read-error", "a failed read of the log counts as its end", "", 0, 0, _read_error_is_an_end),
+    Mutant("early-response", "responses are completed before their commit", _acknowledged_before_commit),
+    Mutant("staging-error", "an error while a round is staged does not fail it", _staging_error_ignored),
+    Mutant("generation-unchecked", "a classic group takes commits of any generation", _generation_unchecked),
+    Mutant("epoch-unread", "a consumer group takes commits of stale member epochs", _member_epoch_unchecked),
+    Mutant("tombstone-early", "compaction drops tombstones at once", _tombstones_dropped_early),
+    Mutant("retention-early", "retention deletes records three seconds early", _retention_early),
+    Mutant("endless-session", "sessions of consumer group members never end", _sessions_never_end),
+    Mutant("no-resumption", "a load does not resume marker phases", _markers_not_resumed),
+    Mutant("timeouts-after-load", "a load arms no transaction timeouts", _timeouts_lost_after_load),
+    Mutant("shared-task", "a streams group gives a task away before it is released", _tasks_given_twice),
+    Mutant("producer-id-reused", "a block of producer ids is allocated twice", _producer_ids_reused),
+    Mutant("silent-fetch", "a waiting Fetch gets no response", _delayed_fetch_unanswered),
+    Mutant("endless-lock", "locks of share records never expire", _locks_never_expire),
+    Mutant("read-error", "a failed read of the log counts as its end", _read_error_is_an_end),
 )

@@ -74,44 +74,12 @@ def _heartbeat_not_repeated() -> list[Patch]:
 
 
 GROUP_MUTANTS = (
-    Mutant(
-        "two-owners", "a partition is assigned before its owner has released it", "ownership", 5, 1_000, _two_owners
-    ),
-    Mutant("no-timers-after-load", "a load arms no timers of groups", "rest", 4, 60_000, _no_timers_after_load),
-    Mutant(
-        "initialized-again",
-        "a late initialization resets a share partition",
-        "share records",
-        35,
-        5_000,
-        _initialized_again,
-    ),
-    Mutant(
-        "deliveries-forgotten",
-        "a load ignores the deliveries of a share partition",
-        "share records",
-        2,
-        5_000,
-        _delivery_state_ignored,
-    ),
-    Mutant(
-        "unwritten-acks",
-        "acknowledgements of share records are not written",
-        "share records",
-        3,
-        5_000,
-        _acknowledged_without_a_write,
-    ),
-    Mutant(
-        "silent-revocation",
-        "a cooperative member does not report revoked partitions",
-        "ownership",
-        12,
-        5_000,
-        _revokes_silently,
-    ),
-    Mutant(
-        "early-acknowledgement", "a member releases partitions before its listener ends", "", 0, 0, _acknowledges_early
-    ),
-    Mutant("lost-heartbeat", "a member does not repeat a lost heartbeat", "rest", 5, 100_000, _heartbeat_not_repeated),
+    Mutant("two-owners", "a partition is assigned before its owner has released it", _two_owners),
+    Mutant("no-timers-after-load", "a load arms no timers of groups", _no_timers_after_load),
+    Mutant("initialized-again", "a late initialization resets a share partition", _initialized_again),
+    Mutant("deliveries-forgotten", "a load ignores the deliveries of a share partition", _delivery_state_ignored),
+    Mutant("unwritten-acks", "acknowledgements of share records are not written", _acknowledged_without_a_write),
+    Mutant("silent-revocation", "a cooperative member does not report revoked partitions", _revokes_silently),
+    Mutant("early-acknowledgement", "a member releases partitions before its listener ends", _acknowledges_early),
+    Mutant("lost-heartbeat", "a member does not repeat a lost heartbeat", _heartbeat_not_repeated),
 )

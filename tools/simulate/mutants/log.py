@@ -130,62 +130,16 @@ def _failed_round_stays_staged() -> list[Patch]:
 
 
 LOG_MUTANTS = (
-    Mutant(
-        "released-on-failure", "a failed commit completes its responses", "durability", 1, 20_000, _released_on_failure
-    ),
-    Mutant(
-        "memory-kept",
-        "a failed commit leaves the shards' memory as it is",
-        "epochs",
-        4,
-        5_000,
-        _memory_kept_after_failure,
-    ),
-    Mutant(
-        "no-rollback",
-        "a failed commit leaves sequences of producers in memory",
-        "durability",
-        5,
-        40_000,
-        _partition_not_rolled_back,
-    ),
-    Mutant(
-        "background-error",
-        "an error of a background commit is ignored",
-        "rest",
-        5,
-        2_000_000,
-        _background_error_ignored,
-    ),
-    Mutant("no-flush", "the journal is not flushed", "exceptions", 1, 5_000, _journal_not_flushed),
-    Mutant("no-journal-replay", "an opening ignores the journal", "offsets", 1, 5_000, _journal_not_replayed),
-    Mutant(
-        "last-entry-lost", "an opening ignores the journal's last entry", "replay", 1, 5_000, _last_entry_not_replayed
-    ),
-    Mutant("torn-entry", "an opening accepts torn entries of the journal", "", 0, 0, _torn_entry_accepted),
-    Mutant(
-        "optimist",
-        "a write whose result was unknown counts as durable",
-        "rest",
-        4,
-        60_000,
-        _failed_write_counts_as_durable,
-    ),
-    Mutant(
-        "identity-reused",
-        "each journal has the identity of the one before",
-        "exceptions",
-        1,
-        5_000,
-        _journal_identity_reused,
-    ),
-    Mutant("one-too-many", "DeleteRecords deletes one record more", "", 0, 0, _one_record_too_many_deleted),
-    Mutant(
-        "refused-appended",
-        "the batches of a failed write are staged again",
-        "duplicates",
-        5,
-        40_000,
-        _failed_round_stays_staged,
-    ),
+    Mutant("released-on-failure", "a failed commit completes its responses", _released_on_failure),
+    Mutant("memory-kept", "a failed commit leaves the shards' memory as it is", _memory_kept_after_failure),
+    Mutant("no-rollback", "a failed commit leaves sequences of producers in memory", _partition_not_rolled_back),
+    Mutant("background-error", "an error of a background commit is ignored", _background_error_ignored),
+    Mutant("no-flush", "the journal is not flushed", _journal_not_flushed),
+    Mutant("no-journal-replay", "an opening ignores the journal", _journal_not_replayed),
+    Mutant("last-entry-lost", "an opening ignores the journal's last entry", _last_entry_not_replayed),
+    Mutant("torn-entry", "an opening accepts torn entries of the journal", _torn_entry_accepted),
+    Mutant("optimist", "a write whose result was unknown counts as durable", _failed_write_counts_as_durable),
+    Mutant("identity-reused", "each journal has the identity of the one before", _journal_identity_reused),
+    Mutant("one-too-many", "DeleteRecords deletes one record more", _one_record_too_many_deleted),
+    Mutant("refused-appended", "the batches of a failed write are staged again", _failed_round_stays_staged),
 )

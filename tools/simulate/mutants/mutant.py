@@ -1,14 +1,40 @@
-"""One planted defect."""
+"""One planted defect, and the seeds that find them (`found.json`)."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 Patch = tuple[Any, str, Any]
 """Owner, name of the attribute, and its replacement."""
+
+
+FOUND: Final = Path(__file__).with_name("found.json")
+
+
+class Finding(NamedTuple):
+    """The seed that finds a planted defect.
+
+    Attributes:
+        checker: the checker that finds it.
+        seed: the seed.
+        steps: the number of events within which it finds it.
+        processor_s: the processor time that it took, in seconds.
+    """
+
+    checker: str
+    seed: int
+    steps: int
+    processor_s: float
+
+
+def findings() -> dict[str, Finding]:
+    """Returns the known findings by the name of the planted defect."""
+    return {name: Finding(*values) for name, values in json.loads(FOUND.read_text()).items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +44,11 @@ class Mutant:
     Attributes:
         name: its name.
         defect: the defect in a few words.
-        checker: the checker that finds it with `seed`.
-        seed: a seed that finds it; 0: no seed has found it yet.
-        steps: the number of events within which that seed finds it.
         patches: returns what to replace.
     """
 
     name: str
     defect: str
-    checker: str
-    seed: int
-    steps: int
     patches: Callable[[], list[Patch]]
 
     @contextmanager
