@@ -219,7 +219,7 @@ class _Draw:
             options["size_bytes"] = self.choice.choice([0, 0, 0, 1_500])
             self.add("producer", f"producer{number}", options)
         if self.chance(0.4):
-            config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1048576"}
+            config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "2000"}
             self.plan.topics["keyed"] = TopicPlan(1, config)
             if self.chance(0.4):
                 config["delete.retention.ms"] = "1000"

@@ -51,8 +51,9 @@ class Store(ABC):
     def set_full(self, full: bool) -> None:
         """Fills the disk, or frees space."""
 
+    @abstractmethod
     def fail_reads(self, count: int) -> None:
-        """Makes the next reads fail; 0 ends it. Memory is always readable."""
+        """Makes the next reads fail; 0 ends it."""
 
     @abstractmethod
     def copy(self) -> LogEngine:
@@ -120,6 +121,9 @@ class MemoryStore(Store):
         self._full = full
         if self.log is not None:
             self._log().full = full
+
+    def fail_reads(self, count: int) -> None:
+        """See `Store`; memory is always readable."""
 
     def copy(self) -> LogEngine:
         """See `Store`."""

@@ -137,9 +137,20 @@ class Checks:
             )
             self._ends[log.key] = start, end
             topic = self._world.plan.topics.get(name.topic)
-            if topic is not None and topic.retention_ms is None:
+            if topic is not None and topic.retention_ms is not None:
+                self._retained(name, known[0], start, topic.retention_ms)
+            elif topic is not None:
                 below = self._history.deleted_below.get(name, 0)
                 self.require(start <= below, "deletion", f"{name} starts at {start}; deleted: below {below}")
+
+    def _retained(self, partition: TopicPartition, before: int, start: int, retention_ms: int) -> None:
+        """Checks the age of the records that retention has deleted since the last check."""
+        if before == start:
+            return
+        for write in self._history.writes.values():
+            if write.partition == partition and before <= write.offset < start:
+                age_ms = self._world.node.clock.latest_ms - write.timestamp_ms
+                self.require(age_ms >= retention_ms, "retention", f"{write.value!r} was deleted {age_ms} ms old")
 
     def _group_epochs(self) -> None:
         """Checks that the durable epoch of a consumer group never goes back."""
