@@ -12,7 +12,7 @@ STAMP := $(VENV)/.built
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate soak sanitize bench bench-peers lint lint-types lint-rest compile-tests docs dist dist-test site clean
+.PHONY: build demo demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate simulate-campaign soak sanitize bench bench-peers lint lint-types lint-rest compile-tests docs dist dist-test site clean
 
 build: $(STAMP)
 
@@ -72,6 +72,9 @@ explore: build
 
 simulate: build
 	$(BIN)/python -m tools.simulate --seconds $(SECONDS)
+
+simulate-campaign: build
+	nice -n 19 $(BIN)/python -m tools.simulate.campaign --seconds $(SECONDS)
 
 soak: build
 	$(BIN)/python -m tools.soak --seconds $(SECONDS)

@@ -11,20 +11,25 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from kcore.log import LmdbLogEngine
+from kcore.log import LmdbLogEngine, MemoryLogEngine
 from kcore.log.faults import SimulatedCrashError
 from tests import kit
 from tests.log.batches import batch, contents, fill, key
 from tools.simulate.batches import decode
+from tools.simulate.campaign import RECORD, append_batch, read_record, run_batch, totals
+from tools.simulate.interrupts import interrupted
 from tools.simulate.mutants import MUTANTS
+from tools.simulate.mutants.mutant import findings
 from tools.simulate.plan import Plan, draw_plan
 from tools.simulate.run import run_plan
 from tools.simulate.shrink import shrink
 from tools.simulate.stores import LmdbStore
 
 ROOT = Path(__file__).resolve().parents[2]
-CLEAN_SEEDS = (1, 4, 8)
-FOUND_IN_TESTS = ("no-journal-replay", "no-flush", "no-stable-offset", "memory-kept")
+CLEAN_SEEDS = (4, 8, 14)
+SCRIPTS = sorted(Path(__file__).with_name("scripts").glob("*.json"))
+FOUND = findings()
+QUICK_STEPS = 3_000
 
 
 @pytest.mark.parametrize("seed", CLEAN_SEEDS)
@@ -35,15 +40,30 @@ def test_a_fixed_seed_is_clean_and_checks_something(seed: int) -> None:
     assert result.checks["offsets"] > 100
     assert result.checks["durability"] > 100
     assert result.checks["replay"] > 0
+    assert result.checks["audit"] == 1
 
 
-@pytest.mark.parametrize("name", FOUND_IN_TESTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if found.steps <= QUICK_STEPS else pytest.mark.long) for name, found in FOUND.items()],
+)
 def test_a_planted_defect_is_found_within_its_steps(name: str) -> None:
-    mutant = MUTANTS[name]
-    with mutant.planted():
-        result = run_plan(draw_plan(mutant.seed))
+    found = FOUND[name]
+    with MUTANTS[name].planted():
+        result = run_plan(draw_plan(found.seed))
     assert result.failure is not None
-    assert (result.failure.checker, result.steps <= mutant.steps) == (mutant.checker, True), result
+    assert (result.failure.checker, result.steps <= found.steps) == (found.checker, True), result
+
+
+def test_most_planted_defects_are_found() -> None:
+    assert FOUND.keys() <= MUTANTS.keys()
+    assert len(FOUND) >= 39
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_of_a_mended_defect_is_clean(path: Path) -> None:
+    result = run_plan(Plan.from_json(path.read_text()))
+    assert result.failure is None
 
 
 def test_every_planted_defect_replaces_something_and_takes_it_back() -> None:
@@ -83,16 +103,51 @@ def test_a_plan_survives_json() -> None:
 
 
 def test_a_failing_plan_shrinks_to_what_the_failure_needs() -> None:
-    mutant = MUTANTS["no-journal-replay"]
-    plan = draw_plan(mutant.seed)
+    found = FOUND["no-journal-replay"]
+    plan = draw_plan(found.seed)
     lines: list[str] = []
-    with mutant.planted():
-        smaller = shrink(plan, mutant.checker, lines.append, max_runs=12)
+    with MUTANTS["no-journal-replay"].planted():
+        smaller = shrink(plan, found.checker, lines.append, max_runs=12)
         again = run_plan(smaller)
     assert lines
     assert len(smaller.faults) + len(smaller.clients) < len(plan.faults) + len(plan.clients)
     assert again.failure is not None
-    assert again.failure.checker == mutant.checker
+    assert again.failure.checker == found.checker
+
+
+def test_a_campaign_adds_to_its_record(tmp_path: Path) -> None:
+    record = tmp_path / "record.jsonl"
+    for first in (4, 8):
+        append_batch(record, run_batch("version", first, 60.0, most_seeds=1))
+    first, second = read_record(record)
+    assert (first.commit, first.first_seed, first.seeds, first.failures) == ("version", 4, 1, [])
+    assert first.events == run_plan(draw_plan(4)).steps
+    assert totals(record).startswith(f"2 seeds, {first.events + second.events:,} events, ")
+
+
+def test_the_record_of_the_campaign_is_complete() -> None:
+    batches = list(read_record(RECORD))
+    assert batches
+    assert all(batch.seeds > 0 and batch.events > 0 and batch.commit for batch in batches)
+
+
+def test_an_interrupt_comes_at_its_event() -> None:
+    """The events are calls of kcore's functions, and calls of compiled ones from them."""
+    lines: list[str] = []
+    for place in range(40):
+        log = MemoryLogEngine()
+        stored = fill(log.open(key()), log, 1)
+        log.open(key()).append(batch(), 0)
+        try:
+            with interrupted(place, MemoryError, lines.append) as interrupt:
+                log.commit()
+        except MemoryError:
+            assert interrupt.raised
+        else:
+            break
+        assert contents(log.open(key()))[:1] == stored
+    assert 3 < len(lines) == place < 40
+    assert len(set(lines)) == len(lines)
 
 
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])

@@ -1,7 +1,6 @@
 """Finds a seed for each planted defect and records it: `python -m tools.simulate.find [--seeds 30] [NAME...]`.
 
-A defect whose recorded seed still finds it is not searched again. The first three seeds that find a defect compete: the
-one with the fewest events is recorded.
+A defect whose recorded seed still finds it is not searched again.
 """
 
 from __future__ import annotations
@@ -9,14 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
 
 from tools.simulate.mutants import MUTANTS
 from tools.simulate.mutants.mutant import FOUND, Finding, Mutant, findings
 from tools.simulate.plan import draw_plan
 from tools.simulate.run import run_plan
-
-CANDIDATES = 3
 
 
 def attempt(mutant: Mutant, seed: int) -> Finding | None:
@@ -30,11 +26,13 @@ def attempt(mutant: Mutant, seed: int) -> Finding | None:
     return Finding(result.failure.checker, seed, result.steps, round(time.process_time() - started_s, 1))
 
 
-def _search(mutant: Mutant, seeds: int) -> Iterator[Finding]:
+def _search(mutant: Mutant, seeds: int, limit_s: float) -> Finding | None:
+    until_s = time.process_time() + limit_s
     for seed in range(1, seeds + 1):
         found = attempt(mutant, seed)
-        if found is not None:
-            yield found
+        if found is not None or time.process_time() > until_s:
+            return found
+    return None
 
 
 def _record(name: str, found: Finding | None) -> None:
@@ -57,16 +55,10 @@ def _main() -> None:
         known = findings().get(name)
         found = None if known is None else attempt(MUTANTS[name], known.seed)
         if found is None or known is None or found.checker != known.checker:
-            until_s = time.process_time() + options.until
-            candidates = []
-            for candidate in _search(MUTANTS[name], options.seeds):
-                candidates.append(candidate)
-                if len(candidates) == CANDIDATES or time.process_time() > until_s:
-                    break
-            found = min(candidates, key=lambda each: each.steps, default=None)
+            found = _search(MUTANTS[name], options.seeds, options.until)
         _record(name, found)
         if found is None:
-            print(f"{name}: not found by {options.seeds} seeds", flush=True)
+            print(f"{name}: not found", flush=True)
 
 
 if __name__ == "__main__":
