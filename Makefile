@@ -33,9 +33,10 @@ demo-spark: build
 	@command -v java >/dev/null || { echo 'make demo-spark needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }
 	$(BIN)/kcore demo --spark
 
-# JARS is a folder with hadoop-aws and the AWS SDK; by default Maven's local repository
+# JARS is a folder with hadoop-aws and the AWS SDK; by default Maven downloads them (700 MB) to its local repository
 demo-spark-cluster: build
 	@command -v java >/dev/null || { echo 'make demo-spark-cluster needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'moto[server]>=5'
 	$(BIN)/kcore demo --spark --cluster $(if $(JARS),--jars '$(JARS)')
 
 # More workers than two cores: many tests wait for other processes.

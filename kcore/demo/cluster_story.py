@@ -69,10 +69,17 @@ class ClusterStory(SparkStory):
                 killed = cluster if job == "rebuild" else None
                 out = f"{place}/{TABLES[job]}"
                 self._spark(job, f"{place}/events", out, arguments, cluster.master, settings, killed)
-                self._compare(cluster, TABLES[job])
+                self._compare(cluster, TABLES[job], TABLES[job])
+            self._continue(cluster, place, moment)
             plan = str(self.folder / "cluster.json")
             self._spark("restore-plan", f"{place}/events", plan, moment, cluster.master, settings)
             self._compare_plans()
+
+    def _continue(self, cluster: Cluster, place: str, moment: tuple[str, ...]) -> None:
+        """Rebuilds the state at a moment with checkpoints, and continues from them to the end of the log."""
+        for out, arguments in (("middle", (*moment, "--checkpoint")), ("continued", ("--since", f"{place}/middle"))):
+            self._spark("rebuild", f"{place}/events", f"{place}/{out}", arguments, cluster.master, cluster.settings())
+        self._compare(cluster, TABLES["rebuild"], "continued")
 
     def _export_to(self, data: Path, uri: str) -> None:
         """Exports straight to S3, without Spark."""
@@ -110,23 +117,32 @@ class ClusterStory(SparkStory):
         # A job that reports findings ends with status 1, locally and on the cluster: the results are compared.
         self.statuses.append((f"spark {job} on {master}", int(status not in (0, 1))))
 
-    def _compare(self, cluster: Cluster, name: str) -> None:
-        """Compares the tables of a job on S3 with those of the local run."""
+    def _compare(self, cluster: Cluster, name: str, stored: str) -> None:
+        """Compares the tables of a local run with those of a run on the cluster.
+
+        Args:
+            cluster: the cluster.
+            name: the folder of the local tables.
+            stored: the folder of the tables on S3.
+        """
         from pyarrow import dataset, fs  # noqa: PLC0415
 
-        storage, root = fs.FileSystem.from_uri(cluster.arrow_uri(f"{BUCKET}/{name}"))
+        storage, root = fs.FileSystem.from_uri(cluster.arrow_uri(f"{BUCKET}/{stored}"))
         tables = sorted(path.name for path in (self.folder / name).iterdir() if path.is_dir())
         different = []
         rows = 0
         for table in tables:
             here = dataset.dataset(self.folder / name / table, format="parquet").to_table()
-            there = dataset.dataset(f"{root.rstrip('/')}/{table}", filesystem=storage, format="parquet").to_table()
+            try:
+                there = dataset.dataset(f"{root.rstrip('/')}/{table}", filesystem=storage, format="parquet").to_table()
+            except FileNotFoundError:
+                there = None
             rows += len(here)
-            if _rows(here) != _rows(there):
+            if there is None or _rows(here) != _rows(there):
                 different.append(table)
-        text = f"{rows} rows in {len(tables)} tables of {name} are equal to those of the local run"
-        self.show.say("compare", f"{name}: different tables: {', '.join(different)}" if different else text)
-        self.statuses.append((f"comparison of {name}", len(different) + (not tables)))
+        text = f"{rows} rows in {len(tables)} tables of {stored} are equal to those of the local run"
+        self.show.say("compare", f"{stored}: different tables: {', '.join(different)}" if different else text)
+        self.statuses.append((f"comparison of {stored}", len(different) + (not tables)))
 
     def _compare_plans(self) -> None:
         local, there = (json.loads((self.folder / f"{name}.json").read_text()) for name in ("local", "cluster"))

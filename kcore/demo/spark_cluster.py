@@ -25,32 +25,62 @@ START_S: Final = 120.0
 POLL_S: Final = 0.1
 KEY: Final = "kcore"
 """Access key and secret of the S3 server, which accepts any."""
+AWS: Final = {
+    "bundle": ("software.amazon.awssdk", "aws-java-sdk-v2.version"),
+    "analyticsaccelerator-s3": (
+        "software.amazon.s3.analyticsaccelerator",
+        "amazon-s3-analyticsaccelerator-s3.version",
+    ),
+}
+"""Packages that hadoop-aws needs -> their group, and the property of Hadoop's project file with their version."""
 
 
 def s3_jars(folder: Path | None = None) -> list[Path]:
     """Finds the packages that Spark needs for `s3a:` beside those of its own distribution.
 
+    Maven downloads missing packages (700 MB) to its local repository, unless a folder is given.
+
     Args:
         folder: the folder to search; None: Maven's local repository.
 
     Raises:
-        ConfigError: one is missing; the message tells how to get it.
+        ConfigError: a package is missing, and Maven cannot download it.
     """
     import pyspark  # noqa: PLC0415
 
     jars = Path(pyspark.__file__).parent / "jars"
     version = next((jar.stem.rpartition("-")[2] for jar in sorted(jars.glob("hadoop-client-api-*.jar"))), "")
-    root = Path.home() / ".m2" / "repository" if folder is None else folder
-    found = []
-    for name in (f"hadoop-aws-{version}.jar", "bundle-2.*.jar", "analyticsaccelerator-s3-*.jar"):
-        matches = sorted(root.rglob(name))
-        if not matches:
-            raise ConfigError(
-                f"{root} lacks {name}, which Spark needs for s3a: URIs; get it and what it needs (700 MB) with: "
-                f"mvn dependency:get -Dartifact=org.apache.hadoop:hadoop-aws:{version}"
-            )
-        found.append(matches[-1])
+    if folder is not None:
+        return [_newest(folder, name) for name in (f"hadoop-aws-{version}.jar", *(f"{name}-*.jar" for name in AWS))]
+    found = [_downloaded("org.apache.hadoop", "hadoop-aws", version)]
+    project = _downloaded("org.apache.hadoop", "hadoop-project", version, "pom").read_text()
+    for name, (group, setting) in AWS.items():
+        match = re.search(rf"<{re.escape(setting)}>([^<]+)<", project)
+        if match is None:
+            raise ConfigError(f"the project file of hadoop-aws {version} does not tell the version of {name}")
+        found.append(_downloaded(group, name, match[1]))
     return found
+
+
+def _newest(folder: Path, pattern: str) -> Path:
+    matches = sorted(folder.rglob(pattern))
+    if not matches:
+        raise ConfigError(f"{folder} lacks {pattern}, which Spark needs for s3a: URIs")
+    return matches[-1]
+
+
+def _downloaded(group: str, name: str, version: str, form: str = "jar") -> Path:
+    """Returns a file of Maven's local repository, which Maven downloads if it is missing."""
+    place = Path.home() / ".m2" / "repository" / Path(*group.split(".")) / name / version / f"{name}-{version}.{form}"
+    if place.is_file():
+        return place
+    command = ["mvn", "-q", "-B", "dependency:get", "-Dtransitive=false", f"-Dartifact={group}:{name}:{version}:{form}"]
+    if shutil.which(command[0]) is None:
+        raise ConfigError(f"Spark needs {place.name} for s3a: URIs; install Maven, which downloads it, or use --jars")
+    status = subprocess.run(command, check=False).returncode
+    if status or not place.is_file():
+        raise ConfigError(f"{' '.join(command)} ended with status {status}: Spark needs {place.name} for s3a: URIs")
+    return place
 
 
 def moto_command() -> list[str]:
