@@ -63,13 +63,10 @@ def test_the_text_of_the_demonstration_is_found_from_any_directory(
         own_readme()
 
 
-def test_without_the_packages_for_s3_the_error_states_how_to_get_them(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_packages_for_s3_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
     (tmp_path / "hadoop-aws-0.1.jar").touch()  # of another Hadoop
-    advice = r"lacks hadoop-aws-(\d+\.\d+\.\d+)\.jar.* mvn dependency:get -Dartifact=org\.apache\.hadoop:hadoop-aws:\1"
-    with pytest.raises(ConfigError, match=advice) as error:
+    with pytest.raises(ConfigError, match=r"lacks hadoop-aws-\d+\.\d+\.\d+\.jar, which Spark needs") as error:
         s3_jars(tmp_path)
     version = str(error.value).partition("hadoop-aws-")[2].partition(".jar")[0]
     names = [f"a/hadoop-aws-{version}.jar", "b/bundle-2.3.4.jar", "c/analyticsaccelerator-s3-1.0.jar"]
@@ -87,3 +84,34 @@ def test_without_the_packages_for_s3_the_error_states_how_to_get_them(
 def test_a_duration_of_zero_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--spark", "--seconds", "0"]) == 1
     assert "--seconds 0.0: expected more than 0" in capsys.readouterr().err
+
+
+def test_maven_downloads_the_packages_for_s3_in_matching_versions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A program in the place of Maven writes what the arguments name; a second run finds the files."""
+    pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with pytest.raises(ConfigError, match=r"Spark needs hadoop-aws-.*\.jar for s3a: URIs; install Maven"):
+        s3_jars()
+    maven = tmp_path / "bin" / "mvn"
+    maven.parent.mkdir()
+    maven.write_text(
+        f"""#!{sys.executable}
+import pathlib, sys
+assert sys.argv[1:5] == ["-q", "-B", "dependency:get", "-Dtransitive=false"], sys.argv
+group, name, version, form = sys.argv[5].removeprefix("-Dartifact=").split(":")
+place = pathlib.Path({str(tmp_path)!r}, ".m2", "repository", *group.split("."), name, version)
+place.mkdir(parents=True)
+versions = "<aws-java-sdk-v2.version>2.3.4</aws-java-sdk-v2.version>"
+versions += "<amazon-s3-analyticsaccelerator-s3.version>1.0</amazon-s3-analyticsaccelerator-s3.version>"
+(place / f"{{name}}-{{version}}.{{form}}").write_text(versions)
+"""
+    )
+    maven.chmod(0o755)
+    found = s3_jars()
+    assert [jar.name for jar in found[1:]] == ["bundle-2.3.4.jar", "analyticsaccelerator-s3-1.0.jar"]
+    assert found[0].name.startswith("hadoop-aws-")
+    maven.unlink()
+    assert s3_jars() == found

@@ -107,7 +107,7 @@ def _newest(source: Source, part: Part, window_ms: int) -> Iterator[pa.RecordBat
     for batch in source.batches(part, columns=("offset", "timestamp")):
         times = pc.divide(batch.column("timestamp").cast(pa.int64()), 1_000 * window_ms)
         starts = pc.multiply(times, window_ms)
-        table = pa.table({"timestamp_ms": starts, "offset": batch.column("offset")})
+        table = pa.table({"timestamp_ms": starts, "offset": batch.column("offset")}).drop_null()
         ends = table.group_by("timestamp_ms").aggregate([("offset", "max")])
         place = [
             pa.repeat(pa.scalar(part.topic), len(ends)),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +18,14 @@ from kcore.protocol.records.share_group_state_partition_metadata import (
 from kcore.protocol.records.share_snapshot import ShareSnapshotKey, ShareSnapshotValue
 from kcore.protocol.records.share_update import ShareUpdateKey, ShareUpdateValue, StateBatch
 from kcore.share.batches import Batches, combine
+from kcore.spark.events.event import EventRow
+from kcore.spark.events.sources import Part, Source, Span
+from kcore.spark.export.exporter import export
+from kcore.spark.frames.logs import logs_at
+from kcore.spark.jobs.timeline import TimelineOptions, timeline
 from kcore.spark.timeline.deliveries import ACKNOWLEDGED, ARCHIVED, AVAILABLE, Progress, progress
 from kcore.spark.timeline.event_kinds import EVENT_KINDS, kind_ddl
-from kcore.spark.timeline.frames import log_ends, share_windows
+from kcore.spark.timeline.frames import log_ends, log_times_of, share_windows
 from kcore.spark.timeline.history import History, HistoryOptions
 from tests.spark.timeline.logs import Log
 
@@ -141,3 +148,51 @@ def test_windows_of_share_groups_have_the_lag(spark: Any) -> None:
     nameless = names.where("false")
     for found in (share_windows(deliveries, names, None, 1_000), share_windows(deliveries, nameless, ends, 1_000)):
         assert [row[-2:] for row in collected(found)] == [(None, None)] * 2
+
+
+class Rows(Source):
+    """Logs as lists of rows."""
+
+    def __init__(self, *logs: list[EventRow]) -> None:
+        self._logs = {(rows[0].topic, rows[0].partition): rows for rows in logs}
+
+    def parts(self) -> list[Part]:
+        return [Part(*place, 0, rows[-1].offset + 1) for place, rows in sorted(self._logs.items())]
+
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        return (row for row in self._logs[span.part[:2]] if span.has(row.offset))
+
+
+@pytest.fixture(scope="module")
+def shared_export(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export of the logs of a share group and of its topic, whose last record has no timestamp."""
+    named = Log()
+    topic = TopicPartitionsInfo(topic_id=TOPIC_ID, topic_name="jobs", partitions=[2])
+    key = ShareGroupStatePartitionMetadataKey(group_id="s")
+    named.put(key, ShareGroupStatePartitionMetadataValue(initialized_topics=[topic]))
+    times = [100] * 10 + [1_900] * 2 + [2_000] * 9 + [-1]
+    produced = [EventRow(None, b"job", "jobs", 2, offset, time) for offset, time in enumerate(times)]
+    folder = tmp_path_factory.mktemp("shared") / "events"
+    export(Rows(named.rows, share_log().rows, produced), folder)
+    return folder
+
+
+@pytest.mark.spark
+def test_the_ends_of_shared_topics_come_from_their_logs(spark: Any, shared_export: Path) -> None:
+    """The rows of a log have a timestamp, and the table of its ends needs milliseconds."""
+    ends = log_ends(log_times_of(logs_at(spark, shared_export), ["jobs"], 1_000), ["jobs"], 1_000)
+    columns = ("topic", "partition", "window_start_ms", "end_offset")
+    found = [tuple(row[name] for name in columns) for row in ends.orderBy("window_start_ms").collect()]
+    assert found == [("jobs", 2, 0, 10), ("jobs", 2, 1_000, 12), ("jobs", 2, 2_000, 21)]
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_the_timeline_of_a_share_group_has_the_lag(spark: Any, shared_export: Path, tmp_path: Path) -> None:
+    """The job failed if the source had the log of a topic that share groups use."""
+    timeline(spark, shared_export, tmp_path, TimelineOptions(window_ms=1_000))
+    rows = spark.read.parquet(f"{tmp_path}/share_windows").orderBy("window_start_ms").collect()
+    assert [(row["topic"], row["window_start_ms"], row["end_offset"], row["lag"]) for row in rows] == [
+        ("jobs", 0, 10, 3),
+        ("jobs", 1_000, 12, 4),
+    ]
