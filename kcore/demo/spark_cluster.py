@@ -52,13 +52,13 @@ def s3_jars(folder: Path | None = None) -> list[Path]:
     version = next((jar.stem.rpartition("-")[2] for jar in sorted(jars.glob("hadoop-client-api-*.jar"))), "")
     if folder is not None:
         return [_newest(folder, name) for name in (f"hadoop-aws-{version}.jar", *(f"{name}-*.jar" for name in AWS))]
-    found = [_downloaded("org.apache.hadoop", "hadoop-aws", version)]
-    project = _downloaded("org.apache.hadoop", "hadoop-project", version, "pom").read_text()
+    found = [maven_file("org.apache.hadoop", "hadoop-aws", version)]
+    project = maven_file("org.apache.hadoop", "hadoop-project", version, "pom").read_text()
     for name, (group, setting) in AWS.items():
         match = re.search(rf"<{re.escape(setting)}>([^<]+)<", project)
         if match is None:
             raise ConfigError(f"the project file of hadoop-aws {version} does not tell the version of {name}")
-        found.append(_downloaded(group, name, match[1]))
+        found.append(maven_file(group, name, match[1]))
     return found
 
 
@@ -69,17 +69,21 @@ def _newest(folder: Path, pattern: str) -> Path:
     return matches[-1]
 
 
-def _downloaded(group: str, name: str, version: str, form: str = "jar") -> Path:
-    """Returns a file of Maven's local repository, which Maven downloads if it is missing."""
+def maven_file(group: str, name: str, version: str, form: str = "jar") -> Path:
+    """Returns a file of Maven's local repository, which Maven downloads if it is missing.
+
+    Raises:
+        ConfigError: Maven is not installed, or cannot download the file.
+    """
     place = Path.home() / ".m2" / "repository" / Path(*group.split(".")) / name / version / f"{name}-{version}.{form}"
     if place.is_file():
         return place
     command = ["mvn", "-q", "-B", "dependency:get", "-Dtransitive=false", f"-Dartifact={group}:{name}:{version}:{form}"]
     if shutil.which(command[0]) is None:
-        raise ConfigError(f"Spark needs {place.name} for s3a: URIs; install Maven, which downloads it, or use --jars")
+        raise ConfigError(f"Spark needs {place.name}: install Maven, which downloads it, or name a folder with it")
     status = subprocess.run(command, check=False).returncode
     if status or not place.is_file():
-        raise ConfigError(f"{' '.join(command)} ended with status {status}: Spark needs {place.name} for s3a: URIs")
+        raise ConfigError(f"{' '.join(command)} ended with status {status}, and Spark needs {place.name}")
     return place
 
 

@@ -64,51 +64,56 @@ EVERY_KIND = {
 
 
 def real_clients(folder: Path) -> None:
-    """Runs librdkafka on the same log: consumers of both protocols, and a transaction with offsets."""
+    """Runs librdkafka on the same log."""
     settings = {name: str(value) for name, value in SETTINGS.items()}
     with ServerProcess(folder, settings) as server:
-        common = {"bootstrap.servers": server.bootstrap, "log_level": 0}
-        admin = AdminClient(common)
-        admin.create_topics([NewTopic("real", 6, 1)])["real"].result(30)
-        producer = Producer(common)
-        for number in range(600):
-            producer.produce("real", str(number), partition=number % 6)
-        assert producer.flush(30) == 0
-        for protocol in ("classic", "consumer"):
-            members = [
-                Consumer(
-                    {
-                        **common,
-                        "group.id": f"real-{protocol}",
-                        "group.protocol": protocol,
-                        "auto.offset.reset": "earliest",
-                        "enable.auto.commit": False,
-                    }
-                )
-                for _ in range(2)
-            ]
-            read = 0
+        real_traffic(server.bootstrap)
+
+
+def real_traffic(bootstrap: str) -> None:
+    """Runs consumers of both protocols, and two transactions with offsets, of which one is aborted."""
+    common = {"bootstrap.servers": bootstrap, "log_level": 0}
+    admin = AdminClient(common)
+    admin.create_topics([NewTopic("real", 6, 1)])["real"].result(30)
+    producer = Producer(common)
+    for number in range(600):
+        producer.produce("real", str(number), partition=number % 6)
+    assert producer.flush(30) == 0
+    for protocol in ("classic", "consumer"):
+        members = [
+            Consumer(
+                {
+                    **common,
+                    "group.id": f"real-{protocol}",
+                    "group.protocol": protocol,
+                    "auto.offset.reset": "earliest",
+                    "enable.auto.commit": False,
+                }
+            )
+            for _ in range(2)
+        ]
+        read = 0
+        for member in members:
+            member.subscribe(["real"])
+        while read < 600:
             for member in members:
-                member.subscribe(["real"])
-            while read < 600:
-                for member in members:
-                    message = member.poll(0.01)
-                    if message is not None and message.error() is None:
-                        read += 1
-                        member.commit(message, asynchronous=False)
-            for member in members:
-                member.close()
-        transactional = Producer({**common, "transactional.id": "real-tx"})
-        transactional.init_transactions(30)
-        for commit in (True, False):
-            transactional.begin_transaction()
-            transactional.produce("real", "in a transaction")
-            reader = Consumer({**common, "group.id": "real-group"})
-            offsets = [TopicPartition("real", index, 50 + commit) for index in range(6)]
-            transactional.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), 30)
-            (transactional.commit_transaction if commit else transactional.abort_transaction)(30)
-            reader.close()
-        wait_until(lambda: not transactional.flush(1), "all is sent")
+                message = member.poll(0.01)
+                if message is not None and message.error() is None:
+                    read += 1
+                    member.commit(message, asynchronous=False)
+        for member in members:
+            member.close()
+    transactional = Producer({**common, "transactional.id": "real-tx"})
+    transactional.init_transactions(30)
+    for commit in (True, False):
+        transactional.begin_transaction()
+        transactional.produce("real", "in a transaction")
+        reader = Consumer({**common, "group.id": "real-group"})
+        offsets = [TopicPartition("real", index, 50 + commit) for index in range(6)]
+        transactional.send_offsets_to_transaction(offsets, reader.consumer_group_metadata(), 30)
+        (transactional.commit_transaction if commit else transactional.abort_transaction)(30)
+        reader.close()
+    wait_until(lambda: not transactional.flush(1), "all is sent")
 
 
 def counted(rows: dict[Any, list[EventRow]]) -> tuple[Counter[str], Counter[str]]:

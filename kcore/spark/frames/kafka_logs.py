@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 PACKAGE = "--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION, with Spark's version"
 ADMIN_TIMEOUT_MS = "30000"
 READ_COMMITTED = "read_committed"
+CONSUMER_OFFSETS_SETTING = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
+"""True makes the source ask a consumer for offsets. It asks an admin client otherwise, and then leaves out internal
+topics."""
 
 _DEFAULTS: Mapping[str, Any] = {
     "producer_id": -1,
@@ -55,6 +58,7 @@ class KafkaLogs(EventLogs):
 
     def __init__(self, spark: SparkSession, cluster: KafkaCluster, topics: Sequence[str] = TOPICS) -> None:
         self._spark = spark
+        spark.conf.set(CONSUMER_OFFSETS_SETTING, "true")
         self._cluster = cluster
         self.name = str(cluster)
         self._parts = sorted(_parts(spark, cluster, topics))
