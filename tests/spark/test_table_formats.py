@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -75,7 +76,8 @@ def check_format(form: str, events: Path, folder: Path, place: str, jars: list[P
     """Writes tables twice, then adds rows, and compares with Parquet, in a process of its own."""
     given = json.dumps({**SETTINGS, "spark.jars": ",".join(map(str, jars)), **settings})
     command = [sys.executable, "-c", SCRIPT, form, str(events), str(folder / "parquet"), place, given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=580, check=False)
     assert done.returncode == 0, "\n".join(line for line in done.stderr.splitlines() if "Er" in line or "Ex" in line)
     assert json.loads(done.stdout.splitlines()[-1]) > 100
 
