@@ -43,6 +43,7 @@ def bootstrap(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "kafka":
         if os.environ.get("KCORE_TEST_KAFKA") != "start":
             pytest.skip("KCORE_TEST_KAFKA=start runs the test against Apache Kafka")
+        (tmp_path / "kafka").mkdir()
         with ApacheKafka(tmp_path / "kafka") as broker:
             yield broker.bootstrap
     else:

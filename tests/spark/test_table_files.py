@@ -13,7 +13,7 @@ from kcore.spark.events.segments import SegmentPartition, find_partitions, read_
 from kcore.spark.frames.transforms import LogProperties, replay_batches
 from kcore.spark.state.batch_replay import rebuild_batches
 from kcore.spark.state.rebuild import END, Rebuilt
-from kcore.spark.state.table_batches import TableBatch, all_tables, rows_batch, table_schema
+from kcore.spark.state.table_batches import TableBatch, all_tables, rows_batch, table_schema, tables_and_checkpoints
 from kcore.spark.state.table_files import WrittenFile, put_tables, staging_folder, write_tables
 from kcore.spark.state.table_schemas import TABLES
 
@@ -35,6 +35,25 @@ def test_unnamed_files_are_removed(tmp_path: Path) -> None:
     assert len(list((staging / "groups").iterdir())) == 3
     assert put_tables(counted, staging, tmp_path) == {**dict.fromkeys(TABLES, 0), "groups": 3}
     assert rows_of(tmp_path, "groups") == ["a", "b", "c"]
+
+
+def test_checkpoints_are_files_of_their_partitions(kafka_logs: Path, tmp_path: Path) -> None:
+    """The layout is that of Spark's partitioned tables; a later run replaces it, and unnamed files are removed."""
+    parts = [part for part in find_partitions(kafka_logs / "moment-1") if part.topic == "__transaction_state"]
+    results = [rebuild_batches(*part[:2], read_batches(part), with_records=True) for part in parts]
+    for count in (len(results), 2):
+        staging = staging_folder(tmp_path)
+        counted = list(write_tables(tables_and_checkpoints(results[:count]), staging))
+        list(write_tables(tables_and_checkpoints(results), staging))  # of a task that ran twice
+        counts = put_tables(counted, staging, tmp_path)
+        assert counts.keys() == set(TABLES)
+        assert counts["partitions"] == count
+        rows = pq.read_table(tmp_path / "checkpoint", partitioning=None)
+        assert len(rows) == sum(one.rows for one in counted if one.table.startswith("checkpoint/"))
+        names = sorted(str(path.parent.relative_to(tmp_path)) for path in (tmp_path / "checkpoint").glob("*/*/*"))
+        topic = "checkpoint/topic=__transaction_state"
+        assert names == sorted(f"{topic}/partition={part.partition}" for part in parts[:count])
+        assert (tmp_path / "checkpoint" / "_SUCCESS").is_file()
 
 
 def test_a_run_replaces_the_tables_of_the_one_before(tmp_path: Path) -> None:

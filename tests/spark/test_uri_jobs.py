@@ -71,6 +71,30 @@ def test_every_job_reads_segments_at_a_uri(spark: Any, logs: Path, tmp_path: Pat
     assert (tmp_path / "timeline" / REPORT).read_text().startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_run_that_fails_leaves_no_checkpoints(
+    spark: Any, kafka_logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither those of an earlier run, which do not fit its tables, nor its own. A run keeps those that it reads."""
+    events, state = kafka_logs / "moment-1" / "__transaction_state-3", tmp_path / "state"
+    rebuild_with_doubts(spark, events, state, checkpoint=True)
+    with pytest.raises(KcoreError, match="is also the output, which would replace the checkpoints"):
+        rebuild_with_doubts(spark, events, state, since=state)
+    rebuild_with_doubts(spark, events, tmp_path / "next", since=state)
+
+    def fail(*_: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr("kcore.spark.jobs.rebuild.put_tables", fail)
+    with pytest.raises(OSError, match="no space left"):
+        rebuild_with_doubts(spark, events, state, checkpoint=True)
+    assert not (state / DONE).exists()
+    assert [path.name for path in state.iterdir() if path.name.startswith(".")] == []
+    with pytest.raises(KcoreError, match="has no complete checkpoints"):
+        rebuild_with_doubts(spark, events, tmp_path / "next", since=state)
+
+
 def check_continued(spark: Any, kafka_logs: Path, tmp_path: Path, as_place: Callable[[Path], str]) -> None:
     """Rebuilds a part of a log with checkpoints, continues when the log has grown, and compares with a whole run."""
     folder = tmp_path / "logs"

@@ -61,11 +61,15 @@ def write_tables(batches: Iterable[TableBatch], folder: str | Path) -> Iterator[
     """
     name = f"part-{uuid.uuid4().hex}.parquet"
     files: dict[str, _TableFile] = {}
+    checkpoints: list[_TableFile] = []
     try:
         for kind, rows in batches:
             table, batch = _of_partition(rows) if kind == CHECKPOINT else (kind, rows)
             if table not in files:
+                for done in checkpoints:  # partitions come one after another
+                    done.close()
                 files[table] = _TableFile(Path(folder) / table / name, batch.schema)
+                checkpoints = [files[table]] if kind == CHECKPOINT else []
             files[table].add(batch)
     finally:
         for file in files.values():
@@ -144,7 +148,9 @@ class _TableFile:
             self._batches, self._size_bytes = [], 0
 
     def close(self) -> None:
-        """Makes the file durable and closes it."""
+        """Makes the file durable and closes it, unless it is closed already."""
+        if self._file.closed:
+            return
         try:
             self._write()
             self._writer.close()

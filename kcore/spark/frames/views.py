@@ -1,0 +1,180 @@
+"""SQL views over the tables of jobs and over logs: current offsets, lag, owners, commits.
+
+`register_views` adds them to a session. Their columns have comments, which `DESCRIBE` shows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kcore.protocol.records.base import CONSUMER_OFFSETS
+from kcore.spark.decode.columns import decode
+from kcore.spark.frames.logs import Place, logs_at
+from kcore.spark.frames.transforms import coordinator_events
+from kcore.spark.state.table_schemas import GROUP, TABLES, Columns
+from kcore.spark.timeline.tables import TABLES as TIMELINE_TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PREFIX: Final = "kcore_"
+TOPIC: Final = ("topic", "string", "the topic")
+NUMBER: Final = ("partition", "int", "its partition")
+
+VIEWS: Final[dict[str, Columns]] = {
+    "current_offsets": (
+        GROUP,
+        TOPIC,
+        NUMBER,
+        ("offset", "bigint", "the committed offset"),
+        ("metadata", "string", "the client's metadata"),
+        ("commit_timestamp_ms", "bigint", "when it was committed"),
+        ("group_type", "string", "classic, consumer, share or streams; null for offsets without a group"),
+        ("group_state", "string", "the group's state under Kafka's name"),
+        ("member_count", "int", "number of members of the group"),
+    ),
+    "log_ends": (
+        TOPIC,
+        NUMBER,
+        ("start_offset", "bigint", "the first offset in the source"),
+        ("end_offset", "bigint", "the offset after the last one; null for segment files, which do not tell it"),
+    ),
+    "lag": (
+        GROUP,
+        TOPIC,
+        NUMBER,
+        ("offset", "bigint", "the committed offset"),
+        ("end_offset", "bigint", "the end of the partition; null if the source lacks its log"),
+        ("lag", "bigint", "number of offsets from the committed one to the end; null if the end is unknown"),
+    ),
+    "commits": (
+        GROUP,
+        TOPIC,
+        NUMBER,
+        ("timestamp_ms", "bigint", "the time of the record"),
+        ("offset", "bigint", "the committed offset; null: the record removes it"),
+        ("record_offset", "bigint", "the offset of the record in __consumer_offsets"),
+    ),
+    "owners": (
+        GROUP,
+        ("topic", "string", "its name (classic), its id (consumer, share) or TASKTYPE:SUBTOPOLOGY (streams)"),
+        NUMBER,
+        ("member_id", "string", "the member that owned the partition; null: no member did"),
+        ("client_id", "string", "its client id"),
+        ("from_ms", "bigint", "since when"),
+        ("to_ms", "bigint", "until when; null: at the end of the log"),
+    ),
+}
+"""View -> its columns, beside the tables of rebuild and timeline, which are views under their own names."""
+
+
+def register_views(
+    spark: SparkSession,
+    *,
+    state: str | Path | None = None,
+    events: Place | None = None,
+    timeline: str | Path | None = None,
+    prefix: str = PREFIX,
+    form: str = "parquet",
+) -> list[str]:
+    """Registers temporary views over the outputs of jobs and over logs. Nothing is read before a query.
+
+    Args:
+        spark: a session.
+        state: the output of a rebuild: its tables, and `current_offsets`.
+        events: the logs: `log_ends`, and `commits` unless they are a live cluster; together with `state` also `lag`.
+        timeline: the output of a timeline: its tables as `timeline_NAME`, and `owners`.
+        prefix: the beginning of all names.
+        form: the format of the tables.
+
+    Returns:
+        The names of the views.
+
+    Raises:
+        KcoreError: there are no logs at `events`.
+    """
+    views: dict[str, tuple[DataFrame, Columns]] = {}
+
+    def table(folder: str | Path, name: str) -> DataFrame:
+        return spark.read.format(form).load(f"{folder}/{name}")
+
+    if state is not None:
+        tables = {name: table(state, name) for name in TABLES}
+        views.update({name: (frame, TABLES[name]) for name, frame in tables.items()})
+        views["current_offsets"] = current_offsets(tables["offsets"], tables["groups"]), VIEWS["current_offsets"]
+    if events is not None:
+        views["log_ends"] = log_ends(spark, events), VIEWS["log_ends"]
+        if isinstance(events, str | Path):
+            rows = spark.read.format("kcore").option("topic", CONSUMER_OFFSETS).load(str(events))
+            views["commits"] = commits(rows), VIEWS["commits"]
+        if state is not None:
+            views["lag"] = lag(views["current_offsets"][0], views["log_ends"][0]), VIEWS["lag"]
+    if timeline is not None:
+        found = {name: table(timeline, name) for name in TIMELINE_TABLES}
+        views.update({f"timeline_{name}": (frame, TIMELINE_TABLES[name]) for name, frame in found.items()})
+        views["owners"] = owners(found["moves"], found["rebalances"]), VIEWS["owners"]
+    for name, (frame, columns) in views.items():
+        commented(frame, columns).createOrReplaceTempView(f"{prefix}{name}")
+    return [f"{prefix}{name}" for name in views]
+
+
+def commented(frame: DataFrame, columns: Columns) -> DataFrame:
+    """Returns these columns of a frame, with their meanings as comments."""
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    return frame.select(*(f.col(name).alias(name, metadata={"comment": meaning}) for name, _, meaning in columns))
+
+
+def current_offsets(offsets: DataFrame, groups: DataFrame) -> DataFrame:
+    """Returns the committed offsets with the states of their groups, without pending offsets."""
+    about = groups.selectExpr("group_id", "group_type", "state as group_state", "member_count")
+    return offsets.where("not pending").join(about, "group_id", "left")
+
+
+def log_ends(spark: SparkSession, events: Place) -> DataFrame:
+    """Returns the offsets between which logs have records, from the index of the source."""
+    rows = [(part.topic, part.partition, part.start, part.end) for part in logs_at(spark, events).parts()]
+    return spark.createDataFrame(rows, "topic string, partition int, start_offset bigint, end_offset bigint")
+
+
+def lag(current: DataFrame, ends: DataFrame) -> DataFrame:
+    """Returns the lag of each committed offset."""
+    joined = current.join(ends, ["topic", "partition"], "left")
+    return joined.selectExpr("*", "if(end_offset is null, null, greatest(end_offset - offset, 0)) as lag")
+
+
+def commits(events: DataFrame) -> DataFrame:
+    """Returns the records of committed offsets as rows, in any order, including those of aborted transactions."""
+    found = decode(coordinator_events(events), ["OffsetCommit"]).where("OffsetCommit is not null")
+    return found.selectExpr(
+        "OffsetCommit.key.group as group_id",
+        "OffsetCommit.key.topic as topic",
+        "OffsetCommit.key.partition as partition",
+        "unix_millis(timestamp) as timestamp_ms",
+        "OffsetCommit.value.offset as offset",
+        "offset as record_offset",
+    )
+
+
+def owners(moves: DataFrame, rebalances: DataFrame) -> DataFrame:
+    """Returns the intervals during which members owned partitions.
+
+    An interval begins when the rebalance that moved the partition was completed or superseded, and ends with the next
+    one that moved it. A partition that a member lost and no member gained is without an owner.
+    """
+    from pyspark.sql import Window  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    times = rebalances.selectExpr("group_id", "epoch", "start_offset", "coalesce(end_ms, start_ms) as from_ms")
+    columns = ("group_id", "epoch", "start_offset", "member_id", "client_id")
+    gained = moves.selectExpr(*columns, "explode(gained) as moved", "true as gains")
+    lost = moves.selectExpr(*columns, "explode(lost) as moved", "false as gains")
+    placed = gained.unionByName(lost).join(times, ["group_id", "epoch", "start_offset"])
+    place = ("group_id", "moved.topic", "moved.partition")
+    steps = placed.groupBy(*place, "start_offset", "from_ms").agg(
+        f.max(f.when(f.col("gains"), f.struct("member_id", "client_id"))).alias("owner")
+    )
+    following = Window.partitionBy("group_id", "topic", "partition").orderBy("start_offset")
+    intervals = steps.withColumn("to_ms", f.lead("from_ms").over(following))
+    return intervals.selectExpr("*", "owner.member_id as member_id", "owner.client_id as client_id")
