@@ -98,7 +98,7 @@ class BackgroundCommit:
         error: the reason for which it was not written, or None.
     """
 
-    __slots__ = ("_gate", "_log", "error", "participants", "responses", "write_set")
+    __slots__ = ("_gate", "_log", "_unclaimed", "error", "participants", "responses", "write_set")
 
     write_set: WriteSet
     participants: dict[Participant, None]
@@ -108,16 +108,33 @@ class BackgroundCommit:
         self._gate = gate
         self._log = log
         self.error: BaseException | None = None
+        self._unclaimed = [True]  # `pop` is atomic: one thread either writes or cancels
         gate.acquire()
 
+    def _claim(self) -> bool:
+        try:
+            return self._unclaimed.pop()
+        except IndexError:
+            return False
+
     def write(self) -> None:
-        """Makes the write set durable, on any thread; `finish_background` reports an error."""
+        """Makes the write set durable, on any thread; `finish_background` reports an error.
+
+        Does nothing after `cancel`.
+        """
+        if not self._claim():
+            return
         try:
             self._log.write(self.write_set)
         except BaseException as error:
             self.error = error
         finally:
             self._gate.release()
+
+    def cancel(self) -> None:
+        """Prevents a write that has not begun, or else waits until it has ended."""
+        if not self._claim():
+            self.wait()
 
     def wait(self) -> None:
         """Waits until `write` has ended. An exception that interrupts the wait leaves the gate as it was."""
@@ -324,10 +341,13 @@ class CommitPipeline(PipelineCore):
             self._fail(participants, responses, _BROKEN_OFF)
 
     def abandon(self) -> None:
-        """Waits until no background commit is being written, so that the log may be closed. Settles no round."""
+        """Waits until no background commit is being written, so that the log may be closed. Settles no round.
+
+        A background commit that was started and not written, because an exception interrupted its start, is cancelled.
+        """
         self.settling = True
         if self._background_commit is not None:
-            self._background_commit.wait()
+            self._background_commit.cancel()
 
     def _failed_behind(self, participant: Participant, error: Exception) -> None:
         log_failure(logger, error, "commit: %r failed after its records became durable", participant)

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from kcore.log import LogError, PartitionKey
 from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime import Outcome, Pending, Record, RequestContext, Shard, ShardState
-from kcore.runtime.commit import BackgroundCommit
+from kcore.runtime.commit import BackgroundCommit, CommitPipeline
 from kcore_ext.batch import iter_records
 from tests.runtime.machines import KEY, AddApi, Bench, Count, CounterMachine, Name
 
@@ -127,6 +127,32 @@ def test_an_inline_commit_waits_for_the_background_commit_and_finishes_it_first(
     assert (given(first), given(second)) == (("added", "a", 1), ("added", "a", 2))
     assert bench.pipeline.finish_background(background_commit), "it has landed already, and is left alone"
     assert bench.stored() == [(b"a", b"3:1"), (b"a", b"3:2")]
+
+
+def test_a_commit_whose_start_was_interrupted_does_not_keep_the_log_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = TwoShards()
+    first = bench.run("add", "a", 1)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CommitPipeline, "_begin_background", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bench.start_background()
+    abandoned = threading.Thread(target=bench.pipeline.abandon, daemon=True)
+    abandoned.start()
+    abandoned.join(10)
+    assert not abandoned.is_alive()
+    assert (given(first), bench.stored()) == (None, [])
+
+
+def test_a_cancelled_commit_is_not_written() -> None:
+    bench = TwoShards()
+    bench.run("add", "a", 1)
+    background_commit = bench.start_background()
+    bench.pipeline.abandon()
+    background_commit.write()
+    assert bench.stored() == []
 
 
 def test_an_inline_commit_after_a_failed_background_commit_reports_the_failure() -> None:
