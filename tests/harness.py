@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from kcore.clock import ManualClock
 from kcore.config.node import Config
 from kcore.engine import Engine
-from kcore.log import FailureReason, LogError
+from kcore.log import FailureReason, LogEngine, LogError
 from kcore.log.memory_engine import MemoryLogEngine
 from kcore.runtime import Pending, RequestContext
 from tests.kit import create
@@ -38,6 +38,8 @@ class EngineHarness:
     Args:
         settings: by Kafka's names, beside `SETTINGS`.
         topics: topics to create, name -> partitions.
+        log: the log; None: a `FailingLog`.
+        wall_ms: the time at the begin.
 
     Attributes:
         SETTINGS: the settings of all nodes of a class.
@@ -49,10 +51,17 @@ class EngineHarness:
 
     SETTINGS: ClassVar[Mapping[str, Any]] = {}
 
-    def __init__(self, settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        topics: Mapping[str, int] | None = None,
+        *,
+        log: LogEngine | None = None,
+        wall_ms: int = WALL_MS,
+    ) -> None:
         self.settings = {name: str(value) for name, value in {**self.SETTINGS, **(settings or {})}.items()}
-        self.clock = ManualClock(wall_ms=WALL_MS)
-        self.log = FailingLog()
+        self.clock = ManualClock(wall_ms=wall_ms)
+        self.log: Any = FailingLog() if log is None else log
         self.connection_id = 1
         self._uuids = 0
         self.boot()

@@ -48,11 +48,12 @@ def test_a_fixed_seed_is_clean_and_checks_something(seed: int) -> None:
     [pytest.param(name, marks=() if found.steps <= QUICK_STEPS else pytest.mark.long) for name, found in FOUND.items()],
 )
 def test_a_planted_defect_is_found_within_its_steps(name: str) -> None:
+    """A change of kcore's behaviour moves the steps of a seed, so twice the recorded number is allowed."""
     found = FOUND[name]
     with MUTANTS[name].planted():
         result = run_plan(draw_plan(found.seed))
     assert result.failure is not None
-    assert (result.failure.checker, result.steps <= found.steps) == (found.checker, True), result
+    assert (result.failure.checker, result.steps <= 2 * found.steps) == (found.checker, True), result
 
 
 def test_most_planted_defects_are_found() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-from kcore.clock import ManualClock
 from kcore.group.classic.group import ClassicGroup
 from kcore.group.classic.states import GroupState
 from kcore.log import LmdbLogEngine
@@ -23,7 +22,6 @@ from kcore.protocol.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
-from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -103,15 +101,10 @@ class FolderWorld(World):
         topics: topics to create, name -> partition count.
     """
 
+    SETTINGS: ClassVar[dict[str, Any]] = {}
+
     def __init__(self, folder: Path, wall_ms: int, settings: dict[str, Any], topics: dict[str, int]) -> None:
-        self.settings = {name: str(value) for name, value in settings.items()}
-        self.clock = ManualClock(wall_ms=wall_ms)
-        self.log = LmdbLogEngine(folder, "os")  # type: ignore[assignment]
-        self._boot()
-        for name, partitions in topics.items():
-            self.create_topic(name, partitions)
-        self.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["any"]), 6)
-        self.engine.turn()
+        super().__init__(settings, topics, log=LmdbLogEngine(folder, "os"), wall_ms=wall_ms)
 
 
 class Sender:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from kcore.log import LogEngine
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from kcore.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
@@ -54,8 +55,15 @@ class World(EngineHarness):
         "group.initial.rebalance.delay.ms": 0,
     }
 
-    def __init__(self, settings: Mapping[str, Any] | None = None, topics: Mapping[str, int] | None = None) -> None:
-        super().__init__(settings, topics or {"t": 2})
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        topics: Mapping[str, int] | None = None,
+        *,
+        log: LogEngine | None = None,
+        wall_ms: int = WALL_MS,
+    ) -> None:
+        super().__init__(settings, topics or {"t": 2}, log=log, wall_ms=wall_ms)
         self.call(FindCoordinatorRequest(key_type=1, coordinator_keys=["any"]), 6)
         self.engine.turn()
 
