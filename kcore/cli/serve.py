@@ -153,7 +153,7 @@ async def _serve(config: Config, forgetful: bool) -> int:
     # Imported here: `--print-config` and `--help` need neither the engine nor the log.
     from kcore.drivers.event_loop import AsyncDriver  # noqa: PLC0415
     from kcore.engine import Engine  # noqa: PLC0415
-    from kcore.server.listeners import parse_listeners  # noqa: PLC0415
+    from kcore.server.listeners import format_address, parse_listeners  # noqa: PLC0415
     from kcore.server.server import Server  # noqa: PLC0415
 
     try:
@@ -190,13 +190,13 @@ async def _serve(config: Config, forgetful: bool) -> int:
 
                 http = HttpServer(Observer(engine, driver, server), config.kcore_http_listen)
                 await http.start()
-                address = f"{http.address[0] or '0.0.0.0'}:{http.address[1]}"
+                address = format_address(*http.address)
                 print(f"kcore: console at http://{address}/, metrics at http://{address}/metrics")
         except OSError as error:
             print(f"kcore: cannot listen: {error}", file=sys.stderr)
             return 1
         for name, (host, port) in server.addresses.items():
-            print(f"kcore: {name} listening on {host or '0.0.0.0'}:{port}", flush=True)
+            print(f"kcore: {name} listening on {format_address(host, port)}", flush=True)
         engine.when_loaded(lambda: recovered(engine))
         driver.start()
         await stop.wait()

@@ -33,6 +33,31 @@ UNSUPPORTED: Mapping[str, str] = {
 }
 """Settings that kcore refuses, because ignoring them would weaken a limit or break a promise; with the remedy."""
 
+UNDERSTOOD = frozenset(
+    {
+        "controller.listener.names",
+        "inter.broker.listener.name",
+        "process.roles",
+        "quota.window.num",
+        "quota.window.size.seconds",
+    }
+)
+"""Settings that are not in kcore's table and have an effect, or name listeners."""
+
+KEPT_FOR_TOOLS = frozenset(
+    {
+        "log.flush.interval.messages",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.local.retention.bytes",
+        "log.local.retention.ms",
+        "log.preallocate",
+        "log.segment.delete.delay.ms",
+        "unclean.leader.election.enable",
+    }
+)
+"""Settings that are in kcore's table, because Kafka's tools read and change them, and that have no effect."""
+
 AT_START = frozenset({"sasl.jaas.config"})
 """Settings that Kafka changes at run time and kcore reads only when it starts."""
 

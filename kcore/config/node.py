@@ -51,18 +51,18 @@ class Config(SecuritySettings):
     group_max_size: int = setting(INT_MAX, "Maximum number of members of a classic group.", low=1)
     group_coordinator_rebalance_protocols: tuple[str, ...] = setting(
         ("classic", "consumer", "streams"),
-        "The served kinds of groups. Share groups are served if the feature share.version is on, independent of this "
-        "setting. The default is Kafka's.",
+        "The served kinds of groups. `share` has no effect: share groups are served if the feature share.version is "
+        "on. The default is Kafka's.",
         choices=("classic", "consumer", "share", "streams"),
     )
 
     # ---- the coordinator: groups of the new protocol (KIP-848)
     group_consumer_session_timeout_ms: int = setting(45_000, "Session timeout of consumer groups.", low=1)
-    group_consumer_min_session_timeout_ms: int = setting(45_000, "Minimum of a group's own setting.", low=1)
-    group_consumer_max_session_timeout_ms: int = setting(60_000, "Maximum of a group's own setting.", low=1)
+    group_consumer_min_session_timeout_ms: int = setting(45_000, "Minimum of consumer.session.timeout.ms.", low=1)
+    group_consumer_max_session_timeout_ms: int = setting(60_000, "Maximum of consumer.session.timeout.ms.", low=1)
     group_consumer_heartbeat_interval_ms: int = setting(5_000, "Heartbeat interval of consumer groups.", low=1)
-    group_consumer_min_heartbeat_interval_ms: int = setting(5_000, "Minimum of a group's own setting.", low=1)
-    group_consumer_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=1)
+    group_consumer_min_heartbeat_interval_ms: int = setting(5_000, "Minimum of consumer.heartbeat.interval.ms.", low=1)
+    group_consumer_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of consumer.heartbeat.interval.ms.", low=1)
     group_consumer_max_size: int = setting(INT_MAX, "Maximum number of members of a consumer group.", low=1)
     group_consumer_assignors: tuple[str, ...] = setting(
         ("uniform", "range"), "Server-side assignors, by name or package.module:Class; the first is the default."
@@ -79,16 +79,18 @@ class Config(SecuritySettings):
     group_consumer_assignment_interval_ms: int = setting(
         1_000, "Minimum time between two target assignments of a consumer group.", low=0, dynamic=True
     )
-    group_consumer_min_assignment_interval_ms: int = setting(0, "Minimum of a group's own setting.", low=0)
-    group_consumer_max_assignment_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=0)
+    group_consumer_min_assignment_interval_ms: int = setting(0, "Minimum of consumer.assignment.interval.ms.", low=0)
+    group_consumer_max_assignment_interval_ms: int = setting(
+        15_000, "Maximum of consumer.assignment.interval.ms.", low=0
+    )
 
     # ---- share groups
     group_share_session_timeout_ms: int = setting(45_000, "Session timeout of share groups.", low=1)
-    group_share_min_session_timeout_ms: int = setting(45_000, "Minimum of a group's own setting.", low=1)
-    group_share_max_session_timeout_ms: int = setting(60_000, "Maximum of a group's own setting.", low=1)
+    group_share_min_session_timeout_ms: int = setting(45_000, "Minimum of share.session.timeout.ms.", low=1)
+    group_share_max_session_timeout_ms: int = setting(60_000, "Maximum of share.session.timeout.ms.", low=1)
     group_share_heartbeat_interval_ms: int = setting(5_000, "Heartbeat interval of share groups.", low=1)
-    group_share_min_heartbeat_interval_ms: int = setting(5_000, "Minimum of a group's own setting.", low=1)
-    group_share_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=1)
+    group_share_min_heartbeat_interval_ms: int = setting(5_000, "Minimum of share.heartbeat.interval.ms.", low=1)
+    group_share_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of share.heartbeat.interval.ms.", low=1)
     group_share_max_size: int = setting(200, "Maximum number of members of a share group.", low=1, high=1_000)
     group_share_max_share_sessions: int = setting(2_000, "Maximum number of share sessions of the node.", low=1)
     group_share_assignors: tuple[str, ...] = setting(("simple",), "The assignor of share groups; exactly one.")
@@ -98,37 +100,45 @@ class Config(SecuritySettings):
     group_share_assignment_interval_ms: int = setting(
         1_000, "Minimum time between two target assignments.", low=0, dynamic=True
     )
-    group_share_min_assignment_interval_ms: int = setting(0, "Minimum of a group's own setting.", low=0)
-    group_share_max_assignment_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=0)
+    group_share_min_assignment_interval_ms: int = setting(0, "Minimum of share.assignment.interval.ms.", low=0)
+    group_share_max_assignment_interval_ms: int = setting(15_000, "Maximum of share.assignment.interval.ms.", low=0)
     group_share_delivery_count_limit: int = setting(5, "Maximum number of deliveries of a record.", low=2, high=10)
-    group_share_min_delivery_count_limit: int = setting(2, "Minimum of a group's own setting.", low=2)
-    group_share_max_delivery_count_limit: int = setting(10, "Maximum of a group's own setting.", high=25)
+    group_share_min_delivery_count_limit: int = setting(2, "Minimum of share.delivery.count.limit.", low=2)
+    group_share_max_delivery_count_limit: int = setting(10, "Maximum of share.delivery.count.limit.", high=25)
     group_share_record_lock_duration_ms: int = setting(
         30_000, "Time for which a delivered record is locked.", low=1_000, high=3_600_000
     )
-    group_share_min_record_lock_duration_ms: int = setting(15_000, "Minimum of a group's own setting.", low=1_000)
-    group_share_max_record_lock_duration_ms: int = setting(60_000, "Maximum of a group's own setting.", high=3_600_000)
+    group_share_min_record_lock_duration_ms: int = setting(
+        15_000, "Minimum of share.record.lock.duration.ms.", low=1_000
+    )
+    group_share_max_record_lock_duration_ms: int = setting(
+        60_000, "Maximum of share.record.lock.duration.ms.", high=3_600_000
+    )
     group_share_partition_max_record_locks: int = setting(
         2_000, "Maximum number of locked records of a partition.", low=100, high=10_000
     )
-    group_share_min_partition_max_record_locks: int = setting(100, "Minimum of a group's own setting.", low=100)
-    group_share_max_partition_max_record_locks: int = setting(4_000, "Maximum of a group's own setting.", high=10_000)
+    group_share_min_partition_max_record_locks: int = setting(
+        100, "Minimum of share.partition.max.record.locks.", low=100
+    )
+    group_share_max_partition_max_record_locks: int = setting(
+        4_000, "Maximum of share.partition.max.record.locks.", high=10_000
+    )
 
     # ---- streams groups
     group_streams_session_timeout_ms: int = setting(45_000, "Session timeout of streams groups.", low=1)
-    group_streams_min_session_timeout_ms: int = setting(45_000, "Minimum of a group's own setting.", low=1)
-    group_streams_max_session_timeout_ms: int = setting(60_000, "Maximum of a group's own setting.", low=1)
+    group_streams_min_session_timeout_ms: int = setting(45_000, "Minimum of streams.session.timeout.ms.", low=1)
+    group_streams_max_session_timeout_ms: int = setting(60_000, "Maximum of streams.session.timeout.ms.", low=1)
     group_streams_heartbeat_interval_ms: int = setting(5_000, "Heartbeat interval of streams groups.", low=1)
-    group_streams_min_heartbeat_interval_ms: int = setting(5_000, "Minimum of a group's own setting.", low=1)
-    group_streams_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=1)
+    group_streams_min_heartbeat_interval_ms: int = setting(5_000, "Minimum of streams.heartbeat.interval.ms.", low=1)
+    group_streams_max_heartbeat_interval_ms: int = setting(15_000, "Maximum of streams.heartbeat.interval.ms.", low=1)
     group_streams_max_size: int = setting(INT_MAX, "Maximum number of members of a streams group.", low=1)
     group_streams_num_standby_replicas: int = setting(0, "Standby copies of each stateful task.", low=0)
-    group_streams_max_standby_replicas: int = setting(2, "Maximum of a group's own setting.", low=0)
+    group_streams_max_standby_replicas: int = setting(2, "Maximum of streams.num.standby.replicas.", low=0)
     group_streams_assignment_interval_ms: int = setting(
         1_000, "Minimum time between two target assignments.", low=0, dynamic=True
     )
-    group_streams_min_assignment_interval_ms: int = setting(0, "Minimum of a group's own setting.", low=0)
-    group_streams_max_assignment_interval_ms: int = setting(15_000, "Maximum of a group's own setting.", low=0)
+    group_streams_min_assignment_interval_ms: int = setting(0, "Minimum of streams.assignment.interval.ms.", low=0)
+    group_streams_max_assignment_interval_ms: int = setting(15_000, "Maximum of streams.assignment.interval.ms.", low=0)
     group_streams_initial_rebalance_delay_ms: int = setting(
         3_000, "Time for which an empty streams group waits for more members.", low=0
     )
@@ -217,16 +227,16 @@ class Config(SecuritySettings):
         1, "Replicas that must have a batch before the response to acks=all.", low=1, dynamic=True
     )
     unclean_leader_election_enable: bool = setting(
-        False, "Whether a replica that is not in sync may become leader.", dynamic=True
+        False, "Kept for Kafka's tools: a partition has one replica.", dynamic=True
     )
     log_cleanup_policy: tuple[str, ...] = setting(
         ("delete",), "The treatment of old records.", choices=("compact", "delete"), dynamic=True
     )
     log_segment_bytes: int = setting(1_073_741_824, "Size of a segment.", low=1_048_576, dynamic=True)
     log_segment_delete_delay_ms: int = setting(
-        60_000, "Time until the file of a deleted segment is removed.", low=0, kind=LONG, dynamic=True
+        60_000, "Kept for Kafka's tools: LMDB holds the log.", low=0, kind=LONG, dynamic=True
     )
-    log_preallocate: bool = setting(False, "Whether segments are allocated in advance.", dynamic=True)
+    log_preallocate: bool = setting(False, "Kept for Kafka's tools: LMDB holds the log.", dynamic=True)
     log_roll_ms: int | None = setting(
         None, "Maximum time for which a segment is written; unset: log.roll.hours.", kind=LONG, dynamic=True
     )
@@ -243,8 +253,10 @@ class Config(SecuritySettings):
     log_retention_check_interval_ms: int = setting(
         300_000, "Interval between two searches for expired records.", low=1, kind=LONG
     )
-    log_index_interval_bytes: int = setting(4_096, "Bytes between two entries of an index.", low=0, dynamic=True)
-    log_index_size_max_bytes: int = setting(10_485_760, "Maximum size of an index.", low=4, dynamic=True)
+    log_index_interval_bytes: int = setting(4_096, "Kept for Kafka's tools: LMDB holds the log.", low=0, dynamic=True)
+    log_index_size_max_bytes: int = setting(
+        10_485_760, "Kept for Kafka's tools: LMDB holds the log.", low=4, dynamic=True
+    )
     log_flush_interval_messages: int = setting(
         2**63 - 1,
         "Kept for Kafka's tools: kcore.durability determines when data is flushed.",
@@ -311,7 +323,8 @@ class Config(SecuritySettings):
     )
     max_connections: int = setting(
         INT_MAX,
-        "Maximum number of open connections, TLS handshakes included; further clients wait. A listener may have one.",
+        "Maximum number of open connections, TLS handshakes included; further clients wait. A listener may have "
+        "its own limit.",
         low=0,
         dynamic=True,
     )
@@ -327,7 +340,7 @@ class Config(SecuritySettings):
     )
     max_connection_creation_rate: int = setting(
         INT_MAX,
-        "Maximum number of new connections per second; above it, further clients wait. A listener may have its own.",
+        "Maximum number of new connections per second; further clients wait. A listener may have its own limit.",
         low=0,
         dynamic=True,
     )
@@ -341,7 +354,7 @@ class Config(SecuritySettings):
         "fsync",
         "The durability of a record before its response is sent. fsync: it is on the device. os: the operating system "
         "has it, so it survives the end of the process, but not a power failure. memory: it is never written. Without "
-        "a data folder `kcore serve` uses memory and logs a warning, unless this is set to memory.",
+        "a data folder `kcore serve` keeps data in memory. It logs a warning unless this is `memory`.",
         choices=("fsync", "os", "memory"),
     )
     kcore_map_size: int = setting(
@@ -381,7 +394,7 @@ class Config(SecuritySettings):
         268_435_456,
         "Bytes of unread responses of all connections together. A Fetch response has at most a quarter of the rest, "
         "but always one batch. Any other response of more than 1 MiB that does not fit closes its connection. Above "
-        "the limit a connection is not served until its client has read its responses; -1: no limit.",
+        "the limit, connections with unread responses are not served; -1: no limit.",
         low=-1,
         kind=LONG,
     )
@@ -485,7 +498,10 @@ class Config(SecuritySettings):
 
     def without_effect(self) -> list[str]:
         """Returns the names of the settings that were set, exist in Kafka and have no effect in kcore."""
+        from kcore.config.kafka_settings import KEPT_FOR_TOOLS, UNDERSTOOD  # noqa: PLC0415  # for servers only
+
         unused = {name for name in self._foreign if name not in SAME_AS and name not in UNDERSTOOD}
+        unused.update(KEPT_FOR_TOOLS.intersection(self._sources))
         # Login modules of mechanisms other than PLAIN; brokers of Kafka use them to connect to each other.
         unused.update(name for name in self._of_listeners if OTHER_MECHANISMS.fullmatch(name))
         jaas = self._foreign.get("sasl.jaas.config")
@@ -574,17 +590,6 @@ SAME_AS = {
     "sasl.jaas.config": "plain.sasl.jaas.config",
 }
 """Kafka's names of settings that have another name in kcore."""
-
-UNDERSTOOD = frozenset(
-    {
-        "controller.listener.names",
-        "inter.broker.listener.name",
-        "process.roles",
-        "quota.window.num",
-        "quota.window.size.seconds",
-    }
-)
-"""Settings of Kafka's list that have an effect here, or that only the meaning of others depends on."""
 
 
 def _single(name: str, value: Any) -> Any:

@@ -148,8 +148,8 @@ class SecuritySettings:
     kcore_sasl_oauthbearer_validator: str = setting(
         "",
         "package.module:callable that checks the tokens of OAUTHBEARER, in place of "
-        "sasl.oauthbearer.jwks.endpoint.url: (token, extensions) -> OAuthIdentity. One of both is needed: kcore "
-        "accepts no token without a check.",
+        "sasl.oauthbearer.jwks.endpoint.url: (token, extensions) -> OAuthIdentity. One of the two must be "
+        "set: kcore accepts no token without a check.",
     )
     plain_sasl_jaas_config: str | None = setting(
         None,

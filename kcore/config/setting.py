@@ -80,9 +80,10 @@ class Setting(NamedTuple):
 
     @property
     def valid(self) -> str:
-        """The valid range, for people."""
+        """Description of the valid values, for error messages and docs/settings.md."""
         if self.choices is not None:
-            return "one of " + ", ".join(map(repr, self.choices)) + (", in any case" if self.ignore_case else "")
+            form = "a list of: " if self.type is SettingType.LIST else "one of "
+            return form + ", ".join(map(repr, self.choices)) + (", in any case" if self.ignore_case else "")
         if self.type is SettingType.BOOLEAN:
             return "true or false"
         if self.type in WIDTHS:

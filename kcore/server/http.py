@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kcore.metrics import CONTENT_TYPE
 from kcore.server.console import DOCUMENTS, STATIC, BadQueryError, Query, read_static
-from kcore.server.listeners import parse_address
+from kcore.server.listeners import format_address, parse_address
 
 if TYPE_CHECKING:
     from kcore.server.console.paging import Steps
@@ -52,6 +52,8 @@ Page = tuple[int, str, str]
 """Status, content type, text."""
 
 BAD_QUERY: Final[Page] = (400, PLAIN, "the query is not valid\n")
+PATHS: Final = sorted({"/healthz", "/metrics", "/readyz", *DOCUMENTS, *STATIC})
+NOT_FOUND: Final[Page] = (404, PLAIN, f"not found; valid paths: {', '.join(PATHS)}\n")
 UNKNOWN: Final[Page] = (404, JSON, "null\n")
 
 
@@ -93,7 +95,7 @@ class HttpServer:
         host, port = self.address
         self._server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(self), host or None, port)
         self.address = (host, self._server.sockets[0].getsockname()[1])
-        logger.info("HTTP server: console and metrics at http://%s:%d/", host or "0.0.0.0", self.address[1])
+        logger.info("HTTP server: console and metrics at http://%s/", format_address(*self.address))
 
     async def stop(self) -> None:
         """Stops listening and closes every connection."""
@@ -219,7 +221,7 @@ class HttpConnection(asyncio.Protocol):
             return
         page = self._server.pages.get(path)
         if page is None:
-            self.respond(method, (404, PLAIN, "not found; valid paths are /, /metrics, /healthz and /readyz\n"))
+            self.respond(method, NOT_FOUND)
             return
         self._responded = True
         # Records that are decided but not durable do not count yet: an open round ends first, within this turn of the

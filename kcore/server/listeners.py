@@ -113,6 +113,11 @@ def parse_address(text: str) -> tuple[str, int]:
     return form["host"].strip("[]"), int(form["port"])
 
 
+def format_address(host: str, port: int) -> str:
+    """Returns HOST:PORT of an address that a server listens on; an empty host is every address, 0.0.0.0."""
+    return f"[{host}]:{port}" if ":" in host else f"{host or '0.0.0.0'}:{port}"
+
+
 def _parse(text: str) -> tuple[str, str, int]:
     form = _FORM.fullmatch(text.strip())
     if form is None or int(form["port"]) > 65_535:

@@ -23,7 +23,8 @@ from kcore.broker.data.client_quotas import ClientQuotas
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
-from kcore.config.node import SAME_AS, UNDERSTOOD, Config
+from kcore.config.kafka_settings import UNDERSTOOD
+from kcore.config.node import SAME_AS, Config
 from kcore.config.setting import Setting, SettingType
 from kcore.engine import Engine
 from kcore.errors import ConfigError

@@ -11,10 +11,17 @@ import pytest
 
 from kcore.broker.metadata.image import ConfigType
 from kcore.cli.properties import make_config
-from kcore.config.kafka_settings import THREAD_POOLS, UNSUPPORTED, kafka_settings, unlisted_settings
-from kcore.config.node import SAME_AS, UNDERSTOOD, Config
+from kcore.config.kafka_settings import (
+    KEPT_FOR_TOOLS,
+    THREAD_POOLS,
+    UNDERSTOOD,
+    UNSUPPORTED,
+    kafka_settings,
+    unlisted_settings,
+)
+from kcore.config.node import SAME_AS, Config
 from kcore.errors import ConfigError
-from kcore.server.listeners import Listener, own_address, parse_listeners
+from kcore.server.listeners import Listener, format_address, own_address, parse_listeners
 from tests.broker.context import NODE_ID, BrokerContext
 
 STOCK = """\
@@ -174,6 +181,13 @@ def test_an_advertised_listener_without_a_host_has_the_address_of_this_machine()
     assert parse_listeners(config) == [Listener("PLAINTEXT", "127.0.0.1", 9092, own_address(""), 9093)]
 
 
+@pytest.mark.parametrize(
+    ("host", "text"), [("", "0.0.0.0:9092"), ("0.0.0.0", "0.0.0.0:9092"), ("::1", "[::1]:9092"), ("::", "[::]:9092")]
+)
+def test_an_address_is_shown_as_clients_write_it(host: str, text: str) -> None:
+    assert format_address(host, 9092) == text
+
+
 def test_changes_at_run_time_have_an_effect() -> None:
     """Intervals between assignments, the verification of transactions and the expiry of producers follow a change."""
     node = BrokerContext()
@@ -207,6 +221,14 @@ def test_settings_of_listeners_are_refused_at_run_time(name: str, reason: str, b
     assert node.topics.settings_of(ConfigType.BROKER, broker) == before
 
 
+def test_settings_that_are_kept_for_kafkas_tools_are_named_if_they_are_given() -> None:
+    assert Config().without_effect() == []
+    config = Config({name: Config.SETTINGS[name].default for name in KEPT_FOR_TOOLS} | {"log.segment.bytes": 1 << 20})
+    assert config.without_effect() == sorted(KEPT_FOR_TOOLS)
+    kept = {name for name, entry in Config.SETTINGS.items() if entry.doc.startswith("Kept for Kafka's tools: ")}
+    assert kept == KEPT_FOR_TOOLS
+
+
 @pytest.mark.parametrize("name", sorted({*kafka_settings(), *Config.SETTINGS}))
 def test_every_setting_is_changed_refused_or_named_as_without_effect(name: str) -> None:
     """A change at run time is refused and leaves the value, or the node has the new value; others are named."""
@@ -222,4 +244,4 @@ def test_every_setting_is_changed_refused_or_named_as_without_effect(name: str) 
     elif not refused:
         assert node.config.source(name) == "dynamic"
         known = name in Config.SETTINGS or name in SAME_AS or name in UNDERSTOOD
-        assert known or name in node.config.without_effect()
+        assert (name in node.config.without_effect()) is (name in KEPT_FOR_TOOLS or not known)

@@ -104,7 +104,7 @@ def test_a_set_password_is_hidden_even_if_it_is_empty(given: str | None, read: s
 def test_lists_are_read() -> None:
     for value in (" compact , delete ,", ("compact", "delete"), ["compact", "delete"]):
         assert Config.of({"log.cleanup.policy": value}).log_cleanup_policy == ("compact", "delete")
-    with pytest.raises(ConfigError, match="has 'shred'; valid: one of 'compact', 'delete'"):
+    with pytest.raises(ConfigError, match="has 'shred'; valid: a list of: 'compact', 'delete'"):
         Config.of({"log.cleanup.policy": "compact,shred"})
 
 

@@ -283,6 +283,15 @@ def test_queries_that_are_not_valid(node: Watched, target: str, status: int) -> 
     assert node.get(target)[0] == status
 
 
+def test_an_unknown_path_gets_the_list_of_valid_ones(node: Watched) -> None:
+    status, text = node.get("/api/")
+    paths = text.removeprefix("not found; valid paths: ").rstrip("\n").split(", ")
+    assert (status, "/" in paths) == (404, True)
+    assert {path: node.get(path)[0] for path in paths if path not in {"/api/group", "/api/topic"}} == {
+        path: 200 for path in paths if path not in {"/api/group", "/api/topic"}
+    }
+
+
 def test_a_list_of_ten_thousand_groups_never_holds_the_loop(node: Watched) -> None:
     """A slice looks at a bounded number of names; the list is sorted, and its last page is as good as the first."""
     with node.live.connect() as client:
