@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kcore.broker.apis.control import ControlApi, client_code
 from kcore.broker.configs.alter import check_broker_name
-from kcore.broker.configs.describe import Shape
+from kcore.broker.configs.describe import DescribeOptions
 from kcore.broker.configs.loggers import loggers
 from kcore.broker.metadata.image import ConfigType
 from kcore.broker.metadata.names import name_fault
@@ -91,16 +91,18 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
     def decide(self, machine: MetadataMachine, context: RequestContext, request: DescribeConfigsRequest) -> Any:
         """Reads the settings of each resource."""
         known: dict[tuple[int, str, frozenset[str]], DescribeConfigsResult] = {}
-        shapes: dict[frozenset[str], Shape] = {}
+        options_by_keys: dict[frozenset[str], DescribeOptions] = {}
         results = []
         for resource in request.resources:
             key = _key(resource)
             result = known.get(key)
             if result is None:
-                shape = shapes.get(key[2])
-                if shape is None:
-                    shape = shapes[key[2]] = Shape(key[2], request.include_synonyms, request.include_documentation)
-                result = known[key] = self._describe(machine, context, shape, resource)
+                options = options_by_keys.get(key[2])
+                if options is None:
+                    options = options_by_keys[key[2]] = DescribeOptions(
+                        key[2], request.include_synonyms, request.include_documentation
+                    )
+                result = known[key] = self._describe(machine, context, options, resource)
             results.append(result)
         return DescribeConfigsResponse(results=results)
 
@@ -108,13 +110,13 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
         self,
         machine: MetadataMachine,
         context: RequestContext,
-        shape: Shape,
+        options: DescribeOptions,
         resource: DescribeConfigsResource,
     ) -> DescribeConfigsResult:
         """Describes the settings of one resource, or its error."""
         try:
             self._authorize(context, resource)
-            configs = self._read(machine, resource, shape)
+            configs = self._read(machine, resource, options)
         except KafkaError as error:
             # Kafka sends no text for an unknown topic.
             unknown = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -135,7 +137,7 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     def _read(
-        self, machine: MetadataMachine, resource: DescribeConfigsResource, shape: Shape
+        self, machine: MetadataMachine, resource: DescribeConfigsResource, options: DescribeOptions
     ) -> list[DescribeConfigsResourceResult]:
         kind, name, invalid = resource.resource_type, resource.resource_name, ErrorCode.INVALID_REQUEST
         if kind == ConfigType.TOPIC:
@@ -144,23 +146,23 @@ class DescribeConfigsApi(ControlApi[DescribeConfigsRequest, DescribeConfigsRespo
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
             if machine.image.by_name(name) is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            return self._view.topic(machine.image, name, shape)
+            return self._view.topic(machine.image, name, options)
         if kind == ConfigType.BROKER:
             if not name:
-                return self._view.cluster_defaults(shape)
+                return self._view.cluster_defaults(options)
             check_broker_name(name, self._broker.node_name)
-            return self._view.broker(shape)
+            return self._view.broker(options)
         if kind == ConfigType.GROUP:
             if not name:
                 raise KafkaError(invalid, "a group needs a name")
-            return self._view.group(machine.image, name, shape)
+            return self._view.group(machine.image, name, options)
         if kind == ConfigType.CLIENT_METRICS:
             if not name:
                 raise KafkaError(invalid, "a metrics subscription needs a name")
-            return self._view.client_metrics(machine.image, name, shape)
+            return self._view.client_metrics(machine.image, name, options)
         if kind == ConfigType.BROKER_LOGGER:
             check_broker_name(name, self._broker.node_name)
-            return [shape.logger(logger, level) for logger, level in loggers().items() if shape.wants(logger)]
+            return [options.logger(logger, level) for logger, level in loggers().items() if options.wants(logger)]
         raise KafkaError(invalid, f"resource type {kind} has no settings")
 
     def error(

@@ -230,7 +230,7 @@ def _check_topic_name(name: str) -> None:
 
 
 def _subtract(parts: list[str], removed: list[str]) -> list[str]:
-    """Returns `parts` without the first occurrences of the removed ones: as many as `removed` names each."""
+    """Returns `parts` with one occurrence less, from the left, for each element of `removed`."""
     left = Counter(removed)
     kept = []
     for part in parts:

@@ -176,8 +176,8 @@ class BrokerConfig(MetadataListener):
     def fault(self, name: str, text: str) -> str | None:
         """Describes the reason to refuse a change of `name` to `text` at run time; None if the change is allowed.
 
-        An unknown name is stored without effect, as in Kafka, unless it names a listener: a certificate or a user that
-        an operator believes to be replaced must not stay in force.
+        As in Kafka, an unknown name is stored without effect. An unknown name of a listener's setting is refused:
+        otherwise a misspelled setting would leave the old certificate or user in use.
         """
         of_listener = name.lower().startswith(LISTENER_PREFIX)
         if of_listener and not name.startswith(LISTENER_PREFIX):

@@ -71,35 +71,35 @@ class SettingsView:
         ]
         return sorted(described + internal, key=lambda config: config.name) if internal else described
 
-    def topic(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
+    def topic(self, image: MetadataImage, name: str, options: DescribeOptions) -> list[DescribeConfigsResourceResult]:
         """Describes the settings of an existing topic."""
         own = image.settings_of(ConfigType.TOPIC, name)
         result = []
         for setting_name, row in DESCRIBED_TOPIC_SETTINGS.items():
-            if not shape.wants(setting_name):
+            if not options.wants(setting_name):
                 continue
-            described = None if setting_name in own else shape.topic_defaults.get(setting_name)
+            described = None if setting_name in own else options.topic_defaults.get(setting_name)
             if described is None:
                 synonyms = self._synonyms_of_topic_setting(setting_name)
                 default = self._topics.defaults()[setting_name]
-                described = _own_or(shape, row.setting, own, SOURCE_TOPIC, default, synonyms)
+                described = _own_or(options, row.setting, own, SOURCE_TOPIC, default, synonyms)
                 if setting_name not in own:
-                    shape.topic_defaults[setting_name] = described
+                    options.topic_defaults[setting_name] = described
             result.append(described)
         result += [
-            _own_or(shape, row.setting, own, SOURCE_TOPIC, None, ())
+            _own_or(options, row.setting, own, SOURCE_TOPIC, None, ())
             for setting_name, row in INTERNAL_TOPIC_SETTINGS.items()
-            if setting_name in own and shape.wants(setting_name)
+            if setting_name in own and options.wants(setting_name)
         ]
         return result
 
-    def group(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
+    def group(self, image: MetadataImage, name: str, options: DescribeOptions) -> list[DescribeConfigsResourceResult]:
         """Describes the settings of a group, existing or not."""
         own = image.settings_of(ConfigType.GROUP, name)
         config = self._broker.config
         result = []
         for setting_name, row in DESCRIBED_GROUP_SETTINGS.items():
-            if not shape.wants(setting_name):
+            if not options.wants(setting_name):
                 continue
             if row.broker is None:
                 default = row.setting.default
@@ -107,19 +107,21 @@ class SettingsView:
             else:
                 default = config.get(row.broker)
                 synonyms = self._broker.synonyms(row.broker)
-            result.append(_own_or(shape, row.setting, own, SOURCE_GROUP, default, synonyms))
+            result.append(_own_or(options, row.setting, own, SOURCE_GROUP, default, synonyms))
         return result
 
-    def client_metrics(self, image: MetadataImage, name: str, shape: Shape) -> list[DescribeConfigsResourceResult]:
+    def client_metrics(
+        self, image: MetadataImage, name: str, options: DescribeOptions
+    ) -> list[DescribeConfigsResourceResult]:
         """Describes the settings of a metrics subscription, existing or not."""
         own = image.settings_of(ConfigType.CLIENT_METRICS, name)
         return [
-            _own_or(shape, setting, own, SOURCE_CLIENT_METRICS, setting.default, ())
+            _own_or(options, setting, own, SOURCE_CLIENT_METRICS, setting.default, ())
             for setting in CLIENT_METRICS_SETTINGS.values()
-            if shape.wants(setting.name)
+            if options.wants(setting.name)
         ]
 
-    def broker(self, shape: Shape) -> list[DescribeConfigsResourceResult]:
+    def broker(self, options: DescribeOptions) -> list[DescribeConfigsResourceResult]:
         """Describes all settings of this broker, including unknown ones that clients have set.
 
         As in Kafka, settings that are not in Kafka's list come first; kcore's own come last.
@@ -130,32 +132,34 @@ class SettingsView:
         others = [name for name in dict.fromkeys(given) if name not in order and name not in config.SETTINGS]
         own = [name for name in config.SETTINGS if name not in order]
         names = [*others, *sorted(order, key=order.__getitem__), *own]
-        return [self._broker_setting(shape, name, self._broker.synonyms(name)) for name in names if shape.wants(name)]
+        return [
+            self._broker_setting(options, name, self._broker.synonyms(name)) for name in names if options.wants(name)
+        ]
 
-    def cluster_defaults(self, shape: Shape) -> list[DescribeConfigsResourceResult]:
+    def cluster_defaults(self, options: DescribeOptions) -> list[DescribeConfigsResourceResult]:
         """Describes the settings that were changed at run time for all brokers."""
         return [
             self._broker_setting(
-                shape,
+                options,
                 name,
                 tuple(s for s in self._broker.synonyms(name) if s.source == SOURCE_DYNAMIC_DEFAULT_BROKER),
                 default_value=text,
             )
             for name, text in self._broker.cluster_defaults().items()
-            if shape.wants(name)
+            if options.wants(name)
         ]
 
     # ---- parts
 
     def _broker_setting(
-        self, shape: Shape, name: str, synonyms: tuple[SynonymValue, ...], default_value: str | None = None
+        self, options: DescribeOptions, name: str, synonyms: tuple[SynonymValue, ...], default_value: str | None = None
     ) -> DescribeConfigsResourceResult:
         setting, present = self._broker.described(name)
         if setting is None or setting.type is SettingType.PASSWORD:
             value, synonyms = None, tuple(synonym._replace(value=None) for synonym in synonyms)
         else:
             value = show_value(present) if default_value is None else default_value
-        return shape.result(
+        return options.result(
             name,
             value,
             self._source(synonyms),
@@ -182,7 +186,7 @@ class SettingsView:
         return synonyms[0].source if synonyms else SOURCE_DEFAULT
 
 
-class Shape:
+class DescribeOptions:
     """Requested settings and level of detail.
 
     Args:
@@ -237,7 +241,7 @@ class Shape:
 
 
 def _own_or(
-    shape: Shape,
+    options: DescribeOptions,
     setting: Setting,
     own: Mapping[str, str],
     own_source: int,
@@ -249,7 +253,7 @@ def _own_or(
     if setting.name in own:
         value = _normalized(setting, own[setting.name])
         synonyms = (SynonymValue(setting.name, value, own_source), *synonyms)
-    return shape.result(setting.name, value, synonyms[0].source if synonyms else SOURCE_DEFAULT, synonyms, setting)
+    return options.result(setting.name, value, synonyms[0].source if synonyms else SOURCE_DEFAULT, synonyms, setting)
 
 
 def _normalized(setting: Setting, text: str) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kcore.broker.configs.describe import SettingsView, Shape
+from kcore.broker.configs.describe import DescribeOptions, SettingsView
 from kcore.broker.configs.group_config import GROUP_SETTINGS
 from kcore.broker.configs.topic_schema import TOPIC_SETTINGS
 from kcore.broker.configs.values import InvalidValueError, read_value, show_value
@@ -567,8 +567,8 @@ def test_topics_of_one_request_share_the_descriptions_of_defaults() -> None:
     first, second, third = ({row.name: row for row in result.configs} for result in together)
     assert second["retention.ms"].value == "7"
     assert third["retention.ms"].value == first["retention.ms"].value == "604800000"
-    shape = Shape((), True, True)
+    options = DescribeOptions((), True, True)
     view, image = SettingsView(node.control.broker_config, node.control.topic_configs), node.topics.image
-    rows = [{row.name: row for row in view.topic(image, name, shape)} for name in "abc"]
+    rows = [{row.name: row for row in view.topic(image, name, options)} for name in "abc"]
     assert all(rows[0][name] is rows[2][name] for name in rows[0])
     assert [name for name in rows[0] if rows[0][name] is not rows[1][name]] == ["retention.ms"]
