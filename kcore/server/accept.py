@@ -157,7 +157,10 @@ class Acceptor:
         if error.errno in _NO_DESCRIPTORS and self._quota.make_room():
             return True
         if error.errno not in _NO_DESCRIPTORS:
-            logger.error("listener %s: accept failed: %s", self._security.name, error)
+            logger.error(
+                "listener %s: cannot accept connections: %s; trying again in %g s; if it persists, check the machine's "
+                "network and restart the server", self._security.name, error, RETRY_S,
+            )  # fmt: skip
         else:
             self._warn("%s; raise the open file limit or lower max.connections below it", error.strerror)
         self._pause()

@@ -72,7 +72,7 @@ class ListenerSecurity:
         return self._new_exchange is not None
 
     def check_keys(self, changed: Mapping[str, str | None]) -> None:
-        """Loads keys and certificates as a change of settings would have them, without using them.
+        """Validates the keys and certificates that a change of settings would load, without applying them.
 
         Raises:
             ConfigError: they cannot be loaded.
@@ -151,7 +151,7 @@ class ServerKeys:
             try:
                 security.reload_keys()
             except ConfigError as error:
-                logger.error("keys are not reloaded, the present ones stay in use: %s", error)
+                logger.error("cannot reload keys; the previous keys stay in use: %s", error)
             else:
                 if security.tls is not None:
                     logger.info("listener %s: reloaded keys and certificates", security.name)

@@ -115,7 +115,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         if self.server.stopping:  # its handshake ended during the shutdown
             self.abort()
         self._admitted = True
-        self.server.came(self)
+        self.server.add_connection(self)
         self.transport.set_write_buffer_limits(high=self._buffer_bytes)
         self._last_byte_s = self.server.loop.time()
         self._watch_idle()
@@ -140,7 +140,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._turns.remove(self)
         self._write = _nowhere
         if self._admitted:
-            self.server.went(self)
+            self.server.remove_connection(self)
 
     def pause_writing(self) -> None:
         """Suspends the peer's requests, because it does not read."""
@@ -149,7 +149,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def resume_writing(self) -> None:
         """Resumes the peer's requests, because it reads again."""
         self._paused = False
-        self.look_at_unread()
+        self.report_unread()
         self._unread = self._held or self._muted is not None
         self.server.driver.begin_round()
         self.go_on()
@@ -263,7 +263,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
 
     # ---- unread bytes
 
-    def look_at_unread(self) -> None:
+    def report_unread(self) -> None:
         """Reports the number of sent bytes that the peer has not read to the server's `ResponseMemory`."""
         self._look_at_bytes = self._sent_bytes + UNREAD_CHECK_BYTES
         memory = self.server.responses
@@ -321,7 +321,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         )
         self.abort()
 
-    def look_at_memory(self) -> None:
+    def on_request_memory_changed(self) -> None:
         """Adapts to the server's request memory, which became full or has room again."""
         self._pace()
 

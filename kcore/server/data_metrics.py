@@ -65,7 +65,7 @@ def total_traffic(engine: Engine) -> TopicTraffic:
 
 
 def late_partitions(engine: Engine) -> int:
-    """Counts the partitions with an open transaction that exceeds the largest timeout by more than `LATE_MS`."""
+    """Counts the partitions with a transaction open for `LATE_MS` longer than `transaction.max.timeout.ms`."""
     limit_ms = engine.clock.wall_ms() - engine.config.transaction_max_timeout_ms - LATE_MS
     return sum(_has_open_since(partition, limit_ms) for partition in engine.partitions)
 

@@ -29,7 +29,7 @@ HANDSHAKE_GRACE_S: Final = 3.0
 """Age from which a handshake may be aborted if `MAX_HANDSHAKES` are running and another client waits."""
 
 UNFAIR_GRACE_S: Final = 0.5
-"""The same age if the handshake's address has more handshakes than the address of the waiting client."""
+"""Age from which a handshake may be aborted if its address has more handshakes than the waiting client's address."""
 
 STARTS_PER_TURN: Final = 4
 """Handshakes that begin in one turn of the event loop: each takes about a millisecond for its signature."""
@@ -87,8 +87,8 @@ class Handshakes:
 
     - *silent* clients have not sent a complete first message. They take no slot, and the oldest is closed if they are
       too many.
-    - *ready* clients wait for a slot, in turns by address. Of one address, the client that has waited longest and the
-      newest one begin in turns: a crowd is served in order, and a new client gets past many that stall.
+    - *ready* clients wait for a slot, in turns by address. The oldest and the newest client of an address start
+      alternately: old ones are served in order, and a new one is not blocked by stalled ones.
     - *running* handshakes have a slot. While all slots are taken and a client waits, the oldest handshake of the
       address with the most is aborted once it is old enough.
 
@@ -98,7 +98,7 @@ class Handshakes:
     Args:
         security: the listener's security; its TLS context may change.
         make: creates the connection for a client address.
-        failed: is called with the client's address if its handshake has ended without a connection.
+        report_failure: is called with the client's address if its handshake has ended without a connection.
         log: logs failures.
         loop: the event loop.
 
@@ -111,14 +111,14 @@ class Handshakes:
         self,
         security: ListenerSecurity,
         make: Callable[[str], Connection],
-        failed: Callable[[str], None],
+        report_failure: Callable[[str], None],
         log: ClientLog,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._security = security
         self._listener = security.name
         self._make = make
-        self._report_failure = failed
+        self._report_failure = report_failure
         self._log = log
         self._loop = loop
         self._silent: dict[_Client, None] = {}  # oldest first

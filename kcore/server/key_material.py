@@ -99,7 +99,7 @@ def _file_of(data: bytes) -> Iterator[str]:
 
 
 def _pkcs12(location: str, password: str | None) -> tuple[Any, list[Any]]:
-    """Returns the private key of a PKCS12 file, or None, and its certificates; that of the key is the first.
+    """Returns the private key of a PKCS12 file, or None, and its own certificates, the key's own first.
 
     Raises:
         ConfigError: the password is wrong, the file is damaged, or the package cryptography is missing.

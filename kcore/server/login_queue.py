@@ -34,8 +34,8 @@ class Login:
 class LoginQueue:
     """The tokens of one mechanism that wait for a thread.
 
-    The addresses take turns. Of one address, the login that has waited longest and the newest one are evaluated in
-    turns: a crowd is served in order, and a new login gets past many that guess passwords.
+    The addresses take turns. The oldest and the newest login of an address are evaluated alternately: old ones are
+    served in order, and a new one is not blocked by many that guess passwords.
 
     Args:
         loop: the event loop; all methods run on its thread.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LEAST_BYTES = 1_048_576
 """A response of at most this size is encoded regardless of the remaining memory."""
 
-LOOK_S = 0.05
+CHECK_INTERVAL_S = 0.05
 """Interval at which connections with unread bytes are checked; no timer runs while there are none."""
 
 
@@ -54,7 +54,7 @@ class RequestMemory:
             self._full = full
             for other in list(self._connections):
                 if other is not connection:
-                    other.look_at_memory()
+                    other.on_request_memory_changed()
 
     def may_read(self, connection: Connection) -> bool:
         """Returns True if `connection` may be read: memory is free, or the connection is in the middle of a frame."""
@@ -138,7 +138,7 @@ class ResponseMemory:
         if size_bytes:
             self._unread[connection] = None
             if self._look is None:
-                self._look = self._loop.call_later(LOOK_S, self.look)
+                self._look = self._loop.call_later(CHECK_INTERVAL_S, self.look)
         else:
             self._unread.pop(connection, None)
         full = self.held_bytes >= self.limit_bytes
@@ -164,13 +164,13 @@ class ResponseMemory:
             self._look = None
         stall_s = self.stall_ms / 1000
         for connection in list(self._unread):
-            connection.look_at_unread()
+            connection.report_unread()
             if self.pressed and self._loop.time() - connection.taken_s > stall_s and connection.unread_bytes:
                 connection.stalled()
                 self.stalled_connections += 1
                 self.claim(connection, 0)
         if self._unread and self._look is None:
-            self._look = self._loop.call_later(LOOK_S, self.look)
+            self._look = self._loop.call_later(CHECK_INTERVAL_S, self.look)
 
     def close(self) -> None:
         """Stops the checks."""

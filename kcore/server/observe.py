@@ -439,7 +439,7 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     Metric(
         "kcore_parked_requests", GAUGE,
-        "Parked requests, such as joins and syncs: they wait for other members or a timeout.",
+        "Parked requests of coordinators, such as joins and syncs: they wait for other members or a timeout.",
         lambda o: _one(sum(shard.parked for shard in o.shards())), (),
         "DelayedOperationPurgatory: PurgatorySize",
     ),

@@ -101,7 +101,7 @@ class MeteredPending(Pending):
         self.complete(self._meter.charge(self.context, response, self._spent_ns()))
 
     def abandon(self) -> None:
-        """Takes note that the client has disconnected; the time of its request counts all the same."""
+        """Marks the client as disconnected; its request is still charged."""
         super().abandon()
         self._of.abandon()
         self._meter.charge_abandoned(self.context, self._spent_ns())

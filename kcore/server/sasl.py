@@ -13,6 +13,7 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from kcore.security.mechanism import AuthenticationError
 from kcore.security.sasl import SaslState
+from kcore.server import login_queue, unauthenticated
 from kcore.server.dispatch import RefusedError
 from kcore.server.frames import LENGTH_BYTES
 from kcore.server.login_queue import Login
@@ -36,7 +37,7 @@ class RawResponseSlot(ResponseSlot):
     __slots__ = ()
 
     def arrive(self, response: Any) -> None:
-        """Encodes the response; a failed token has no representation here."""
+        """Sends the token, or an empty frame if authentication failed: SaslHandshake v0 has no error field."""
         if response is None or response.error_code:
             self.complete(b"")
         else:
@@ -71,8 +72,8 @@ class SaslConnection(SecureConnection):
         """Closes the connection, because clients that have not authenticated hold too much memory."""
         self.server.client_log.log(
             logging.WARNING, self.client_host,
-            "connection from %s closed: it sent the most bytes of all clients that have not authenticated",
-            self.client_host, connection=self.connection_id,
+            "connection from %s closed: unauthenticated clients hold more than %d bytes, and this one holds the most",
+            self.client_host, unauthenticated.MAX_BYTES, connection=self.connection_id,
         )  # fmt: skip
         self.abort()
 
@@ -149,7 +150,7 @@ class SaslConnection(SecureConnection):
             login = Login(self.client_host, partial(exchange.evaluate, token), partial(self._evaluated, slot))
             if not self.server.logins(exchange.mechanism_name, exchange.threads).add(login):
                 # A failed authentication would be final for the client; without a response it tries again.
-                raise RefusedError("too many clients of its address wait for their authentication")
+                raise RefusedError(f"{login_queue.MAX_WAITING} logins from this address are already waiting")
             self._login, self._token_bytes = login, len(token)
             self._queue.defer(slot, parked=True)
             return
@@ -175,8 +176,8 @@ class SaslConnection(SecureConnection):
         else:
             # The error text may contain bytes that the client sent: log only the error's type.
             self.server.client_log.log(
-                logging.ERROR, self.client_host, "SASL mechanism %s failed with %s", self._exchange.mechanism_name,
-                type(error).__name__,
+                logging.ERROR, self.client_host, "connection from %s: SASL mechanism %s failed internally (%s)",
+                self.client_host, self._exchange.mechanism_name, type(error).__name__, connection=self.connection_id,
             )  # fmt: skip
             self._not_authenticated(slot, AuthenticationError("the server could not check the credentials"))
 

@@ -14,7 +14,7 @@ from kcore.server.authentication import Authentications, ListenerSecurity, Serve
 from kcore.server.connection import Connection
 from kcore.server.connection_quota import ConnectionQuota
 from kcore.server.dispatch import Dispatch
-from kcore.server.listeners import Listener
+from kcore.server.listeners import Listener, format_address
 from kcore.server.log_limits import ClientLog
 from kcore.server.memory import RequestMemory, ResponseMemory
 from kcore.server.request_meter import RequestMeter
@@ -136,7 +136,7 @@ class Server:
         self.engine.cluster.advertise(listener.name, listener.advertised_host, listener.advertised_port or port)
         for acceptor in self.acceptors[-len(sockets) :]:
             acceptor.resume()
-        logger.info("listener %s listens on %s:%d", listener.name, listener.host, port)
+        logger.info("listener %s listens on %s", listener.name, format_address(listener.host, port))
 
     def _preload_later(self, delay_s: float) -> None:
         if self.stopping:
@@ -192,12 +192,12 @@ class Server:
         if connection is not None:
             connection.mute(duration_ms)
 
-    def came(self, connection: Connection) -> None:
+    def add_connection(self, connection: Connection) -> None:
         """Adds an open connection."""
         self.connections.add(connection)
         self._by_id[connection.connection_id] = connection
 
-    def went(self, connection: Connection) -> None:
+    def remove_connection(self, connection: Connection) -> None:
         """Removes a closed connection and releases its memory."""
         self.connections.discard(connection)
         self._by_id.pop(connection.connection_id, None)
@@ -224,11 +224,17 @@ class Server:
 
     def _close_lost(self) -> None:
         """Closes the connections that have lost a response, because there was no memory to encode it."""
+        closed = 0
         for connection in list(self.connections):
             if connection.lost_response:
                 connection.abort()
+                closed += 1
         lost_responses(forget=True)  # last: if there is no memory to close a connection, the next round tries again
-        logger.error("server: no memory for a response; connections that wait for one were closed")
+        logger.error(
+            "server: out of memory while encoding a response; closed %d connections; lower "
+            "kcore.max.response.memory.bytes or add memory",
+            closed,
+        )
 
     async def stop(self) -> None:
         """Closes the listeners, then the connections: commits the decided records and sends their responses.

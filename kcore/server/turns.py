@@ -24,9 +24,9 @@ SHORTEST_NS: Final = 1_000_000
 class Turns:
     """The connections that wait for their next turn, in order.
 
-    A connection that uses up its time waits here, so that others are served first: those with single requests at once,
-    those with many in order. The more connections wait, the less time each of them gets at once. So a client delays
-    the others by about `SHARED_NS`, however many connections it fills with requests.
+    Connections with one request are served immediately; connections with many queue here. The more connections wait,
+    the shorter each turn. So a client delays the others by about `SHARED_NS`, even if it fills many connections with
+    requests.
 
     Args:
         loop: the event loop.

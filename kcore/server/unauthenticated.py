@@ -14,8 +14,8 @@ MAX_BYTES: Final = 67_108_864
 class UnauthenticatedMemory:
     """Received bytes of the clients that have not authenticated.
 
-    `sasl.server.max.receive.size` bounds the bytes of one connection, but a stranger may open many. Beyond `MAX_BYTES`,
-    the connection that holds the most is closed.
+    `sasl.server.max.receive.size` bounds the bytes of one connection, but a client may open many connections.
+    Beyond `MAX_BYTES`, the connection that holds the most is closed.
 
     Attributes:
         held_bytes: the number of bytes of all connections.

@@ -91,7 +91,7 @@ class ConnectionCore:
     def _pace(self) -> None:
         """Resumes reading, or pauses it so that the peer's own socket buffers what it sends ahead."""
     @abstractmethod
-    def look_at_unread(self) -> None:
+    def report_unread(self) -> None:
         """Reports the number of sent bytes that the peer has not read."""
     @abstractmethod
     def _continue_later(self) -> None:

@@ -136,7 +136,7 @@ cdef class ConnectionCore:
         self._sent_bytes += len(<bytes>data)
         self._write(data)
         if self._sent_bytes >= self._look_at_bytes:
-            self.look_at_unread()
+            self.report_unread()
         return 0
 
     def _flush(self):
@@ -150,7 +150,7 @@ cdef class ConnectionCore:
         if self._closing:
             return 0
         if queue.held_bytes > self._row_bytes:
-            self.look_at_unread()
+            self.report_unread()
         waits = queue.parked or self._unread or self._continues or queue.held_bytes > self._row_bytes
         read = not (waits and queue.unserved() > READ_AHEAD_LIMIT)
         if self._memory is not None:

@@ -175,7 +175,7 @@ def test_records_that_a_coordinator_cannot_decode_are_skipped(
     )
     with kcore.open(folder, config=SETTINGS) as engine:
         assert engine.send(commit("simple", {("lines", 0): 3}), 9).topics[0].partitions[0].error_code == 16
-    assert "stop the server and run `kcore log repair` to skip the unreadable records" in caplog.text
+    assert "to skip damaged records, stop the server and run `kcore log repair`" in caplog.text
     assert f"the record at offset {offset[0]} cannot be decoded" in caplog.text
     dumped = run("log", "dump", folder, "--topic", CONSUMER_OFFSETS, "--format", "json")
     assert [(row["offset"], row["type"]) for row in dumped.rows if row["offset"] == offset[0]] == [

@@ -201,7 +201,7 @@ def test_a_peer_that_reads_nothing_is_closed_when_memory_is_short(serve: Serve, 
     def grow_old() -> list[int]:
         """Ages the connections by half a minute; returns the bytes that the remaining ones hold."""
         for connection in live.server.connections:
-            connection.look_at_unread()
+            connection.report_unread()
             connection.taken_s -= 31
         memory(live).look()
         return [connection.unread_bytes for connection in memory(live)._unread]

@@ -139,7 +139,7 @@ def contains(search: str) -> Callable[[str], bool]:
 
 
 def name_fields(name: str) -> dict[str, Any]:
-    """Returns the fields of a row for a name that a client chose: what is shown of it, and if that is all."""
+    """Returns the fields of a row for a name that a client chose: the displayed text, and whether it is complete."""
     return {"id": shown(name), "whole": len(name) <= MAX_SHOWN}
 
 
