@@ -138,8 +138,10 @@ LOG_MUTANTS = (
     Mutant("no-journal-replay", "an opening ignores the journal", _journal_not_replayed),
     Mutant("last-entry-lost", "an opening ignores the journal's last entry", _last_entry_not_replayed),
     Mutant("torn-entry", "an opening accepts torn entries of the journal", _torn_entry_accepted),
-    Mutant("optimist", "a write whose result was unknown counts as durable", _failed_write_counts_as_durable),
+    Mutant(
+        "unknown-result-durable", "a write whose result was unknown counts as durable", _failed_write_counts_as_durable
+    ),
     Mutant("identity-reused", "each journal has the identity of the one before", _journal_identity_reused),
-    Mutant("one-too-many", "DeleteRecords deletes one record more", _one_record_too_many_deleted),
+    Mutant("delete-records-plus-one", "DeleteRecords deletes one record more", _one_record_too_many_deleted),
     Mutant("refused-appended", "the batches of a failed write are staged again", _failed_round_stays_staged),
 )
