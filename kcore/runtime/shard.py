@@ -448,7 +448,7 @@ class Shard(ShardCore, Generic[M]):
     def _report_failed_load(self, error: Exception) -> None:
         """Logs a failed load; repeats it soon if the log was not readable, which damage does not explain."""
         if isinstance(error, CorruptLogError) or not isinstance(error, (LogError, MemoryError)):
-            hint = "repeated every 30 s; to skip damaged records, stop the server and run `kcore log repair`"
+            hint = "kcore retries every 30 s; to skip damaged records, stop the server and run `kcore log repair`"
         else:
             hint = f"the load is repeated in {RELOAD_DELAY_MS} ms"
             with contextlib.suppress(MemoryError):  # the engine loads failed shards again in any case, but later
