@@ -33,7 +33,8 @@ class KeySet:
     """The public keys of an issuer, read from a URL when they are needed.
 
     Keys are read again after `jwks.endpoint.refresh.ms`, and earlier if a token names an unknown key. A failed read
-    keeps the keys that are known, and is repeated after a time that doubles with each failure.
+    keeps the keys that are known, and is repeated after a time that doubles with each failure. While one login reads
+    keys, others whose key is known do not wait for it.
 
     Args:
         settings: the listener's settings.
@@ -66,14 +67,17 @@ class KeySet:
         Raises:
             LookupError: there is no such key.
         """
-        with self._lock:
-            now_s = self._now_s()
-            if now_s >= self._refresh_at_s:
-                self._load(now_s)
-            key = self._find(key_id, algorithm)
-            if key is None and now_s - self._last_read_s >= self._max_retry_s:
-                self._load(now_s)
+        key = self._find(key_id, algorithm)
+        if self._lock.acquire(blocking=key is None):
+            try:
+                if self._now_s() >= self._refresh_at_s:
+                    self._load()
                 key = self._find(key_id, algorithm)
+                if key is None and self._now_s() - self._last_read_s >= self._max_retry_s:
+                    self._load()
+                    key = self._find(key_id, algorithm)
+            finally:
+                self._lock.release()
         if key is None:
             raise LookupError("the issuer has no such key")
         return key
@@ -84,14 +88,15 @@ class KeySet:
         fitting = [key for key in self._keys if key.algorithm_name == algorithm]
         return fitting[0] if len(fitting) == 1 else None
 
-    def _load(self, now_s: float) -> None:
+    def _load(self) -> None:
         import jwt  # noqa: PLC0415  # optional
 
-        self._last_read_s = now_s
         try:
             keys = jwt.PyJWKSet.from_dict(json.loads(self._read(self._url))).keys
             self._keys = [key for key in keys if key.public_key_use in (None, "sig")]
         except Exception as error:
+            # From the end of the read: one that times out takes as long as the longest pause.
+            self._last_read_s = now_s = self._now_s()
             self._refresh_at_s = now_s + min(self._retry_s * 2 ** min(self._failures, 30), self._max_retry_s)
             self._failures += 1
             logger.warning(
@@ -99,12 +104,29 @@ class KeySet:
                 self._url, type(error).__name__, len(self._keys),
             )  # fmt: skip
         else:
-            self._refresh_at_s = now_s + self._refresh_s
+            self._last_read_s = self._now_s()
+            self._refresh_at_s = self._last_read_s + self._refresh_s
             self._failures = 0
 
 
+class SecureRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, but none from https to http: whoever can change the answer could replace the keys."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        """Returns the request for the new URL.
+
+        Raises:
+            ValueError: the new URL is not protected by TLS, but the old one is.
+        """
+        if req.type == "https" and not newurl.lower().startswith("https:"):
+            raise ValueError("the issuer redirects from https to another protocol")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _read(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=READ_TIMEOUT_S) as response:
+    with urllib.request.build_opener(SecureRedirects).open(url, timeout=READ_TIMEOUT_S) as response:
         data: bytes = response.read(MAX_KEYS_BYTES + 1)
     if len(data) > MAX_KEYS_BYTES:
         raise ValueError(f"more than {MAX_KEYS_BYTES} bytes of keys")

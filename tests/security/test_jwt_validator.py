@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+import urllib.request
 from collections.abc import Callable
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,7 @@ from kcore.config.node import Config
 from kcore.config.security import CALLBACK_HANDLERS
 from kcore.errors import ConfigError
 from kcore.security.oauthbearer import OAuthIdentity
-from kcore.server.jwt_validator import JwtValidator, KeySet
+from kcore.server.jwt_validator import JwtValidator, KeySet, SecureRedirects
 from tests.server.live import LiveServer
 
 RSA = rsa.generate_private_key(65537, 2048)
@@ -184,6 +187,73 @@ def test_an_issuer_that_cannot_be_reached(caplog: pytest.LogCaptureFixture) -> N
     issuer.now_s += 3_599
     keys.key("r", "RS256")
     assert issuer.reads == 5
+
+
+def test_pauses_begin_when_a_read_has_timed_out() -> None:
+    """A read that fails after ten seconds is not repeated by each login."""
+    issuer = Issuer()
+    keys = issuer.keys()
+    keys.key("r", "RS256")
+    read = issuer.read
+
+    def time_out(url: str) -> bytes:
+        issuer.data = b""
+        issuer.now_s += 10
+        return read(url)
+
+    keys._read = time_out
+    issuer.now_s += 3_600
+    for _ in range(3):
+        keys.key("r", "RS256")
+    assert issuer.reads == 2
+    with pytest.raises(LookupError):
+        keys.key("unknown", "RS256")
+    assert issuer.reads == 2
+
+
+def test_a_login_with_a_known_key_does_not_wait_for_a_read() -> None:
+    issuer = Issuer()
+    keys = issuer.keys()
+    keys.key("r", "RS256")
+    issuer.now_s += 3_600
+    began, released, data = threading.Event(), threading.Event(), issuer.data
+
+    def read(url: str) -> bytes:
+        began.set()
+        assert released.wait(60)
+        return data
+
+    keys._read = read
+    reader = threading.Thread(target=keys.key, args=("r", "RS256"))
+    reader.start()
+    assert began.wait(60)
+    found: list[Any] = []
+    other = threading.Thread(target=lambda: found.append(keys.key("e", "ES256")))
+    other.start()
+    other.join(10)
+    waited = other.is_alive()
+    released.set()
+    reader.join()
+    other.join()
+    assert not waited
+    assert [key.key_id for key in found] == ["e"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "followed"),
+    [("https", "https", True), ("http", "https", True), ("http", "http", True), ("https", "http", False)],
+)
+def test_redirects_of_the_issuer(old: str, new: str, followed: bool) -> None:
+    """Keys that were requested over TLS are never taken from an unprotected connection."""
+    request, url = urllib.request.Request(f"{old}://issuer.test/keys"), f"{new}://other.test/keys"
+    redirects = SecureRedirects()
+    if followed:
+        after = redirects.redirect_request(request, None, 302, "Found", Message(), url)
+        assert after is not None
+        assert after.full_url == url
+    else:
+        with pytest.raises(ValueError, match="from https"):
+            redirects.redirect_request(request, None, 302, "Found", Message(), url)
 
 
 @pytest.mark.parametrize(
