@@ -11,7 +11,7 @@ from typing import Final
 
 from kcore.log.data_lock import DataFileLock
 from kcore.log.errors import DataFolderError
-from kcore.log.journal_file import JOURNAL_NAME
+from kcore.log.journal_file import JOURNAL_NAME, entry_at, read_file
 from kcore.log.lmdb_pages import MAX_MS_AFTER_CLEAN_CLOSE, check_file
 
 LOCK_NAME: Final = "kcore.lock"
@@ -73,6 +73,7 @@ class DataFolder:
         self._lock()
         self.new = not self._has_data()
         if self.new:
+            self._refuse_orphaned_journal()
             if created:
                 self.sync_folder(os.path.dirname(self.path))
         elif check:
@@ -96,6 +97,15 @@ class DataFolder:
         foreign = sorted(names - OWN_NAMES - TOLERATED_NAMES)
         if foreign and DATA_NAME not in names:
             raise DataFolderError(self.path, "not a kcore data folder, and not empty", foreign[0])
+
+    def _refuse_orphaned_journal(self) -> None:
+        """Refuses a folder that lost its data file: a new one would overwrite the journal with the last records.
+
+        A crash during creation leaves no entry in the journal, because the first is written behind the data file.
+        """
+        if entry_at(read_file(self.path), 0) is not None:
+            what = f"missing or empty, but `{JOURNAL_NAME}` has records; restore it, or remove both to begin anew"
+            raise DataFolderError(self.path, what, DATA_NAME)
 
     def _lock(self) -> None:
         path = os.path.join(self.path, LOCK_NAME)

@@ -128,6 +128,26 @@ def test_a_crash_leaves_the_journal_and_the_next_opening_moves_it(
         again.close()
 
 
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_journal_without_its_data_file_is_refused_and_kept(
+    engine: LmdbLogEngine, folder: Path, tmp_path: Path, empty: bool
+) -> None:
+    """A new data file would get a new journal, and the last records would be lost even if the old file came back."""
+    stored = append_rounds(engine, 40)
+    with crashed(folder, tmp_path) as copy:
+        journal = (copy / "journal").read_bytes()
+        (copy / "data.mdb").rename(tmp_path / "saved")
+        if empty:
+            (copy / "data.mdb").touch()
+        with pytest.raises(DataFolderError, match="`journal` has records"):
+            LmdbLogEngine(copy)
+        assert (copy / "journal").read_bytes() == journal
+        (tmp_path / "saved").rename(copy / "data.mdb")
+        again = LmdbLogEngine(copy)
+        assert [contents(again.open(key(number))) for number in range(PARTITIONS)] == stored
+        again.close()
+
+
 def test_after_a_clean_close_the_data_file_alone_has_everything(engine: LmdbLogEngine, folder: Path) -> None:
     stored = append_rounds(engine, 5)
     engine.close()
