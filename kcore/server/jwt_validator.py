@@ -110,7 +110,7 @@ class KeySet:
 
 
 class SecureRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, but none from https to http: whoever can change the answer could replace the keys."""
+    """Follows redirects, but none from https to http: a response without TLS could have been changed."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
