@@ -52,17 +52,13 @@ def check_entity(parts: Mapping[str, str | None]) -> tuple[QuotaEntity, Mapping[
     if len(parts) > 1:
         raise refused("an ip entity cannot be combined with user or client-id")
     address = parts[IP]
-    if address is not None and not _is_address(address):
-        raise refused(f"{address!r} is not an IP address")
-    return tuple(sorted(parts.items())), IP_QUOTAS
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
+    if address is not None:
+        try:
+            # Connections are compared with the shortest spelling, which an IPv6 address shares with many others.
+            address = str(ip_address(address))
+        except ValueError:
+            raise refused(f"{address!r} is not an IP address") from None
+    return ((IP, address),), IP_QUOTAS
 
 
 def check_quota(known: Mapping[str, int | None], key: str, value: float) -> None:

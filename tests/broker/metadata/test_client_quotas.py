@@ -163,3 +163,10 @@ def test_the_permissions_of_both() -> None:
     response = node.call(DescribeClientQuotasRequest(), 1)
     assert (response.error_code, response.entries) == (31, None)
     assert MetadataImage().quotas == node.topics.image.quotas
+
+
+@pytest.mark.parametrize("address", ["0:0:0:0:0:0:0:1", "0000::0001", "::1"])
+def test_an_ipv6_address_has_one_entity_whatever_its_spelling(address: str) -> None:
+    node = BrokerContext()
+    assert alter(node, entry({"ip": address}, connection_creation_rate=5)) == [0]
+    assert found(node) == [({"ip": "::1"}, {"connection_creation_rate": 5.0})]
