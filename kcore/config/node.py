@@ -442,7 +442,7 @@ class Config(SecuritySettings):
         entry = self.SETTINGS.get(name)
         if entry is None and name.startswith(LISTENER_PREFIX):
             own = self.listener_setting(name)
-            self._of_listeners[own.name.lower()] = Effective(own, own.parse(value), source)
+            self._of_listeners[name] = Effective(own, own.parse(value), source)
             return
         if entry is None:
             self._set_foreign(name, value, source)
@@ -497,7 +497,7 @@ class Config(SecuritySettings):
         """Resets a setting to its default."""
         if name not in self.SETTINGS:
             self._foreign.pop(name, None)
-            self._of_listeners.pop(name.lower(), None)
+            self._of_listeners.pop(name, None)
             return
         setattr(self, _attribute(name), self.SETTINGS[name].default)
         self._sources.pop(name, None)
@@ -556,8 +556,11 @@ class Config(SecuritySettings):
         """Returns the setting for a name with a listener's prefix, under that name.
 
         Raises:
-            ConfigError: it cannot be set for one listener.
+            ConfigError: it cannot be set for one listener, or it has upper-case letters: Kafka's brokers read only the
+                name in lower case.
         """
+        if name != name.lower():
+            raise ConfigError(f"{name}: the name of a listener's setting is in lower case: {name.lower()}")
         if OTHER_MECHANISMS.fullmatch(name.removeprefix(LISTENER_PREFIX)):
             return Setting(name, SettingType.PASSWORD, None, "It has no effect.", check=other_jaas_fault)
         for attribute in PER_LISTENER | LISTENER_LIMITS:
