@@ -80,7 +80,8 @@ def settings() -> str:
     ]
     for setting in Config.SETTINGS.values():
         default = setting.format(setting.default)
-        lines.append(f"| `{setting.name}` | {default or '–'} | {setting.valid} | {setting.doc} |")
+        effect = setting.doc if setting.has_effect else f"No effect. {setting.doc}"
+        lines.append(f"| `{setting.name}` | {default or '–'} | {setting.valid} | {effect} |")
     return "\n".join(lines) + "\n"
 
 

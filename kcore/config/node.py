@@ -11,8 +11,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from kcore.config.connections import overrides_fault
 from kcore.config.jaas import OTHER_MECHANISMS, PLAIN_MODULE, login_module, other_jaas_fault
-from kcore.config.security import LISTENER_LIMITS, LISTENER_PREFIX, OF_OAUTHBEARER, PER_LISTENER, SecuritySettings
-from kcore.config.setting import INT_MAX, Setting, SettingType, declared, setting
+from kcore.config.security import (
+    LISTENER_LIMITS,
+    LISTENER_PREFIX,
+    OF_OAUTHBEARER,
+    PER_LISTENER,
+    SecuritySettings,
+    listener_prefixes,
+)
+from kcore.config.setting import INT_MAX, Setting, SettingType, declared, setting, similar_name
 from kcore.errors import ConfigError
 
 LONG = SettingType.LONG
@@ -217,16 +224,16 @@ class Config(SecuritySettings):
         1, "Replicas that must have a batch before the response to acks=all.", low=1, dynamic=True
     )
     unclean_leader_election_enable: bool = setting(
-        False, "Whether a replica that is not in sync may become leader.", dynamic=True
+        False, "Whether a replica that is not in sync may become leader.", dynamic=True, has_effect=False
     )
     log_cleanup_policy: tuple[str, ...] = setting(
         ("delete",), "The treatment of old records.", choices=("compact", "delete"), dynamic=True
     )
     log_segment_bytes: int = setting(1_073_741_824, "Size of a segment.", low=1_048_576, dynamic=True)
     log_segment_delete_delay_ms: int = setting(
-        60_000, "Time until the file of a deleted segment is removed.", low=0, kind=LONG, dynamic=True
+        60_000, "Time until the file of a deleted segment is removed.", low=0, kind=LONG, dynamic=True, has_effect=False
     )
-    log_preallocate: bool = setting(False, "Whether segments are allocated in advance.", dynamic=True)
+    log_preallocate: bool = setting(False, "Whether segments are allocated in advance.", dynamic=True, has_effect=False)
     log_roll_ms: int | None = setting(
         None, "Maximum time for which a segment is written; unset: log.roll.hours.", kind=LONG, dynamic=True
     )
@@ -243,14 +250,19 @@ class Config(SecuritySettings):
     log_retention_check_interval_ms: int = setting(
         300_000, "Interval between two searches for expired records.", low=1, kind=LONG
     )
-    log_index_interval_bytes: int = setting(4_096, "Bytes between two entries of an index.", low=0, dynamic=True)
-    log_index_size_max_bytes: int = setting(10_485_760, "Maximum size of an index.", low=4, dynamic=True)
+    log_index_interval_bytes: int = setting(
+        4_096, "Bytes between two entries of an index.", low=0, dynamic=True, has_effect=False
+    )
+    log_index_size_max_bytes: int = setting(
+        10_485_760, "Maximum size of an index.", low=4, dynamic=True, has_effect=False
+    )
     log_flush_interval_messages: int = setting(
         2**63 - 1,
         "Kept for Kafka's tools: kcore.durability determines when data is flushed.",
         low=1,
         kind=LONG,
         dynamic=True,
+        has_effect=False,
     )
     log_cleaner_delete_retention_ms: int = setting(
         86_400_000, "Retention time of tombstones in a compacted topic.", low=0, kind=LONG, dynamic=True
@@ -280,10 +292,10 @@ class Config(SecuritySettings):
         3_600_000, "Maximum time by which a record's timestamp may be in the future.", low=0, kind=LONG, dynamic=True
     )
     log_local_retention_ms: int = setting(
-        -2, "Kept for Kafka's tools: there are no tiers.", low=-2, kind=LONG, dynamic=True
+        -2, "Kept for Kafka's tools: there are no tiers.", low=-2, kind=LONG, dynamic=True, has_effect=False
     )
     log_local_retention_bytes: int = setting(
-        -2, "Kept for Kafka's tools: there are no tiers.", low=-2, kind=LONG, dynamic=True
+        -2, "Kept for Kafka's tools: there are no tiers.", low=-2, kind=LONG, dynamic=True, has_effect=False
     )
 
     # ---- fetch
@@ -452,11 +464,11 @@ class Config(SecuritySettings):
 
     def _set_foreign(self, name: str, value: Any, source: str) -> None:
         """Stores a setting of Kafka that kcore does not use, and applies those that have another name here."""
-        from kcore.config.kafka_settings import UNSUPPORTED  # noqa: PLC0415  # most nodes need none
+        from kcore.config.kafka_settings import UNSUPPORTED, single_value  # noqa: PLC0415  # most nodes need none
 
         entry = self.setting(name)
         if entry is None:
-            raise ConfigError(f"unknown setting {name!r}{_like(name, self.SETTINGS)}")
+            raise ConfigError(f"unknown setting {name!r}{similar_name(name, self.SETTINGS)}")
         parsed = entry.parse(value)
         if name in UNSUPPORTED and parsed != entry.default and parsed not in {"", ()}:
             raise ConfigError(f"{name}={entry.format(parsed)} is not supported by kcore: {UNSUPPORTED[name]}")
@@ -471,7 +483,7 @@ class Config(SecuritySettings):
             # That of another mechanism has options only for connections between brokers.
             target = target if login_module(parsed)[0] == PLAIN_MODULE else None
         if target is not None and self.source(target) in {"default", *(self.source(other) for other in SAME_AS)}:
-            self.set(target, _single(name, parsed), source)
+            self.set(target, single_value(name, parsed), source)
         self._foreign[name] = Effective(entry, parsed, source)
 
     def setting(self, name: str) -> Setting | None:
@@ -486,6 +498,9 @@ class Config(SecuritySettings):
     def without_effect(self) -> list[str]:
         """Returns the names of the settings that were set, exist in Kafka and have no effect in kcore."""
         unused = {name for name in self._foreign if name not in SAME_AS and name not in UNDERSTOOD}
+        unused.update(name for name in self._sources if not self.SETTINGS[name].has_effect)
+        prefixes = listener_prefixes(self.listeners)
+        unused.update(name for name in self._of_listeners if not name.startswith(prefixes))
         # Login modules of mechanisms other than PLAIN; brokers of Kafka use them to connect to each other.
         unused.update(name for name in self._of_listeners if OTHER_MECHANISMS.fullmatch(name))
         jaas = self._foreign.get("sasl.jaas.config")
@@ -590,29 +605,8 @@ UNDERSTOOD = frozenset(
 """Settings of Kafka's list that have an effect here, or that only the meaning of others depends on."""
 
 
-def _single(name: str, value: Any) -> Any:
-    """Returns the value for a setting that Kafka lets have several.
-
-    Raises:
-        ConfigError: there are several.
-    """
-    if not isinstance(value, tuple):
-        return value
-    if len(value) != 1:
-        raise ConfigError(f"{name}={','.join(value)}: kcore keeps its data in one folder; name one")
-    return value[0]
-
-
 Config.SETTINGS = declared(Config) | declared(SecuritySettings)
 
 
 def _attribute(name: str) -> str:
     return name.replace(".", "_")
-
-
-def _like(name: str, known: Mapping[str, Setting]) -> str:
-    """Returns a hint with the most similar name, or ""."""
-    import difflib  # noqa: PLC0415  # only a refusal needs it
-
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

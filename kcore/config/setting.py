@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -55,6 +55,7 @@ class Setting(NamedTuple):
         ignore_case: True if the case of `choices` does not matter.
         dynamic: True if it can be changed while the server runs.
         check: an additional check, which returns the problem of a value, or None.
+        has_effect: False if kcore only validates, stores and describes the setting.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Setting(NamedTuple):
     dynamic: bool = False
     check: Callable[[Any], str | None] | None = None
     ignore_case: bool = False
+    has_effect: bool = True
 
     def parse(self, value: Any) -> Any:
         """Reads a value, given as text or already typed.
@@ -206,6 +208,7 @@ def setting(
     kind: SettingType | None = None,
     check: Callable[[Any], str | None] | None = None,
     ignore_case: bool = False,
+    has_effect: bool = True,
 ) -> Any:
     """Declares a setting in the body of a class of settings; the attribute's name with dots is Kafka's name.
 
@@ -219,6 +222,7 @@ def setting(
         dynamic: True if it may be changed while the server runs.
         kind: the type, if the annotation (int, bool, str, float, tuple) does not determine it: LONG, PASSWORD, …
         check: an additional check, which returns the problem of a value, or None.
+        has_effect: False if kcore only validates, stores and describes the setting.
     """
     return Declared(
         kind,
@@ -231,6 +235,7 @@ def setting(
             "dynamic": dynamic,
             "check": check,
             "ignore_case": ignore_case,
+            "has_effect": has_effect,
         },
     )
 
@@ -256,3 +261,11 @@ def declared(cls: type) -> dict[str, Setting]:
         table[name] = Setting(name=name, type=line.kind or _KINDS[base_type], **line.arguments)
         delattr(cls, attribute)
     return table
+
+
+def similar_name(name: str, known: Iterable[str]) -> str:
+    """Returns a hint with the most similar name for the refusal of an unknown one, or ""."""
+    import difflib  # noqa: PLC0415  # only a refusal needs it
+
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
