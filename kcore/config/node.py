@@ -46,7 +46,9 @@ class Config(SecuritySettings):
         "all addresses; kcore, which is often embedded in tests, listens only on the loopback address by default.",
     )
     advertised_listeners: tuple[str, ...] = setting(
-        (), "The addresses that clients get, NAME://HOST:PORT each; empty: the addresses of `listeners`."
+        (),
+        "The addresses that clients get, NAME://HOST:PORT each; empty: the addresses of `listeners`, with an address "
+        "of this machine in place of 0.0.0.0, :: and no host.",
     )
 
     # ---- the coordinator: classic groups
