@@ -32,6 +32,13 @@ def make_config(file: Path | None, assignments: Iterable[str], options: dict[str
             config.set(name, value, sources[name])
         except ConfigError as error:
             raise ConfigError(f"{sources[name]}: {error}") from None
+    if "node.id" not in options and {"node.id", "broker.id"} <= values.keys():
+        node_id, broker_id = config.node_id, config.get("broker.id")
+        if node_id != broker_id:
+            raise ConfigError(
+                f"{sources['node.id']}: node.id={node_id} differs from broker.id={broker_id} ({sources['broker.id']}); "
+                "set one of them, or both to the same value"
+            )
     return config
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.cli import output, target
 from kcore.errors import ConfigError, KafkaError, KcoreError
-from kcore.inspect.transactions import ENDING, all_partitions, hanging_transactions, open_transactions, stable_offsets
+from kcore.inspect.transactions import (
+    ENDING,
+    all_partitions,
+    hanging_transactions,
+    known_transactions,
+    open_transactions,
+    stable_offsets,
+)
 
 if TYPE_CHECKING:
     from kcore.node._sync.node import Node
@@ -61,13 +68,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     aborting.add_argument(
         "--start-offset", type=int, required=True, help="the first offset of the transaction, as shown by find-hanging"
     )
-    for action in (listing, describing, hanging, aborting):
+    aborting.add_argument(
+        "--force", action="store_true", help="also if the coordinator still has the transaction, which then fails"
+    )
+    terminating = actions.add_parser(
+        "terminate", help="let the coordinator abort the open transaction of an id, and fence its producer"
+    )
+    terminating.add_argument("--transactional-id", required=True, help="the transactional id")
+    for action in (listing, describing, hanging, aborting, terminating):
         target.add_arguments(action)
         output.add_arguments(action)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Lists, describes, finds or aborts transactions."""
+    """Lists, describes, finds, aborts or terminates transactions."""
     if getattr(options, "partition", None) is not None and options.topic is None:
         raise ConfigError("--partition needs --topic")
     with target.open_target(options) as node:
@@ -86,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
             return describe(node, wanted, options.format)
         if options.action == "find-hanging":
             return find_hanging(node, options)
+        if options.action == "terminate":
+            return terminate(node, options)
         return abort(node, options)
 
 
@@ -146,9 +162,25 @@ def abort(node: Node, options: argparse.Namespace) -> int:
     found = [each for each in open_transactions(node, [place]) if each.transaction_start == options.start_offset]
     if not found:
         raise KcoreError(f"no open transaction begins at offset {options.start_offset} of {place[0]}-{place[1]}")
+    own = (found[0].producer_id, found[0].partition)
+    transactional_id = known_transactions(node, own[:1]).get(own)
+    if transactional_id is not None and not options.force:
+        raise KcoreError(
+            f"the coordinator has this transaction: its transactional id is {transactional_id!r}. End it with `kcore "
+            "transactions terminate` or `kafka-transactions.sh forceTerminateTransaction`; with --force, its records "
+            "in this partition are aborted while the transaction continues"
+        )
     _print_open(node, found, options.format)
     node.transactions.abort(found[0])
     return 0
+
+
+def terminate(node: Node, options: argparse.Namespace) -> int:
+    """Ends the open transaction of an id, and prints the id's previous state. Returns 1 if the id is unknown."""
+    status = describe(node, [options.transactional_id], options.format)
+    if status == 0:
+        node.transactions.terminate(options.transactional_id)
+    return status
 
 
 def _print_open(node: Node, found: list[ProducerState], form: str) -> None:

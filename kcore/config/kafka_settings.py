@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 from kcore.config.setting import Setting, SettingType
+from kcore.errors import ConfigError
 
 NO_EFFECT = "A setting of Apache Kafka that has no effect in kcore."
 
@@ -125,3 +126,16 @@ def _setting(row: dict[str, Any]) -> Setting:
     # A default may be out of the bounds that hold for values that are set.
     free = setting._replace(low=None, high=None, choices=None, check=None)
     return setting._replace(default=free.parse(default))
+
+
+def single_value(name: str, value: Any) -> Any:
+    """Returns the value for a setting that Kafka lets have several.
+
+    Raises:
+        ConfigError: there are several.
+    """
+    if not isinstance(value, tuple):
+        return value
+    if len(value) != 1:
+        raise ConfigError(f"{name}={','.join(value)}: kcore keeps its data in one folder; name one")
+    return value[0]

@@ -11,8 +11,15 @@ from typing import Any, ClassVar, NamedTuple
 
 from kcore.config.connections import overrides_fault
 from kcore.config.jaas import OTHER_MECHANISMS, PLAIN_MODULE, login_module, other_jaas_fault
-from kcore.config.security import LISTENER_LIMITS, LISTENER_PREFIX, OF_OAUTHBEARER, PER_LISTENER, SecuritySettings
-from kcore.config.setting import INT_MAX, Setting, SettingType, declared, setting
+from kcore.config.security import (
+    LISTENER_LIMITS,
+    LISTENER_PREFIX,
+    OF_OAUTHBEARER,
+    PER_LISTENER,
+    SecuritySettings,
+    listener_prefixes,
+)
+from kcore.config.setting import INT_MAX, Setting, SettingType, declared, setting, similar_name
 from kcore.errors import ConfigError
 
 LONG = SettingType.LONG
@@ -39,7 +46,9 @@ class Config(SecuritySettings):
         "all addresses; kcore, which is often embedded in tests, listens only on the loopback address by default.",
     )
     advertised_listeners: tuple[str, ...] = setting(
-        (), "The addresses that clients get, NAME://HOST:PORT each; empty: the addresses of `listeners`."
+        (),
+        "The addresses that clients get, NAME://HOST:PORT each; empty: the addresses of `listeners`, with an address "
+        "of this machine in place of 0.0.0.0, :: and no host.",
     )
 
     # ---- the coordinator: classic groups
@@ -455,7 +464,7 @@ class Config(SecuritySettings):
         entry = self.SETTINGS.get(name)
         if entry is None and name.startswith(LISTENER_PREFIX):
             own = self.listener_setting(name)
-            self._of_listeners[own.name.lower()] = Effective(own, own.parse(value), source)
+            self._of_listeners[name] = Effective(own, own.parse(value), source)
             return
         if entry is None:
             self._set_foreign(name, value, source)
@@ -465,11 +474,11 @@ class Config(SecuritySettings):
 
     def _set_foreign(self, name: str, value: Any, source: str) -> None:
         """Stores a setting of Kafka that kcore does not use, and applies those that have another name here."""
-        from kcore.config.kafka_settings import UNSUPPORTED  # noqa: PLC0415  # most nodes need none
+        from kcore.config.kafka_settings import UNSUPPORTED, single_value  # noqa: PLC0415  # most nodes need none
 
         entry = self.setting(name)
         if entry is None:
-            raise ConfigError(f"unknown setting {name!r}{_like(name, self.SETTINGS)}")
+            raise ConfigError(f"unknown setting {name!r}{similar_name(name, self.SETTINGS)}")
         parsed = entry.parse(value)
         if name in UNSUPPORTED and parsed != entry.default and parsed not in {"", ()}:
             raise ConfigError(f"{name}={entry.format(parsed)} is not supported by kcore: {UNSUPPORTED[name]}")
@@ -484,7 +493,7 @@ class Config(SecuritySettings):
             # That of another mechanism has options only for connections between brokers.
             target = target if login_module(parsed)[0] == PLAIN_MODULE else None
         if target is not None and self.source(target) in {"default", *(self.source(other) for other in SAME_AS)}:
-            self.set(target, _single(name, parsed), source)
+            self.set(target, single_value(name, parsed), source)
         self._foreign[name] = Effective(entry, parsed, source)
 
     def setting(self, name: str) -> Setting | None:
@@ -502,6 +511,8 @@ class Config(SecuritySettings):
 
         unused = {name for name in self._foreign if name not in SAME_AS and name not in UNDERSTOOD}
         unused.update(KEPT_FOR_TOOLS.intersection(self._sources))
+        prefixes = listener_prefixes(self.listeners)
+        unused.update(name for name in self._of_listeners if not name.startswith(prefixes))
         # Login modules of mechanisms other than PLAIN; brokers of Kafka use them to connect to each other.
         unused.update(name for name in self._of_listeners if OTHER_MECHANISMS.fullmatch(name))
         jaas = self._foreign.get("sasl.jaas.config")
@@ -513,7 +524,7 @@ class Config(SecuritySettings):
         """Resets a setting to its default."""
         if name not in self.SETTINGS:
             self._foreign.pop(name, None)
-            self._of_listeners.pop(name.lower(), None)
+            self._of_listeners.pop(name, None)
             return
         setattr(self, _attribute(name), self.SETTINGS[name].default)
         self._sources.pop(name, None)
@@ -572,8 +583,11 @@ class Config(SecuritySettings):
         """Returns the setting for a name with a listener's prefix, under that name.
 
         Raises:
-            ConfigError: it cannot be set for one listener.
+            ConfigError: it cannot be set for one listener, or it has upper-case letters: Kafka's brokers read only the
+                name in lower case.
         """
+        if name != name.lower():
+            raise ConfigError(f"{name}: the name of a listener's setting is in lower case: {name.lower()}")
         if OTHER_MECHANISMS.fullmatch(name.removeprefix(LISTENER_PREFIX)):
             return Setting(name, SettingType.PASSWORD, None, "It has no effect.", check=other_jaas_fault)
         for attribute in PER_LISTENER | LISTENER_LIMITS:
@@ -592,29 +606,8 @@ SAME_AS = {
 """Kafka's names of settings that have another name in kcore."""
 
 
-def _single(name: str, value: Any) -> Any:
-    """Returns the value for a setting that Kafka lets have several.
-
-    Raises:
-        ConfigError: there are several.
-    """
-    if not isinstance(value, tuple):
-        return value
-    if len(value) != 1:
-        raise ConfigError(f"{name}={','.join(value)}: kcore keeps its data in one folder; name one")
-    return value[0]
-
-
 Config.SETTINGS = declared(Config) | declared(SecuritySettings)
 
 
 def _attribute(name: str) -> str:
     return name.replace(".", "_")
-
-
-def _like(name: str, known: Mapping[str, Setting]) -> str:
-    """Returns a hint with the most similar name, or ""."""
-    import difflib  # noqa: PLC0415  # only a refusal needs it
-
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""

@@ -198,3 +198,9 @@ OF_OAUTHBEARER = ("sasl.oauthbearer.", "sasl.server.callback.")
 
 RELOADABLE = frozenset(name for name in PER_LISTENER if name.startswith(("ssl_key", "ssl_truststore", "kcore_ssl_key")))
 """Attributes of the settings that may change for one listener at run time: keys and certificates."""
+
+
+def listener_prefixes(listeners: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the beginnings of the names of listeners' settings, one for each entry of `listeners`."""
+    names = (entry.rpartition("://")[0].strip() or "PLAINTEXT" for entry in listeners)
+    return tuple(f"{LISTENER_PREFIX}{name.lower()}." for name in names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from pathlib import PurePath
 from typing import Any, NamedTuple
@@ -257,3 +257,11 @@ def declared(cls: type) -> dict[str, Setting]:
         table[name] = Setting(name=name, type=line.kind or _KINDS[base_type], **line.arguments)
         delattr(cls, attribute)
     return table
+
+
+def similar_name(name: str, known: Iterable[str]) -> str:
+    """Returns a hint with the most similar name for the refusal of an unknown one, or ""."""
+    import difflib  # noqa: PLC0415  # only a refusal needs it
+
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

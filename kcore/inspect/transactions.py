@@ -70,9 +70,15 @@ def hanging_transactions(node: Node, partitions: Iterable[tuple[str, int]], idle
     candidates = [found for found in open_transactions(node, partitions) if found.last_timestamp_ms <= idle_since_ms]
     if not candidates:
         return []
-    listed = node.transactions.list(producer_ids=sorted({found.producer_id for found in candidates}))
-    known: set[tuple[int, TopicPartition]] = set()
-    for state in node.transactions.describe([row.transactional_id for row in listed]).values():
-        if isinstance(state, TransactionDescription) and state.state in ENDING:
-            known |= {(state.producer_id, partition) for partition in state.partitions}
+    known = known_transactions(node, (found.producer_id for found in candidates))
     return [found for found in candidates if (found.producer_id, found.partition) not in known]
+
+
+def known_transactions(node: Node, producer_ids: Iterable[int]) -> dict[tuple[int, TopicPartition], str]:
+    """Returns the open transactions that coordinators will end: (producer id, partition) -> transactional id."""
+    listed = node.transactions.list(producer_ids=sorted({*producer_ids}))
+    known: dict[tuple[int, TopicPartition], str] = {}
+    for transactional_id, state in node.transactions.describe([row.transactional_id for row in listed]).items():
+        if isinstance(state, TransactionDescription) and state.state in ENDING:
+            known.update({(state.producer_id, partition): transactional_id for partition in state.partitions})
+    return known

@@ -34,11 +34,15 @@ class OAuthIdentity(NamedTuple):
     expires_at_ms: int
 
 
+class TokenRefusedError(ValueError):
+    """A token is not valid; the text has the reason without any part of the token, because it is logged."""
+
+
 Validator = Callable[[str, Mapping[str, str]], OAuthIdentity]
 """Checks a token: signature, issuer, audience, and any other rule of its issuer.
 
 Called with the token and the SASL extensions (KIP-342), on a thread that may block. An exception refuses the token; its
-type is logged, its text is not.
+type is logged, its text only if it is a `TokenRefusedError`.
 """
 
 
@@ -50,7 +54,7 @@ class OAuthBearer(Mechanism):
         wall_ms: returns the current time in ms since 1970.
     """
 
-    __slots__ = ("_refused", "_validator", "_wall_ms")
+    __slots__ = ("_refusal", "_validator", "_wall_ms")
 
     name: ClassVar[str] = "OAUTHBEARER"
     threads: ClassVar[int] = 8  # a validator may wait for its issuer's keys
@@ -59,18 +63,20 @@ class OAuthBearer(Mechanism):
         super().__init__()
         self._validator = validator
         self._wall_ms = wall_ms
-        self._refused = False
+        self._refusal = ""  # the reason for which the token was refused
 
     def evaluate(self, token: bytes) -> bytes:
         """Evaluates the client's message with the token, or its acknowledgement of the refusal."""
-        if self._refused:
-            raise AuthenticationError("Authentication failed: the credentials for OAUTHBEARER are not valid")
+        if self._refusal:
+            raise AuthenticationError(
+                "Authentication failed: the credentials for OAUTHBEARER are not valid", self._refusal
+            )
         if self.complete:
             raise AuthenticationError("OAUTHBEARER: unexpected message after the last one")
         authzid, bearer, extensions = _parse(token)
         identity = self._validate(bearer, extensions)
         if identity is None:
-            self._refused = True
+            logger.info("OAUTHBEARER: %s", self._refusal)
             return _INVALID_TOKEN
         if authzid not in (None, identity.principal):
             raise AuthenticationError("OAUTHBEARER: an authorization id is not supported")
@@ -83,13 +89,15 @@ class OAuthBearer(Mechanism):
         try:
             identity = self._validator(bearer, extensions)
         except Exception as error:
-            # Log only the type of the error: its text may come from a library and contain the token.
-            logger.info("OAUTHBEARER: the validator refused a token with %s", type(error).__name__)
+            # Log only the type of another error: its text may come from a library and contain the token.
+            reason = str(error) if isinstance(error, TokenRefusedError) else type(error).__name__
+            self._refusal = f"the validator refused the token: {reason}"
             return None
-        if not identity.principal or identity.expires_at_ms <= self._wall_ms():
-            logger.info("OAUTHBEARER: refused a token: it has no principal or has expired")
-            return None
-        return identity
+        if not identity.principal:
+            self._refusal = "the validator found no principal in the token"
+        elif identity.expires_at_ms <= self._wall_ms():
+            self._refusal = "the token has expired"
+        return None if self._refusal else identity
 
 
 def _parse(token: bytes) -> tuple[str | None, str, dict[str, str]]:

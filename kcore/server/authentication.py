@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from kcore.config.security import LISTENER_PREFIX
 from kcore.errors import ConfigError
 from kcore.security.principal import PrincipalRules, user_principal
 from kcore.server.connection import Connection
@@ -57,7 +58,7 @@ class ListenerSecurity:
             from kcore.server.tls import server_context  # noqa: PLC0415
 
             self._make_tls = server_context
-            self.tls = server_context(self.settings, listener.name)
+            self.tls = self._first_context(engine.control.broker_config.stored_keys(listener.name))
             self.connection = SecureConnection
         if listener.protocol.has_sasl:
             from kcore.server.mechanisms import exchange_maker  # noqa: PLC0415
@@ -65,6 +66,39 @@ class ListenerSecurity:
 
             self._new_exchange = exchange_maker(self.settings, engine)
             self.connection = SaslConnection
+
+    def _first_context(self, stored: Mapping[str, Any]) -> ssl.SSLContext:
+        """Creates the TLS context at the start, without the keys that were set at run time if they cannot be loaded.
+
+        Args:
+            stored: the keys that were set at run time, with their values in the properties file.
+
+        Raises:
+            ConfigError: the keys of the properties file cannot be loaded either.
+        """
+        assert self._make_tls is not None, f"{self.name} has no TLS"
+        try:
+            return self._make_tls(self.settings, self.name)
+        except ConfigError as error:
+            if not stored:
+                raise
+            settings = self._config.for_listener(self.name, stored)
+            names = ", ".join(stored)
+            try:
+                tls = self._make_tls(settings, self.name)
+            except ConfigError as static:
+                raise ConfigError(
+                    f"{error} (set at run time, stored in the data folder: {names}); the properties file has no keys "
+                    f"in its place: {static}; set {LISTENER_PREFIX}{self.name.lower()}.ssl.keystore.location there, "
+                    "start again, then alter or delete the stored settings with kafka-configs"
+                ) from None
+            logger.error(
+                "%s; ignoring the dynamic settings that are stored in the data folder, %s, and using the keys of the "
+                "properties file; alter or delete the stored settings with kafka-configs",
+                error, names,
+            )  # fmt: skip
+            self.settings = settings
+            return tls
 
     @property
     def has_sasl(self) -> bool:

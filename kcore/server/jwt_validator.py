@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import ConfigError
-from kcore.security.oauthbearer import OAuthIdentity
+from kcore.security.oauthbearer import OAuthIdentity, TokenRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ class KeySet:
         """Returns the key that a token names; without a name, the only key that fits the algorithm.
 
         Raises:
-            LookupError: there is no such key.
+            TokenRefusedError: there is no such key.
         """
         key = self._find(key_id, algorithm)
         if self._lock.acquire(blocking=key is None):
@@ -79,7 +79,7 @@ class KeySet:
             finally:
                 self._lock.release()
         if key is None:
-            raise LookupError("the issuer has no such key")
+            raise TokenRefusedError("the issuer has no such key")
         return key
 
     def _find(self, key_id: str | None, algorithm: str) -> Any:
@@ -172,7 +172,7 @@ class JwtValidator:
         header = jwt.get_unverified_header(token)
         algorithm = header.get("alg")
         if algorithm not in ALGORITHMS:
-            raise ValueError("the token's algorithm is not accepted")
+            raise TokenRefusedError("the token's algorithm is not accepted")
         claims = jwt.decode(
             token,
             self._keys.key(header.get("kid"), algorithm),
@@ -184,7 +184,7 @@ class JwtValidator:
         )
         user = claims.get(settings.sasl_oauthbearer_sub_claim_name)
         if not isinstance(user, str) or not user.strip():
-            raise ValueError("the token names no user")
+            raise TokenRefusedError("the token names no user")
         _check_scopes(claims.get(settings.sasl_oauthbearer_scope_claim_name))
         return OAuthIdentity(user, int(claims["exp"] * 1_000))
 
@@ -193,4 +193,4 @@ def _check_scopes(scopes: Any) -> None:
     """Refuses a token whose scopes are empty texts or repeated, as Kafka does."""
     names = [scopes] if isinstance(scopes, str) else list(scopes) if isinstance(scopes, list) else []
     if len(set(names)) < len(names) or not all(isinstance(name, str) and name.strip() for name in names):
-        raise ValueError("the token has an empty or a repeated scope")
+        raise TokenRefusedError("the token has an empty or a repeated scope")

@@ -212,7 +212,7 @@ class SaslConnection(SecureConnection):
     def _not_authenticated(self, slot: ResponseSlot, error: AuthenticationError) -> None:
         self._exchange.fail()
         response = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error))
-        self._fail(slot, response, str(error))
+        self._fail(slot, response, f"{error} ({error.reason})" if error.reason else str(error))
 
     def _fail(self, slot: ResponseSlot, response: Any, why: str) -> None:
         """Responds after a delay and closes the connection: guessing should take time (KIP-306)."""

@@ -133,10 +133,12 @@ class Server:
             self.acceptors.append(Acceptor(listening, security, quota, make, self.client_log, self.loop))
         port = sockets[0].getsockname()[1]
         self.addresses[listener.name] = (listener.host, port)
-        self.engine.cluster.advertise(listener.name, listener.advertised_host, listener.advertised_port or port)
+        advertised = (listener.advertised_host, listener.advertised_port or port)
+        self.engine.cluster.advertise(listener.name, *advertised)
         for acceptor in self.acceptors[-len(sockets) :]:
             acceptor.resume()
-        logger.info("listener %s listens on %s", listener.name, format_address(listener.host, port))
+        addresses = format_address(listener.host, port), format_address(*advertised)
+        logger.info("listener %s listens on %s and advertises %s", listener.name, *addresses)
 
     def _preload_later(self, delay_s: float) -> None:
         if self.stopping:

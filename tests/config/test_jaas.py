@@ -53,7 +53,7 @@ def test_texts_that_are_refused(text: str, reason: str) -> None:
 
 def test_the_name_without_a_mechanism_is_the_default_of_listeners() -> None:
     one, other = f"{PLAIN_MODULE} required user_a=b;", f"{PLAIN_MODULE} required user_c=d;"
-    config = Config({"sasl.jaas.config": one, "listener.name.x.plain.sasl.jaas.config": other})
+    config = Config({"listeners": "X://:1", "sasl.jaas.config": one, "listener.name.x.plain.sasl.jaas.config": other})
     assert config.for_listener("X").plain_sasl_jaas_config == other
     assert config.for_listener("Y").plain_sasl_jaas_config == one
     assert config.without_effect() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from kcore.config.kafka_settings import (
     unlisted_settings,
 )
 from kcore.config.node import SAME_AS, Config
+from kcore.config.setting import SettingType
 from kcore.errors import ConfigError
 from kcore.server.listeners import Listener, format_address, own_address, parse_listeners
 from tests.broker.context import NODE_ID, BrokerContext
@@ -83,6 +85,24 @@ def test_kafkas_own_file_starts_a_server(tmp_path: Path) -> None:
     assert stderr.rstrip().endswith(f"these settings of Apache Kafka have no effect in kcore: {', '.join(IGNORED)}")
 
 
+def test_the_warning_names_every_documented_setting_without_effect() -> None:
+    """Both are made from the table of settings; those of a listener that does not exist have no effect either."""
+    documented = re.findall(
+        r"^\| `([a-z.]+)` .*\| Kept for Kafka's tools",
+        (Path(__file__).parents[2] / "docs" / "settings.md").read_text(),
+        re.MULTILINE,
+    )
+    assert {"log.index.interval.bytes", "log.preallocate", "log.segment.delete.delay.ms"} <= {*documented}
+    assert {"log.flush.interval.messages", "log.local.retention.ms"} <= {*documented}
+    values = {name: "true" if Config.SETTINGS[name].type is SettingType.BOOLEAN else "5" for name in documented}
+    values |= {"listeners": "SSL://:1", "log.retention.ms": "5", "log.flush.interval.ms": "5"}
+    config = Config({**values, "listener.name.ssl.max.connections": 5, "listener.name.other.max.connections": 5})
+    assert config.without_effect() == sorted(
+        [*documented, "listener.name.other.max.connections", "log.flush.interval.ms"]
+    )
+    assert Config().without_effect() == []
+
+
 def test_names_of_kafka_that_mean_settings_of_kcore(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     stock = STOCK.replace("node.id=1", "broker.id=7")
@@ -92,6 +112,19 @@ def test_names_of_kafka_that_mean_settings_of_kcore(tmp_path: Path) -> None:
     assert config.without_effect() == IGNORED
     assert parse_listeners(config) == [Listener("PLAINTEXT", "", 9092, "localhost", 9092)]
     assert make_config(file, [], {"kcore.data.dir": "/elsewhere"}).kcore_data_dir == "/elsewhere"
+
+
+def test_unequal_values_of_node_id_and_broker_id_are_refused(tmp_path: Path) -> None:
+    """As in Kafka; the option --node-id replaces both."""
+    file = tmp_path / "server.properties"
+    file.write_text("broker.id=2\n")
+    for assignments in (["broker.id=2", "node.id=1"], ["node.id=1", "broker.id=2"]):
+        with pytest.raises(ConfigError, match=r"^-c: node\.id=1 differs from broker\.id=2 \(-c\)"):
+            make_config(None, assignments, {})
+    with pytest.raises(ConfigError, match=r"^-c: node\.id=1 differs from broker\.id=2 \(.*server\.properties:1\)"):
+        make_config(file, ["node.id=1"], {})
+    assert make_config(file, ["node.id=2"], {}).node_id == 2
+    assert make_config(file, [], {"node.id": "3"}).node_id == 3
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from kcore.config.node import Config
 from kcore.config.security import CALLBACK_HANDLERS
 from kcore.errors import ConfigError
-from kcore.security.oauthbearer import OAuthIdentity
+from kcore.security.oauthbearer import OAuthIdentity, TokenRefusedError
 from kcore.server.jwt_validator import JwtValidator, KeySet, SecureRedirects
 from tests.server.live import LiveServer
 
@@ -156,12 +156,12 @@ def test_keys_are_read_when_they_are_due() -> None:
     assert issuer.reads == 1
     issuer.data = key_set(new=RSA)
     for _ in range(3):
-        with pytest.raises(LookupError):
+        with pytest.raises(TokenRefusedError):
             keys.key("new", "RS256")
     assert issuer.reads == 1
     issuer.now_s += 10
     keys.key("new", "RS256")
-    with pytest.raises(LookupError):
+    with pytest.raises(TokenRefusedError):
         keys.key("r", "RS256")
     assert issuer.reads == 2
     issuer.now_s += 60
@@ -206,7 +206,7 @@ def test_pauses_begin_when_a_read_has_timed_out() -> None:
     for _ in range(3):
         keys.key("r", "RS256")
     assert issuer.reads == 2
-    with pytest.raises(LookupError):
+    with pytest.raises(TokenRefusedError):
         keys.key("unknown", "RS256")
     assert issuer.reads == 2
 
@@ -282,8 +282,10 @@ def test_a_listener_may_have_its_own_issuer() -> None:
     assert issuers == ["one", "two", "all"]
 
 
-def test_a_real_client_authenticates_with_a_token(serve: Callable[..., LiveServer], tmp_path: Path) -> None:
-    """librdkafka sends a token of the issuer; the server has the keys in a file."""
+def test_a_real_client_authenticates_with_a_token(
+    serve: Callable[..., LiveServer], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """librdkafka sends a token of the issuer; the server has the keys in a file. A warning has a refusal's reason."""
     (tmp_path / "keys.json").write_bytes(key_set(r=RSA))
     live = serve(
         {
@@ -312,4 +314,9 @@ def test_a_real_client_authenticates_with_a_token(serve: Callable[..., LiveServe
     assert "User:alice" in principals
     with pytest.raises(KafkaException):
         connected(token(STRANGER))
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert (
+        "connection from /127.0.0.1 closed: SASL exchange failed: Authentication failed: the credentials for "
+        "OAUTHBEARER are not valid (the validator refused the token: InvalidSignatureError)"
+    ) in warnings
     del admin

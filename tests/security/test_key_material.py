@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +22,25 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import (
 )
 from cryptography.x509.oid import NameOID
 
+from kcore.broker.configs.broker_config import BrokerConfig
 from kcore.broker.metadata.image import ConfigType
+from kcore.clock import SystemClock
 from kcore.config.node import Config
+from kcore.drivers.event_loop import AsyncDriver
+from kcore.engine import Engine
 from kcore.errors import ConfigError
+from kcore.log import MemoryLogEngine, MemoryStorage
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 from kcore.server import key_material
+from kcore.server.listeners import parse_listeners
+from kcore.server.server import Server
 from kcore.server.tls import server_context
 from tests.security.certificates import KEY_PASSWORD, Authority
-from tests.server.live import LiveServer
+from tests.server.live import SMALL, LiveServer
 
 STORE_PASSWORD = "store-password-of-the-tests"
 SET, DELETE = 0, 1
@@ -253,6 +262,7 @@ def test_bad_keys_are_refused_with_the_reason(rotated: Rotated, authority: Autho
         ([("listener.name.ssl.ssl.keystore.key", SET, "secret-key")], "must be set together"),
         ([("ssl.keystore.location", SET, missing)], "for one listener only: listener.name.NAME.ssl.keystore.location"),
         ([("LISTENER.name.ssl.ssl.keystore.location", SET, missing)], "begins with listener.name. in lower case"),
+        ([("listener.name.SSL.ssl.keystore.location", SET, missing)], f"is in lower case: {LOCATION}"),
         ([("listener.name.ssl.ssl.client.auth", SET, "none")], "cannot be changed while the broker runs"),
     ]:
         code, message = rotated.alter(*changes)
@@ -300,3 +310,72 @@ def test_keys_that_vanish_later_stay_in_use(
     rotated.live.call(rotated.live.server.engine.control.broker_config.keys.reload)  # type: ignore[union-attr]
     assert rotated.name(authority.file) == "second"
     assert "cannot reload keys; the previous keys stay in use: listener SSL: ssl.keystore.location=" in caplog.text
+
+
+# ---------------------------------------------------------------- at the next start
+
+
+@dataclass
+class Stored:
+    """A log in which a certificate was set at run time, whose file is gone."""
+
+    storage: MemoryStorage
+    settings: dict[str, str]
+    location: Path
+
+
+@pytest.fixture
+def stored(authority: Authority) -> Stored:
+    storage = MemoryStorage()
+    first = authority.issue("static.pem", (NameOID.COMMON_NAME, "static"))
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0", LOCATION: str(first)}
+    gone = authority.issue("gone.pem", (NameOID.COMMON_NAME, "gone"))
+    with LiveServer(settings, log=MemoryLogEngine(storage)) as live:
+        assert Rotated(live).alter((LOCATION, SET, str(gone))) == (0, None)
+    gone.unlink()
+    return Stored(storage, settings, gone)
+
+
+def test_stored_keys_that_cannot_be_loaded_do_not_stop_a_start(
+    stored: Stored, authority: Authority, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The static certificate is served until an administrator alters or deletes the stored setting."""
+    with LiveServer(stored.settings, log=MemoryLogEngine(stored.storage)) as live:
+        rotated = Rotated(live)
+        assert rotated.name(authority.file) == "static"
+        (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        assert f"ssl.keystore.location={stored.location}: No such file or directory" in line
+        assert f"dynamic settings that are stored in the data folder, {LOCATION}," in line
+        third = authority.issue("third.pem", (NameOID.COMMON_NAME, "third"))
+        assert rotated.alter((LOCATION, SET, str(third))) == (0, None)
+        assert rotated.name(authority.file) == "third"
+        assert rotated.alter((LOCATION, DELETE, None)) == (0, None)
+        assert rotated.name(authority.file) == "static"
+
+
+def test_without_static_keys_the_refusal_names_the_stored_setting(stored: Stored) -> None:
+    config = Config.of({**SMALL, **stored.settings, LOCATION: str(stored.location)})
+    loop = asyncio.new_event_loop()
+    engine = Engine(MemoryLogEngine(stored.storage), config, SystemClock())
+    driver = AsyncDriver(engine, loop)
+    with pytest.raises(ConfigError) as caught:
+        Server(driver, parse_listeners(config))
+    driver.close()
+    engine.close()
+    loop.close()
+    assert f"(set at run time, stored in the data folder: {LOCATION})" in str(caught.value)
+
+
+def test_a_stored_setting_in_upper_case_has_no_effect(
+    rotated: Rotated, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Earlier versions stored it; a warning names it, and the setting in lower case applies."""
+    name = "listener.name.SSL.ssl.keystore.location"
+    second = authority.issue("second.pem", (NameOID.COMMON_NAME, "second"))
+    with monkeypatch.context() as earlier:
+        earlier.setattr(BrokerConfig, "fault", lambda *_: None)
+        assert rotated.alter((name, SET, str(second))) == (0, None)
+    assert rotated.name(authority.file) == "first"
+    assert f"the stored dynamic setting {name} has no effect" in caplog.text
+    assert rotated.alter((name, DELETE, None), (LOCATION, SET, str(second))) == (0, None)
+    assert rotated.name(authority.file) == "second"

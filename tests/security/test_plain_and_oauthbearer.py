@@ -81,17 +81,27 @@ def test_a_good_token_is_somebody_until_it_expires(message: bytes, user: str) ->
     assert (one.complete, one.user, one.expires_at_ms) == (True, user, NOW_MS + 60_000)
 
 
-@pytest.mark.parametrize("token", ["bad", "old", "nobody"])
-def test_a_refused_token_is_answered_in_json_and_then_fails(token: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        ("bad", "the validator refused the token: ValueError"),
+        ("old", "the token has expired"),
+        ("nobody", "the validator found no principal in the token"),
+    ],
+)
+def test_a_refused_token_is_answered_in_json_and_then_fails(
+    token: str, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """RFC 7628, 3.2.2 and 3.2.3: an error, the client's dummy answer, and the failure. The log does not have the token,
     though the validator's own error does."""
     caplog.set_level(logging.DEBUG)
     one = bearer()
     assert one.evaluate(f"n,,\x01auth=Bearer {token}\x01\x01".encode()) == b'{"status":"invalid_token"}'
     assert not one.complete
-    with pytest.raises(AuthenticationError):
+    with pytest.raises(AuthenticationError) as refused:
         one.evaluate(b"\x01")
-    assert caplog.messages
+    assert refused.value.reason == reason
+    assert caplog.messages == [f"OAUTHBEARER: {reason}"]
     assert not any("bad" in line for line in caplog.messages)
 
 

@@ -108,7 +108,7 @@ def test_listeners_have_protocols() -> None:
 
 def test_settings_of_one_listener() -> None:
     """Its own, else those of all; only what a listener can have."""
-    config = Config.of({"listener.name.Internal.ssl.client.auth": "required", "ssl.client.auth": "requested"})
+    config = Config.of({"listener.name.internal.ssl.client.auth": "required", "ssl.client.auth": "requested"})
     assert config.for_listener("INTERNAL").ssl_client_auth == "required"
     assert config.for_listener("OTHER").ssl_client_auth == "requested"
     for name in (
@@ -118,6 +118,16 @@ def test_settings_of_one_listener() -> None:
     ):
         with pytest.raises(ConfigError):
             Config.of({f"listener.name.{name}": "1"})
+
+
+def test_the_name_of_a_listener_is_in_lower_case() -> None:
+    """As Kafka reads it: of two spellings one would have no effect."""
+    config = Config.of({"listener.name.internal.ssl.client.auth": "required"})
+    with pytest.raises(ConfigError, match=r"in lower case: listener\.name\.internal\.ssl\.client\.auth$"):
+        config.set("listener.name.INTERNAL.ssl.client.auth", "none", "-c")
+    with pytest.raises(ConfigError, match="in lower case"):
+        Config.of({"listener.name.x.PLAIN.sasl.jaas.config": ""})
+    assert config.for_listener("INTERNAL").ssl_client_auth == "required"
 
 
 def test_passwords_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:

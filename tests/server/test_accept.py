@@ -13,6 +13,7 @@ import pytest
 from kcore.server import handshake
 from kcore.server.accept import listening_sockets
 from kcore.server.connection import Connection
+from kcore.server.listeners import own_address
 from tests.kit import wait_until
 from tests.server.half_open import BEAT, HELLO, Serve, Tls, client_hello, ended
 from tests.server.live import LiveServer, Raw
@@ -35,6 +36,14 @@ def test_handshakes_count_for_their_address(tls: Callable[..., Tls], peers: Exit
     second.close()
     wait_until(lambda: server.counted == (0, {}), "nothing is counted")
     assert server.all.failed == 2
+
+
+def test_the_log_has_the_advertised_address(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    """A listener on every address derives it, so no setting shows it."""
+    caplog.set_level("INFO", "kcore.server")
+    live = serve({"listeners": "PLAINTEXT://0.0.0.0:0"})
+    address = f"{own_address('0.0.0.0')}:{live.port}"
+    assert f"listener PLAINTEXT listens on 0.0.0.0:{live.port} and advertises {address}" in caplog.messages
 
 
 def test_handshakes_count_for_the_server(tls: Callable[..., Tls], peers: ExitStack) -> None:

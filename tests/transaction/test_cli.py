@@ -11,6 +11,7 @@ import pytest
 
 from kcore.cli import main
 from kcore.client import Connection
+from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.end_txn import EndTxnRequest
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -146,6 +147,41 @@ def test_a_hanging_transaction_is_found_and_aborted(
     status, rows = run(capsys, server, "producers", "describe", *place)
     found = (rows[0]["txn_start_offset"], rows[0]["last_stable_offset"], rows[0]["high_watermark"])
     assert found == (None, 3, 3)
+
+
+def test_a_transaction_of_the_coordinator_is_terminated_and_not_aborted(
+    server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A marker alone would leave it half aborted. As in Kafka, its termination fences the producer."""
+    who = open_transaction(connection, "alive", "lively")
+    abort = ("transactions", "abort", "--topic", "lively", "--partition", "0", "--start-offset", "1")
+    before = run(capsys, server, "producers", "describe", "--topic", "lively")
+    assert main([*abort, "--bootstrap", server.bootstrap]) == 1
+    error = capsys.readouterr().err
+    assert "its transactional id is 'alive'" in error
+    assert "forceTerminateTransaction" in error
+    assert run(capsys, server, "producers", "describe", "--topic", "lively") == before
+
+    terminate = ("transactions", "terminate", "--transactional-id")
+    status, rows = run(capsys, server, *terminate, "alive")
+    assert (status, [(row["state"], row["last_stable_offset"]) for row in rows]) == (0, [("Ongoing", 1)])
+    status, rows = run(capsys, server, "transactions", "describe", "--id", "alive")
+    assert (status, rows[0]["producer_epoch"] > who.producer_epoch, rows[0]["open_s"]) == (0, True, None)
+    status, rows = run(capsys, server, "producers", "describe", "--topic", "lively")
+    assert (rows[0]["txn_start_offset"], rows[0]["last_stable_offset"], rows[0]["high_watermark"]) == (None, 5, 5)
+    end = EndTxnRequest(transactional_id="alive", producer_id=who.producer_id, producer_epoch=0, committed=True)
+    assert connection.send(end, 4).error_code == ErrorCode.PRODUCER_FENCED
+    assert run(capsys, server, *terminate, "nobody")[0] == 1
+
+
+def test_a_marker_can_be_forced(
+    server: ServerProcess, connection: Connection, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_transaction(connection, "forced", "force")
+    abort = ("transactions", "abort", "--topic", "force", "--partition", "0", "--start-offset", "1", "--force")
+    assert run(capsys, server, *abort)[0] == 0
+    status, rows = run(capsys, server, "producers", "describe", "--topic", "force")
+    assert (status, rows[0]["txn_start_offset"]) == (0, None)
 
 
 def test_an_unknown_id_is_reported(

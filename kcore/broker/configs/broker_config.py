@@ -78,8 +78,10 @@ def is_listener_limit(name: str) -> bool:
 
 
 def _is_of_listener(name: str, attributes: frozenset[str]) -> bool:
-    return name.startswith(LISTENER_PREFIX) and any(
-        name.endswith("." + attribute.replace("_", ".")) for attribute in attributes
+    return (
+        name.startswith(LISTENER_PREFIX)
+        and name == name.lower()
+        and any(name.endswith("." + attribute.replace("_", ".")) for attribute in attributes)
     )
 
 
@@ -171,13 +173,14 @@ class BrokerConfig(MetadataListener):
         except ConfigError:
             return None, None
         # As in Kafka, it has no documentation and is not dynamic by its own name.
-        return of_listener._replace(doc="", dynamic=False), self.config.of_listener(name.lower(), None)
+        return of_listener._replace(doc="", dynamic=False), self.config.of_listener(name, None)
 
     def fault(self, name: str, text: str) -> str | None:
         """Describes the reason to refuse a change of `name` to `text` at run time; None if the change is allowed.
 
-        As in Kafka, an unknown name is stored without effect. An unknown name of a listener's setting is refused:
-        otherwise a misspelled setting would leave the old certificate or user in use.
+        As in Kafka, an unknown name is stored without effect; so are the settings of a listener that does not exist.
+        An unknown setting of a listener that exists is refused: otherwise a misspelled setting would leave the old
+        certificate or user in use.
         """
         of_listener = name.lower().startswith(LISTENER_PREFIX)
         if of_listener and not name.startswith(LISTENER_PREFIX):
@@ -217,12 +220,24 @@ class BrokerConfig(MetadataListener):
         changed: dict[str, Any] = {}
         for name in {*self._changed, *requested}:
             if is_reloadable(name):
-                static = self._static_of_listener(name)
-                changed[name.lower()] = requested.get(name, None if static is None else static[0])
+                changed[name] = requested.get(name, self._static_or_none(name))
         return self.keys.fault(changed) if changed else None
 
-    def _static_of_listener(self, name: str) -> tuple[Any, str] | None:
-        return next((entry for own, entry in self.static.items() if own.lower() == name.lower()), None)
+    def stored_keys(self, listener: str) -> dict[str, Any]:
+        """Returns a listener's keys and certificates that were set at run time.
+
+        Returns:
+            The name of each setting, and its value in the properties file or on the command line; None without one.
+        """
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        return {
+            name: self._static_or_none(name)
+            for name in sorted(self._changed)
+            if name.startswith(prefix) and is_reloadable(name)
+        }
+
+    def _static_or_none(self, name: str) -> Any:
+        return self.static.get(name, (None, ""))[0]
 
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Applies the broker's changed settings and restores the values of removed ones."""
@@ -232,10 +247,7 @@ class BrokerConfig(MetadataListener):
         overrides = {**self.cluster_defaults(), **self.own()}
         reloads = any(map(is_reloadable, {*self._changed, *overrides}))
         for setting_name in sorted(self._changed - overrides.keys()):
-            of_listener = setting_name.startswith(LISTENER_PREFIX)
-            if of_listener and (static := self._static_of_listener(setting_name)) is not None:
-                self.config.set(setting_name, *static)
-            elif setting_name in self.static:
+            if setting_name in self.static:
                 self.config.set(setting_name, *self.static[setting_name])
             else:
                 self.config.reset(setting_name)
@@ -246,6 +258,12 @@ class BrokerConfig(MetadataListener):
             else:
                 setting = self.config.setting(setting_name)
             if setting is None:
+                if setting_name.startswith(LISTENER_PREFIX):
+                    logger.warning(
+                        "broker: the stored dynamic setting %s has no effect: the names of listeners' settings are in "
+                        "lower case; delete it",
+                        setting_name,
+                    )
                 continue
             try:
                 value = read_value(setting, text)

@@ -11,6 +11,7 @@ from kcore.client.aio.routes import TRANSACTION
 from kcore.errors import KafkaError, raise_partition_errors
 from kcore.node._async.backend import gather
 from kcore.node._async.calls import AsyncCalls
+from kcore.node._async.transactions import TransactionalProducer
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     Partition,
@@ -94,6 +95,22 @@ class AsyncTransactions:
             topics = [TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic(own).items()]
             found += await self._calls.call(DescribeProducersRequest(topics=topics), _producers, broker=broker)
         return sorted(found, key=lambda state: (state.partition, state.producer_id))
+
+    async def terminate(self, transactional_id: str) -> None:
+        """Ends the open transaction of an id, as a new producer of the id does: the coordinator aborts it.
+
+        The present producer of the id is fenced: its next request fails.
+
+        Args:
+            transactional_id: an id that its coordinator knows.
+
+        Raises:
+            KafkaError: the coordinator does not know the id, or refused the request.
+        """
+        state = (await self.describe([transactional_id]))[transactional_id]
+        if isinstance(state, KafkaError):
+            raise state
+        await TransactionalProducer(self._calls, transactional_id, state.timeout).prepare()
 
     async def abort(self, producer: ProducerState) -> None:
         """Writes an abort marker for a producer's open transaction into one partition, without the coordinator.

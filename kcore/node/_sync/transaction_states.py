@@ -12,6 +12,7 @@ from kcore.client.aio.routes import TRANSACTION
 from kcore.errors import KafkaError, raise_partition_errors
 from kcore.node._sync.backend import gather
 from kcore.node._sync.calls import Calls
+from kcore.node._sync.transactions import TransactionalProducer
 from kcore.node.requests import by_topic
 from kcore.node.types import (
     Partition,
@@ -95,6 +96,22 @@ class Transactions:
             topics = [TopicRequest(name=name, partition_indexes=numbers) for name, numbers in by_topic(own).items()]
             found += self._calls.call(DescribeProducersRequest(topics=topics), _producers, broker=broker)
         return sorted(found, key=lambda state: (state.partition, state.producer_id))
+
+    def terminate(self, transactional_id: str) -> None:
+        """Ends the open transaction of an id, as a new producer of the id does: the coordinator aborts it.
+
+        The present producer of the id is fenced: its next request fails.
+
+        Args:
+            transactional_id: an id that its coordinator knows.
+
+        Raises:
+            KafkaError: the coordinator does not know the id, or refused the request.
+        """
+        state = (self.describe([transactional_id]))[transactional_id]
+        if isinstance(state, KafkaError):
+            raise state
+        TransactionalProducer(self._calls, transactional_id, state.timeout).prepare()
 
     def abort(self, producer: ProducerState) -> None:
         """Writes an abort marker for a producer's open transaction into one partition, without the coordinator.
