@@ -79,29 +79,19 @@ class AdvertisedCluster(ClusterView, Protocol):
         ...
 
 
-class SingleNodeCluster:
-    """A cluster of one node, which leads every partition.
+class OwnIdentity:
+    """The ids of this node and its cluster, as every `ClusterView` has them.
 
     Args:
         node_id: this node's id.
         cluster_id: the cluster's id.
-        leader_epoch: the epoch in which this node leads. It increases at each start of the node, which fences clients
-            and appends of an earlier run.
-        rack: the node's rack, or None.
     """
 
-    __slots__ = ("_addresses", "_cluster_id", "_leader", "_node_id", "_rack")
+    __slots__ = ("_cluster_id", "_node_id")
 
-    def __init__(self, node_id: int, cluster_id: str, leader_epoch: int = 0, rack: str | None = None) -> None:
+    def __init__(self, node_id: int, cluster_id: str) -> None:
         self._node_id = node_id
         self._cluster_id = cluster_id
-        self._leader = Leader(node_id, leader_epoch)
-        self._rack = rack
-        self._addresses: dict[str, tuple[Broker]] = {}
-
-    def advertise(self, listener: str, host: str, port: int) -> None:
-        """Sets the address of this node for clients of `listener`."""
-        self._addresses[listener] = (Broker(self._node_id, host, port, self._rack),)
 
     @property
     def node_id(self) -> int:
@@ -115,8 +105,32 @@ class SingleNodeCluster:
 
     @property
     def directory_id(self) -> bytes:
-        """The id of this node's data folder: it follows from the ids of the cluster and the node."""
+        """The id of this node's logs: it follows from the ids of the cluster and the node."""
         return hashlib.sha256(f"{self._cluster_id}/{self._node_id}".encode()).digest()[:16]
+
+
+class SingleNodeCluster(OwnIdentity):
+    """A cluster of one node, which leads every partition.
+
+    Args:
+        node_id: this node's id.
+        cluster_id: the cluster's id.
+        leader_epoch: the epoch in which this node leads. It increases at each start of the node, which fences clients
+            and appends of an earlier run.
+        rack: the node's rack, or None.
+    """
+
+    __slots__ = ("_addresses", "_leader", "_rack")
+
+    def __init__(self, node_id: int, cluster_id: str, leader_epoch: int = 0, rack: str | None = None) -> None:
+        super().__init__(node_id, cluster_id)
+        self._leader = Leader(node_id, leader_epoch)
+        self._rack = rack
+        self._addresses: dict[str, tuple[Broker]] = {}
+
+    def advertise(self, listener: str, host: str, port: int) -> None:
+        """Sets the address of this node for clients of `listener`."""
+        self._addresses[listener] = (Broker(self._node_id, host, port, self._rack),)
 
     @property
     def controller_id(self) -> int:

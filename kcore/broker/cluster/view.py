@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kcore.broker.metadata.names import CLUSTER_METADATA
-from kcore.runtime.cluster import Broker, Leader
+from kcore.runtime.cluster import Broker, Leader, OwnIdentity
 
 if TYPE_CHECKING:
     from kcore.broker.metadata.brokers import BrokerRegistration
     from kcore.broker.metadata.topics import Topics
 
 
-class SharedClusterView:
+class SharedClusterView(OwnIdentity):
     """A `ClusterView` of several nodes.
 
     Args:
@@ -26,11 +25,10 @@ class SharedClusterView:
         controller: the controller and its epoch; None while no controller is known.
     """
 
-    __slots__ = ("_cluster_id", "_node_id", "_own", "_topics", "controller")
+    __slots__ = ("_own", "_topics", "controller")
 
     def __init__(self, node_id: int, cluster_id: str, topics: Topics) -> None:
-        self._node_id = node_id
-        self._cluster_id = cluster_id
+        super().__init__(node_id, cluster_id)
         self._topics = topics
         self._own: dict[str, Broker] = {}  # listeners of this node that its registration does not have
         self.controller: Leader | None = None
@@ -38,21 +36,6 @@ class SharedClusterView:
     def advertise(self, listener: str, host: str, port: int) -> None:
         """Adds a listener of this node that only its own clients use, such as those in this process."""
         self._own[listener] = Broker(self._node_id, host, port)
-
-    @property
-    def node_id(self) -> int:
-        """This node's id."""
-        return self._node_id
-
-    @property
-    def cluster_id(self) -> str:
-        """The cluster's id."""
-        return self._cluster_id
-
-    @property
-    def directory_id(self) -> bytes:
-        """The id of this node's logs: it follows from the ids of the cluster and the node."""
-        return hashlib.sha256(f"{self._cluster_id}/{self._node_id}".encode()).digest()[:16]
 
     @property
     def controller_id(self) -> int:
