@@ -293,3 +293,4 @@ def test_a_topic_that_is_created_later_is_looked_up_when_it_is_assigned(world: W
     world.until(lambda: len(one.owned) == 4)
     world.engine.send(create("u", partitions=2))
     world.until(lambda: len(one.owned) == 6, limit_ms=15_000)
+    assert sorted(map(str, one.owned)) == ["t-0", "t-1", "t-2", "t-3", "u-0", "u-1"]

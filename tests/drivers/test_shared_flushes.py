@@ -242,8 +242,7 @@ def test_an_interrupt_of_a_waiting_thread_leaves_no_other_waiting(place: int) ->
 
     def release() -> None:
         """Ends the flush once the main thread is the fourth in the queue, or was interrupted before."""
-        while len(node._driver._queue) < 4 and not returned.is_set():
-            time.sleep(0.0005)
+        wait_until(lambda: len(node._driver._queue) >= 4 or returned.is_set(), "the main thread waits or has returned")
         storage.release()
 
     releaser = threading.Thread(target=release)

@@ -136,7 +136,7 @@ def check_stored(shared: PostgresShared, scenario: Scenario) -> None:
 def test_scenario_survives_a_fault_at_some_messages(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int
 ) -> None:
-    faults(shared, proxy, monkeypatch, mode, step)
+    assert faults(shared, proxy, monkeypatch, mode, step) >= MESSAGES // step
 
 
 def test_registration_ends_behind_a_black_hole(
@@ -161,10 +161,15 @@ def test_registration_ends_behind_a_black_hole(
 def test_scenario_survives_a_fault_at_every_message(
     shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    faults(shared, proxy, monkeypatch, mode, 1)
+    assert faults(shared, proxy, monkeypatch, mode, 1) >= MESSAGES
 
 
-def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int) -> None:
+MESSAGES = 40
+"""The scenario has at least so many."""
+
+
+def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, mode: str, step: int) -> int:
+    """Runs the scenario with a fault at every `step`-th message, and checks what it stored; returns the number."""
     monkeypatch.setattr(store_module, "CALL_TIMEOUT_S", TIMEOUT_S)
     monkeypatch.setitem(SETTINGS, "lock_timeout", "100ms")
     monkeypatch.setitem(SETTINGS, "idle_in_transaction_session_timeout", "300ms")
@@ -184,4 +189,4 @@ def faults(shared: PostgresShared, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
         count += 1
         nth += step
         shared.reset()
-    assert count >= 40 // step, "the scenario has at least 40 messages"
+    return count
