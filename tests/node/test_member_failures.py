@@ -99,9 +99,11 @@ def test_an_error_of_a_later_event_is_logged_and_ends_a_wait(
     seen: list[Assigned] = []
 
     def assigned(event: Assigned) -> None:
-        if seen:
+        """Fails once: how many events follow depends on the protocol and on the moment at which `other` leaves."""
+        if event.partitions or seen:
+            seen.append(event)
+        if len(seen) == 2:
             raise OSError("no space left")
-        seen.extend([event] if event.partitions else [])
 
     member = node.group(name).join(name, on_assigned=assigned, **options)
     member.start()
