@@ -145,12 +145,12 @@ class Server:
             return
 
         def begin() -> None:
-            self.engine.slices.add(self._preload_modules())
+            self.engine.slices.add(self.preload_modules())
             self.driver.round_is_open()
 
         self._preload = self.loop.call_later(delay_s, begin)
 
-    def _preload_modules(self) -> Iterator[None]:
+    def preload_modules(self) -> Iterator[None]:
         """Imports every module that serves requests, so that no later request needs a file descriptor for it."""
         if self.stopping:
             return

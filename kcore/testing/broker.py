@@ -157,6 +157,10 @@ class Broker(Checks):
         self._server = Server(self._driver.driver, listeners)
         self._interceptor.attach(self._server)
         await self._server.start()
+        # A later import on this thread could break pytest's report of a failed test on the main thread: pytest's import
+        # hook and its report build syntax trees, and Python 3.11 cannot do that on two threads at once (gh-106905).
+        for _ in self._server.preload_modules():
+            pass
         self._listener_name = listeners[0].name
         self._host = HOST if listeners[0].host in ANYWHERE else listeners[0].host
         self._ports = {name: port for name, (_, port) in self._server.addresses.items()}

@@ -45,6 +45,13 @@ def test_brokers_are_independent() -> None:
         assert [topic.name for topic in second.node.topics.list()] == ["two"]
 
 
+def test_a_started_broker_has_imported_every_api() -> None:
+    """A later import on the broker's thread can break pytest's report of a failed test (Python issue 106905)."""
+    with Broker() as broker:
+        apis = broker._driver.engine.apis
+        assert set(apis.made) == set(apis)
+
+
 def test_a_broker_in_an_event_loop() -> None:
     async def run() -> str:
         async with Broker(topics=["t"]) as broker:
