@@ -32,8 +32,7 @@ from kcore.runtime.shard import ShardState
 from kcore.transaction.shared_markers import SharedMarkers
 from kcore.transaction.shared_verification import (
     RemoteCoordinators,
-    SharedOffsetsVerifier,
-    SharedPartitionVerifier,
+    SharedTransactionVerifier,
 )
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from kcore.runtime import Api, RequestContext
     from kcore.runtime.shards import Shards
     from kcore.transaction.local_markers import LocalMarkers
-    from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
+    from kcore.transaction.verification import TransactionVerifier
 
 logger = logging.getLogger(__name__)
 
@@ -203,16 +202,12 @@ class ClusterEngine(Engine):
         info = self.topics.by_name(topic)
         return None if info is None else self.partitions.led(PartitionKey(info.topic_id, index))
 
-    def _verifiers(self) -> tuple[PartitionVerifier, OffsetsVerifier]:
-        remote = RemoteCoordinators(self.topics, self.cluster, self)
-        return (
-            SharedPartitionVerifier(self.transactions, remote),
-            SharedOffsetsVerifier(self.transactions, remote),
-        )
+    def _make_verifier(self) -> TransactionVerifier:
+        return SharedTransactionVerifier(self.transactions, RemoteCoordinators(self.topics, self.cluster, self))
 
-    def _deferred_apis(self) -> list[DeferredApi]:
+    def _served_apis(self) -> list[DeferredApi]:
         return [
-            *super()._deferred_apis(),
+            *super()._served_apis(),
             DeferredApi(ApiKey.ENVELOPE, (0, 0), lambda: EnvelopeApi(self.submit, self.decides, self.authorizer)),
             DeferredApi(
                 ApiKey.ALLOCATE_PRODUCER_IDS,

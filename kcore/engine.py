@@ -13,17 +13,15 @@ from typing import Any
 
 from kcore.broker.acl.authorizer import make_authorizer
 from kcore.broker.data.client_quotas import ClientQuotas
-from kcore.broker.data.data_plane import data_apis
 from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.data.fetch_session import FetchSessions
 from kcore.broker.data.log_dirs import EngineLogDirs
 from kcore.broker.data.partitions import Partitions
 from kcore.broker.data.retention import Housekeeping, Periodic
+from kcore.broker.data.transaction_verifier import PartitionVerifier
 from kcore.broker.metadata.control_plane import ControlPlane
 from kcore.broker.metadata.machine import METADATA_PARTITION, metadata_shard
-from kcore.broker.metadata.names import INTERNAL_TOPICS
 from kcore.broker.metadata.topics import Topics
-from kcore.broker.share.served_apis import share_apis
 from kcore.broker.share.share_partitions import SharePartitions
 from kcore.clock import Clock, ManualClock, Now, SystemClock
 from kcore.config.node import Config
@@ -31,7 +29,6 @@ from kcore.errors import ConfigError, KcoreError
 from kcore.group.consumer.services import ConsumerServices
 from kcore.group.meters import GroupMeters
 from kcore.group.record_limits import GroupRecordLimits
-from kcore.group.served_apis import group_apis
 from kcore.group.shard import GroupShard
 from kcore.group.share.services import ShareGroupServices
 from kcore.group.streams.services import StreamsServices
@@ -46,15 +43,13 @@ from kcore.runtime.cluster import AdvertisedCluster, SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
 from kcore.runtime.failed_requests import error_response
 from kcore.runtime.recovery import Recovery
+from kcore.served_apis import apis_of
 from kcore.share.coordinator import ShareStateTopic
 from kcore.share.node import ShardServices, start_share_coordinator
-from kcore.share.served_apis import share_state_apis
-from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
 from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
 from kcore.transaction.local_markers import LocalMarkers
-from kcore.transaction.served_apis import transaction_apis
 from kcore.transaction.shard import Services, TransactionShard
-from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
+from kcore.transaction.verification import TransactionVerifier
 from kcore_ext.runtime.purgatory import Purgatory
 from kcore_ext.runtime.timer_wheel import TimerWheel
 
@@ -79,7 +74,7 @@ class Engine:
         log: the log of all durable records; closed with the engine.
         config: the node's settings.
         clock: the source of time.
-        new_uuid: creates random uuids (member ids, topic ids), sixteen bytes each.
+        new_uuid: creates random uuids (member ids, topic ids), sixteen bytes each. It becomes an attribute.
         wait: True to load coordinators and partitions before this returns. Otherwise they are loaded in `slices`, and
             return COORDINATOR_LOAD_IN_PROGRESS and NOT_LEADER_OR_FOLLOWER until then. Topics and settings are
             always loaded before this returns.
@@ -96,6 +91,7 @@ class Engine:
         topics: the topics.
         authorizer: checks the permissions of principals; None: everything is allowed.
         partitions: the partitions of the topics.
+        log_dirs: the sizes of the data folder, for DescribeLogDirs.
         housekeeping: retention, compaction and other periodic work on partitions.
         groups: the shards of `__consumer_offsets`.
         group_meters: count the members of all groups, and measure their rebalances.
@@ -103,6 +99,9 @@ class Engine:
         streams_groups: the node's services for streams groups.
         share_groups: the node's services for share groups.
         transactions: the transaction coordinator, and the shards of `__transaction_state`.
+        markers: writes the end markers of transactions.
+        transaction_verifier: verifies transactions with their coordinator.
+        partition_verifier: verifies the partitions of a Produce request, and repeats that while it must.
         share: the share coordinator, and the shards of `__share_group_state`.
         share_partitions: the delivery of records to share groups, and the share sessions.
         share_persister: the durable state of share partitions, for groups and partition leaders.
@@ -123,10 +122,10 @@ class Engine:
         self.log = log
         self.config = config
         self.clock = clock
-        self._new_uuid = new_uuid
+        self.new_uuid = new_uuid
         self._process_id = os.getpid()
-        self.now, self._wait = Now(clock), wait
         self._when_loaded: list[Callable[[], None]] = []
+        self.now, self._wait = Now(clock), wait
         self.reclaim_beside: Callable[[Callable[[], bool]], bool] | None = None
         started_ms = self.now.now_ms
         self.wheel = TimerWheel(self.now.now_ms)
@@ -159,19 +158,18 @@ class Engine:
         self.group_meters = GroupMeters()
         self.groups: Shards[GroupShard] = self._group_shards()
         self._load_groups()
-        self.markers = self._make_markers()
-        self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
-        self.topics.listen(TransactionTopic(self.transactions, self._first_epoch()))
+        self._start_transactions()
         self._start_share()
         self._finish("groups, transactions and share state")
         self.fetch_memory_budget = FetchMemoryBudget(min(config.fetch_max_bytes, config.kcore_max_response_bytes))
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots,
-            lambda: int.from_bytes(self._new_uuid()) % (2**31 - 1) + 1,
+            lambda: int.from_bytes(self.new_uuid()) % (2**31 - 1) + 1,
             config.kcore_max_fetch_session_partitions,
         )
         self.client_quotas = ClientQuotas(self.topics, self.now, config)
-        self.apis = ServedApis(self._deferred_apis())
+        self.log_dirs = self._make_log_dirs()
+        self.apis = ServedApis(self._served_apis())
         self.housekeeping = Housekeeping(self.partitions, self.wheel, self.slices, self.now, config)
         self.housekeeping.start()
         Periodic(self.wheel, self.slices, self.now, RECLAIM_INTERVAL_MS, self._reclaim).start()
@@ -217,6 +215,14 @@ class Engine:
             enabled=self.share_groups_enabled,
             end_offset=self.partitions.high_watermark,
         )
+
+    def _start_transactions(self) -> None:
+        """Starts the transaction coordinator and the verification of transactional writes."""
+        self.markers = self._make_markers()
+        self.transactions = TransactionCoordinator(self._transaction_shard, self.pipeline)
+        self.topics.listen(TransactionTopic(self.transactions, self._first_epoch()))
+        self.transaction_verifier = self._make_verifier()
+        self.partition_verifier = PartitionVerifier(self.transaction_verifier, self.wheel, self.now)
 
     def _start_share(self) -> None:
         """Starts the share coordinator and the delivery of records to share groups."""
@@ -286,8 +292,12 @@ class Engine:
     def _make_markers(self) -> LocalMarkers:
         return LocalMarkers(self.partitions.get, self._shard_of, self.now)
 
-    def _verifiers(self) -> tuple[PartitionVerifier, OffsetsVerifier]:
-        return PartitionVerifier(self.transactions), OffsetsVerifier(self.transactions)
+    def _make_log_dirs(self) -> EngineLogDirs:
+        path = os.path.abspath(self.config.kcore_data_dir) if isinstance(self.log, LmdbLogEngine) else "memory"
+        return EngineLogDirs(self.log, path, lambda: volume_bytes(path))
+
+    def _make_verifier(self) -> TransactionVerifier:
+        return TransactionVerifier(self.transactions)
 
     def _first_epoch(self) -> int | None:
         """Returns the epoch in which this node leads every coordinator from the start; None if it leads none then."""
@@ -304,7 +314,7 @@ class Engine:
                     f"cluster.id={configured} was set, but the data folder belongs to cluster {stored_id}"
                 )
             return stored_id
-        cluster_id = configured or to_text(self._new_uuid())
+        cluster_id = configured or to_text(self.new_uuid())
         self.log.put_meta(CLUSTER_ID_META, cluster_id.encode())
         return cluster_id
 
@@ -412,66 +422,10 @@ class Engine:
         return None
 
     def _new_member_id(self) -> str:
-        return to_hex(self._new_uuid())
+        return to_hex(self.new_uuid())
 
-    def _deferred_apis(self) -> list[DeferredApi]:
-        config = self.config
-        partition_verifier, offsets_verifier = self._verifiers()
-        path = os.path.abspath(config.kcore_data_dir) if isinstance(self.log, LmdbLogEngine) else "memory"
-        apis: list[DeferredApi] = [
-            *self.control.apis(
-                EngineLogDirs(self.log, path, lambda: volume_bytes(path)),
-                transactional=TransactionalInitProducerIdApi(self.transactions, config),
-                authorizer=self.authorizer,
-                opening=lambda: self.partitions.opening,
-                quotas=self.client_quotas,
-            ),
-            *data_apis(
-                self.partitions,
-                self.pipeline,
-                self.purgatory,
-                self.now,
-                config,
-                sessions=self.fetch_sessions,
-                cluster=self.cluster,
-                verifier=partition_verifier,
-                room=self.fetch_memory_budget,
-                authorizer=self.authorizer,
-                quotas=self.client_quotas,
-            ),
-            *transaction_apis(
-                self.transactions,
-                self.markers,
-                topics=self.topics,
-                internal_topics=INTERNAL_TOPICS,
-                pipeline=self.pipeline,
-                authorizer=self.authorizer,
-                slices=self.slices,
-            ),
-            *share_state_apis(self.share, self.topics, self.authorizer),
-            *share_apis(
-                self.share_partitions,
-                self.share_groups_enabled,
-                room=self.fetch_memory_budget,
-                cluster=self.cluster,
-                authorizer=self.authorizer,
-            ),
-            *group_apis(
-                self.groups,
-                config=config,
-                topics=self.topics,
-                cluster=self.cluster,
-                make_topic=self.control.internal_topics.ensure,
-                verifier=offsets_verifier,
-                authorizer=self.authorizer,
-                consumer=self.consumer_groups,
-                streams=self.streams_groups,
-                share=self.share_groups,
-            ),
-        ]
-        versions = self.control.api_versions()
-        versions.serve(apis)
-        return [*apis, DeferredApi(versions.key, versions.versions, lambda: versions)]
+    def _served_apis(self) -> list[DeferredApi]:
+        return apis_of(self)
 
     def _reclaim(self) -> Iterator[None]:
         """Frees the space of deleted batches, in transactions of bounded size."""

@@ -3,9 +3,9 @@
 A server creates the rest soon after its start (`ServedApis.make_all`): later the process may have no file descriptor
 left to read a module.
 
-One table maps each key to the function that creates its API, another one maps it to the served versions. The function
-takes the class from its package (such as `kcore.broker.apis`), which imports the class's file when the name is first
-used. The type checker sees an ordinary import.
+`kcore.served_apis` has the versions of each API and a function that creates it. The function takes the class from its
+package (such as `kcore.broker.apis`), which imports the class's file when the name is first used. The type checker sees
+an ordinary import.
 """
 
 from __future__ import annotations
@@ -84,16 +84,6 @@ class ServedApis(Mapping[int, "Api[Any, Any]"]):
 
     def __len__(self) -> int:
         return len(self._deferred)
-
-
-def deferred_apis(versions: Mapping[ApiKey, tuple[int, int]], makers: Mapping[ApiKey, Maker]) -> list[DeferredApi]:
-    """Returns the APIs of `makers`.
-
-    Args:
-        versions: the served versions by key; it may have more keys than `makers`.
-        makers: the functions that create the APIs.
-    """
-    return [DeferredApi(key, versions[key], maker) for key, maker in makers.items()]
 
 
 def api_finder(package: str) -> Callable[[str], Any]:

@@ -15,7 +15,7 @@ from kcore.protocol.messages.add_partitions_to_txn import (
 from kcore.protocol.records import TRANSACTION_STATE
 from kcore.runtime.partitioner import partition_for
 from kcore.runtime.peers import pending_code
-from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
+from kcore.transaction.verification import TransactionVerifier
 
 if TYPE_CHECKING:
     from kcore.protocol.topic_partition import PartitionTuple
@@ -90,8 +90,8 @@ class RemoteCoordinators:
         self._peers.send(node_id, AddPartitionsToTxnRequest(transactions=[transaction]), VERSION, arrived)
 
 
-class SharedPartitionVerifier(PartitionVerifier):
-    """A `PartitionVerifier` whose coordinator may be on another node.
+class SharedTransactionVerifier(TransactionVerifier):
+    """A `TransactionVerifier` whose coordinators may be on other nodes.
 
     The addition of a partition is then durable before the producer's batch. If the batch is never written, the
     transaction has a partition without records, and its marker there changes nothing.
@@ -123,26 +123,13 @@ class SharedPartitionVerifier(PartitionVerifier):
         else:
             self._remote.ask(node_id, transactional_id, producer_id, producer_epoch, partitions, add, done)
 
-
-class SharedOffsetsVerifier(OffsetsVerifier):
-    """An `OffsetsVerifier` whose coordinator may be on another node.
-
-    Args: as for `SharedPartitionVerifier`.
-    """
-
-    __slots__ = ("_remote",)
-
-    def __init__(self, coordinator: TransactionCoordinator, remote: RemoteCoordinators) -> None:
-        super().__init__(coordinator)
-        self._remote = remote
-
-    def verify(
+    def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
         """Verifies a group's partition or adds it; the code comes later if the coordinator is elsewhere."""
         node_id = self._remote.node_of(transactional_id)
         if node_id is None:
-            return super().verify(transactional_id, producer_id, producer_epoch, topic, partition, add)
+            return super().verify_group(transactional_id, producer_id, producer_epoch, topic, partition, add)
         pending = pending_code()
         self._remote.ask(
             node_id,

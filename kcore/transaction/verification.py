@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from kcore.transaction.markers import Results
 
 
-class PartitionVerifier:
-    """Verifies partitions to which transactional producers write, for `kcore.broker.data.transaction_verifier`.
+class TransactionVerifier:
+    """Verifies partitions to which transactional producers write, and groups whose offsets they commit.
+
+    It is the `ProduceVerifier` of `kcore.broker.data.transaction_verifier` and the `GroupVerifier` of
+    `kcore.group.offsets.verifier`.
 
     Args:
         coordinator: the node's transaction coordinator.
@@ -47,20 +50,7 @@ class PartitionVerifier:
         else:
             done(self._coordinator.verify(transactional_id, producer_id, producer_epoch, partitions))
 
-
-class OffsetsVerifier:
-    """Verifies groups whose offsets a transaction commits, for `kcore.group.offsets.verifier`.
-
-    Args:
-        coordinator: the node's transaction coordinator.
-    """
-
-    __slots__ = ("_coordinator",)
-
-    def __init__(self, coordinator: TransactionCoordinator) -> None:
-        self._coordinator = coordinator
-
-    def verify(
+    def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
         """Verifies that a group's partition is in a transaction, or adds it (TxnOffsetCommit v5)."""

@@ -63,7 +63,7 @@ class TxnOffsetCommitFastPath(CommitFastPath):
         shards: the group shards.
         topics: the cluster's topics.
         authorizer: decides who may WRITE transactions, and READ groups and topics; None allows all.
-        verifier: see `kcore.group.offsets.verifier.TransactionVerifier`.
+        verifier: see `kcore.group.offsets.verifier.GroupVerifier`.
         verified: the verifier's result for a transaction in order: this very object.
         request: the class of the request.
         topic: the class of a topic of the request.

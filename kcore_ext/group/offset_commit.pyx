@@ -359,7 +359,7 @@ cdef class TxnOffsetCommitFastPath(CommitFastPath):
             return None
         if not self._permitted(context, group_id, shape):
             return None
-        result = self._verifier.verify(
+        result = self._verifier.verify_group(
             transactional_id, producer_id, producer_epoch, shard.topic, shard.index,
             <int>context.api_version >= ADDS_PARTITION_SINCE,
         )

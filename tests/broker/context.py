@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from kcore.broker.data.client_quotas import ClientQuotas
-from kcore.broker.data.data_plane import data_apis
+from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.data.fetch_session import FetchSessions
 from kcore.broker.data.log_dirs import EngineLogDirs
 from kcore.broker.data.partitions import Partitions
+from kcore.broker.data.transaction_verifier import PartitionVerifier
 from kcore.broker.metadata.control_plane import ControlPlane
 from kcore.broker.metadata.image import ConfigKey
 from kcore.broker.metadata.machine import METADATA_PARTITION, MetadataMachine, metadata_shard
@@ -31,9 +33,12 @@ from kcore.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
 )
 from kcore.protocol.records.metadata import decode_metadata_record
-from kcore.runtime import CommitPipeline, Pending, RequestContext, Slices, TopicInfo
+from kcore.runtime import CommitPipeline, Pending, RequestContext, Shard, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
+from kcore.runtime.deferred import ServedApis
 from kcore.runtime.topics import MetadataListener
+from kcore.served_apis import SERVED_APIS, apis_of
+from kcore.transaction.coordinator import TransactionCoordinator
 from kcore_ext.batch import iter_records
 from kcore_ext.runtime.purgatory import Purgatory
 from kcore_ext.runtime.timer_wheel import TimerWheel
@@ -44,6 +49,14 @@ CLUSTER_ID = "kcore-test-cluster-id0"
 HOST, PORT = "broker.test", 9092
 VOLUME = (1_000_000, 400_000)
 DATA_DIR = "/data/kcore"
+BROKER_APIS = [
+    row for row in SERVED_APIS if find_spec(f"kcore.broker.apis.{row.key.name.lower()}") and "SHARE" not in row.key.name
+]
+
+
+def no_shard(index: int) -> Shard[Any]:
+    """The node has no topic `__transaction_state`."""
+    raise AssertionError(f"shard {index} of the transaction coordinator is not part of this test")
 
 
 class Heard(MetadataListener):
@@ -82,18 +95,14 @@ class BrokerContext:
     Args:
         settings: Kafka's names: {"num.partitions": 3}.
         authorizer: who may do what.
-        transactional: serves InitProducerId with a transactional id.
 
     Attributes:
         auto_commit: whether every request is committed at once (True) or when `commit()` says so.
     """
 
-    def __init__(
-        self, settings: Mapping[str, Any] | None = None, *, authorizer: Any = None, transactional: Any = None
-    ) -> None:
+    def __init__(self, settings: Mapping[str, Any] | None = None, *, authorizer: Any = None) -> None:
         self.settings = {name: str(value) for name, value in (settings or {}).items()}
         self.authorizer = authorizer
-        self.transactional = transactional
         self.clock = ManualClock()
         self.storage = MemoryStorage()
         self.auto_commit = True
@@ -122,38 +131,22 @@ class BrokerContext:
             slices=self.slices,
             now=self.now,
         )
-        self.control = ControlPlane(self.shard, self.topics, self.config, self.cluster, self.new_id, self.now)
+        self.control = ControlPlane(self.shard, self.topics, self.config, self.cluster, self.new_uuid, self.now)
         self.partitions = Partitions(self.engine, self.pipeline, self.slices, self.control.topic_configs.effective)
         self.topics.listen(self.partitions)
-        self.quotas = ClientQuotas(self.topics, self.now, self.config)
+        self.client_quotas = ClientQuotas(self.topics, self.now, self.config)
+        self.fetch_memory_budget = FetchMemoryBudget(self.config.fetch_max_bytes)
+        self.fetch_sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots, lambda: 1)
+        self.partition_verifier = PartitionVerifier(None, self.wheel, self.now)
+        self.log_dirs = EngineLogDirs(self.engine, DATA_DIR, lambda: VOLUME)
         self.heard = Heard()
         self.topics.listen(self.heard)
         self.shard.load()
         self.finish()
-        self.api_versions = self.control.api_versions()
-        deferred = [
-            *self.control.apis(
-                EngineLogDirs(self.engine, DATA_DIR, lambda: VOLUME),
-                transactional=self.transactional,
-                authorizer=self.authorizer,
-                quotas=self.quotas,
-            ),
-            *data_apis(
-                self.partitions,
-                self.pipeline,
-                self.purgatory,
-                self.now,
-                self.config,
-                sessions=FetchSessions(self.config.max_incremental_fetch_session_cache_slots, lambda: 1),
-                cluster=self.cluster,
-                authorizer=self.authorizer,
-            ),
-        ]
-        self.api_versions.serve(deferred)
-        apis = [self.api_versions, *(api.make() for api in deferred)]
-        self.apis = {api.request_type.API_KEY: api for api in apis}
+        self.transactions = TransactionCoordinator(no_shard, self.pipeline)
+        self.apis = ServedApis(apis_of(self, BROKER_APIS))  # type: ignore[arg-type] - it has what these APIs use
 
-    def new_id(self) -> bytes:
+    def new_uuid(self) -> bytes:
         """Returns the next number in place of random bytes."""
         self._next_id += 1
         return b"\x10" + self._next_id.to_bytes(15, "big")

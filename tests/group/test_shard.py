@@ -6,20 +6,21 @@ from typing import Any
 
 import pytest
 
+from kcore.group.apis.delete_groups import DeleteGroupsApi
 from kcore.group.apis.describe_groups import DescribeGroupsApi
 from kcore.group.apis.find_coordinator import FindCoordinatorApi, share_key
 from kcore.group.apis.heartbeat import HeartbeatApi
 from kcore.group.apis.join_group import JoinGroupApi
+from kcore.group.apis.leave_group import LeaveGroupApi
 from kcore.group.apis.list_groups import ListGroupsApi
+from kcore.group.apis.sync_group import SyncGroupApi
 from kcore.group.group import GroupType
-from kcore.group.served_apis import group_apis
 from kcore.group.shard import REPLAY, TOPIC_NAME
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kcore.protocol.messages.join_group import JoinGroupRequest
 from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from kcore.protocol.records.group_metadata import GroupMetadataKey, GroupMetadataValue
 from kcore.runtime import partition_for
@@ -196,19 +197,11 @@ def test_members_need_read_on_their_group() -> None:
     world = World().build(STABLE)
     denied = Denying((Operation.READ, ResourceType.GROUP, "g"), (Operation.DELETE, ResourceType.GROUP, "g"))
     shards = world.context.shards
-    cluster = SingleNodeCluster(1, "cluster")
-    for deferred in group_apis(
-        shards, config=world.context.config, topics=world.context.topics, cluster=cluster, authorizer=denied
-    ):
-        api = deferred.make()
-        name = type(api).__name__.removesuffix("Api")
-        attribute = {"JoinGroup": "join", "SyncGroup": "sync", "Heartbeat": "heartbeat", "LeaveGroup": "leave"}.get(
-            name
-        )
-        if attribute is not None:
-            setattr(world, f"{attribute}_api", api)
-        if name == "DeleteGroups":
-            world.delete_api = api  # type: ignore[assignment]
+    world.join_api = JoinGroupApi(shards, world.context.config, denied)
+    world.sync_api = SyncGroupApi(shards, denied)
+    world.heartbeat_api = HeartbeatApi(shards, denied)
+    world.leave_api = LeaveGroupApi(shards, denied)
+    world.delete_api = DeleteGroupsApi(shards, denied)
     code = ErrorCode.GROUP_AUTHORIZATION_FAILED
     assert world.join(NOBODY, session_ms=0).response == join_refused(code, NOBODY)
     assert world.sync(world.follower).response.error_code == code
@@ -386,36 +379,3 @@ class _ShareGroup:
 
     def state_name(self) -> str:
         return "Stable"
-
-
-def test_every_api_of_groups_is_built() -> None:
-    """One API of each key, with the versions that Kafka 4 serves; without transactions no TxnOffsetCommit."""
-    context = GroupContext()
-    cluster = SingleNodeCluster(1, "cluster")
-    deferred = group_apis(context.shards, config=context.config, topics=context.topics, cluster=cluster)
-    apis: list[Any] = [api.make() for api in deferred]
-    assert {int(api.key): api.versions for api in apis} == {
-        8: (2, 10),
-        9: (1, 10),
-        10: (0, 6),
-        11: (0, 9),
-        12: (0, 4),
-        13: (0, 5),
-        14: (0, 5),
-        15: (0, 6),
-        16: (0, 5),
-        42: (0, 2),
-        47: (0, 0),
-        68: (0, 1),
-        69: (0, 1),
-        76: (1, 1),
-        77: (1, 1),
-        88: (0, 0),
-        89: (0, 0),
-        90: (0, 1),
-        91: (0, 0),
-        92: (0, 0),
-    }
-    assert all(api.request_type.API_KEY == api.key == api.response_type.API_KEY for api in apis)
-    join = next(api for api in apis if isinstance(api, JoinGroupApi))
-    assert context.call(join, JoinGroupRequest(group_id="")).error_code == ErrorCode.INVALID_GROUP_ID

@@ -1,11 +1,10 @@
 """The broker's APIs, one per file, named after the API. A class is imported on first use.
 
-`kcore.broker.metadata.control_plane.ControlPlane.apis` and `kcore.broker.data.data_plane.data_apis` build them.
+`kcore.served_apis` creates them.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.deferred import api_finder
 
 if TYPE_CHECKING:
@@ -62,49 +61,3 @@ if TYPE_CHECKING:
     from kcore.broker.apis.update_features import UpdateFeaturesApi as UpdateFeaturesApi
 
 __getattr__ = api_finder(__name__)
-
-VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
-    ApiKey.METADATA: (0, 13),
-    ApiKey.DESCRIBE_CLUSTER: (0, 2),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
-    ApiKey.CREATE_TOPICS: (2, 7),
-    ApiKey.DELETE_TOPICS: (1, 6),
-    ApiKey.CREATE_PARTITIONS: (0, 3),
-    ApiKey.DESCRIBE_CONFIGS: (1, 4),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
-    ApiKey.ALTER_CONFIGS: (0, 2),
-    ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
-    ApiKey.INIT_PRODUCER_ID: (0, 5),
-    ApiKey.DESCRIBE_LOG_DIRS: (1, 5),
-    ApiKey.ELECT_LEADERS: (0, 2),
-    ApiKey.UPDATE_FEATURES: (0, 2),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: (1, 2),
-    ApiKey.DESCRIBE_QUORUM: (0, 2),
-    ApiKey.UNREGISTER_BROKER: (0, 0),
-    ApiKey.ADD_RAFT_VOTER: (0, 1),
-    ApiKey.REMOVE_RAFT_VOTER: (0, 0),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
-    ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
-    ApiKey.DESCRIBE_ACLS: (1, 3),
-    ApiKey.CREATE_ACLS: (1, 3),
-    ApiKey.DELETE_ACLS: (1, 3),
-    ApiKey.CREATE_DELEGATION_TOKEN: (1, 3),
-    ApiKey.RENEW_DELEGATION_TOKEN: (1, 2),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: (1, 2),
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: (1, 3),
-    ApiKey.SASL_HANDSHAKE: (0, 1),
-    ApiKey.SASL_AUTHENTICATE: (0, 2),
-    ApiKey.PRODUCE: (0, 13),
-    ApiKey.FETCH: (4, 18),
-    ApiKey.LIST_OFFSETS: (1, 11),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
-    ApiKey.DELETE_RECORDS: (0, 2),
-    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
-    ApiKey.SHARE_FETCH: (1, 2),
-    ApiKey.SHARE_ACKNOWLEDGE: (1, 2),
-}
-"""The served versions of each API, equal to those of its class: clients ask for them before any class is imported."""

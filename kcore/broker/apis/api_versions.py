@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from kcore.broker.metadata.features import FEATURES, FIXED_FEATURES
 from kcore.protocol.api_keys import ApiKey
@@ -41,6 +41,7 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
 
     Args:
         topics: gives access to the features' levels.
+        served: API key -> the lowest and highest served version.
     """
 
     __slots__ = ("_epoch", "_ranges", "_readable", "_responses", "_topics")
@@ -52,19 +53,12 @@ class ApiVersionsApi(Api[ApiVersionsRequest, ApiVersionsResponse]):
     caches_requests: ClassVar[bool] = True
     caches_responses: ClassVar[bool] = True
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, served: Mapping[ApiKey, tuple[int, int]]) -> None:
         self._topics = topics
-        self._ranges: dict[int, tuple[int, int]] = {ApiKey.API_VERSIONS: SUPPORTED_VERSIONS}
+        self._ranges = {key: (TOLD_FROM.get(key, low), high) for key, (low, high) in served.items()}
         self._responses: dict[int, ApiVersionsResponse] = {}
         self._epoch = -1
         self._readable: set[tuple[str, str]] = set()
-
-    def serve(self, apis: Iterable[Any]) -> None:
-        """Adds APIs to the list: objects with a `key` and `versions`."""
-        for api in apis:
-            low, high = api.versions
-            self._ranges[api.key] = (TOLD_FROM.get(api.key, low), high)
-        self._responses.clear()
 
     def handle(self, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
         """Returns the version ranges. From version 3 on, the client's software name and version must be legal."""

@@ -40,7 +40,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         shard: the metadata shard.
         ids: allocates ids.
         topics: the existing topics: a client that may write to one of them may be idempotent.
-        transactional: serves requests with a transactional id; None without a transaction coordinator.
+        transactional: serves requests with a transactional id.
         authorizer: decides about each operation; None allows all.
     """
 
@@ -57,7 +57,7 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
         shard: Shard[MetadataMachine],
         ids: ProducerIds,
         topics: Topics,
-        transactional: TransactionalProducers | None = None,
+        transactional: TransactionalProducers,
         authorizer: Authorizer | None = None,
     ) -> None:
         super().__init__(shard, authorizer)
@@ -78,8 +78,6 @@ class InitProducerIdApi(ControlApi[InitProducerIdRequest, InitProducerIdResponse
             return self.shard.run(self, context, request)
         if request.transactional_id == "":
             return self.error(context, request, ErrorCode.INVALID_REQUEST)
-        if self._transactional is None:
-            return self.error(context, request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return self._transactional.handle(context, request)
 
     def decide(self, machine: MetadataMachine, context: RequestContext, request: InitProducerIdRequest) -> Any:

@@ -1,11 +1,10 @@
 """The APIs of the group coordinator, one per file; a class is imported at its first use.
 
-`kcore.group.served_apis` builds them.
+`kcore.served_apis` creates them.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kcore.protocol.api_keys import ApiKey
 from kcore.runtime.deferred import api_finder
 
 if TYPE_CHECKING:
@@ -34,28 +33,3 @@ if TYPE_CHECKING:
     from kcore.group.apis.txn_offset_commit import TxnOffsetCommitApi as TxnOffsetCommitApi
 
 __getattr__ = api_finder(__name__)
-
-VERSIONS: Final[dict[ApiKey, tuple[int, int]]] = {
-    ApiKey.FIND_COORDINATOR: (0, 6),
-    ApiKey.JOIN_GROUP: (0, 9),
-    ApiKey.SYNC_GROUP: (0, 5),
-    ApiKey.HEARTBEAT: (0, 4),
-    ApiKey.LEAVE_GROUP: (0, 5),
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
-    ApiKey.DESCRIBE_GROUPS: (0, 6),
-    ApiKey.LIST_GROUPS: (0, 5),
-    ApiKey.DELETE_GROUPS: (0, 2),
-    ApiKey.OFFSET_COMMIT: (2, 10),
-    ApiKey.OFFSET_FETCH: (1, 10),
-    ApiKey.OFFSET_DELETE: (0, 0),
-    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: (0, 0),
-    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
-    ApiKey.SHARE_GROUP_HEARTBEAT: (1, 1),
-    ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
-    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
-    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
-}
-"""The served versions of each API, equal to those of its class: clients need them before any class is imported."""

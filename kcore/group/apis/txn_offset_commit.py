@@ -29,7 +29,7 @@ from kcore.runtime.pending import Pending
 from kcore_ext.group.offset_commit import TxnOffsetCommitFastPath
 
 if TYPE_CHECKING:
-    from kcore.group.offsets.verifier import TransactionVerifier
+    from kcore.group.offsets.verifier import GroupVerifier
     from kcore.group.shard import GroupShard
     from kcore.protocol.authorizer import Authorizer
     from kcore.runtime.api import RequestContext
@@ -84,7 +84,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
         self,
         shards: Shards[GroupShard],
         topics: TopicImage,
-        verifier: TransactionVerifier,
+        verifier: GroupVerifier,
         authorizer: Authorizer | None = None,
     ) -> None:
         super().__init__(shards, authorizer)
@@ -130,7 +130,7 @@ class TxnOffsetCommitApi(GroupApi[TxnOffsetCommitRequest, TxnOffsetCommitRespons
             shard = self._shards.of(group_id)
         except KafkaError as error:
             return self.error(context, plan, error.code)
-        result = self._verifier.verify(
+        result = self._verifier.verify_group(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,

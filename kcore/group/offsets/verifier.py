@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kcore.runtime.api import Api, RequestContext
 
 
-class TransactionVerifier(Protocol):
+class GroupVerifier(Protocol):
     """Verifies with the transaction coordinator before offsets are written in a transaction (KIP-890).
 
     A producer before version 2 of transactions has added the group's partition with AddOffsetsToTxn: the coordinator
@@ -20,7 +20,7 @@ class TransactionVerifier(Protocol):
     transaction.
     """
 
-    def verify(
+    def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
         """Verifies that a transaction contains a partition, or adds it.

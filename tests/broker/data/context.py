@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from kcore.broker.apis.fetch import FetchApi
-from kcore.broker.apis.produce import ProduceApi
 from kcore.broker.data.client_quotas import ClientQuotas
-from kcore.broker.data.data_plane import data_apis
+from kcore.broker.data.fetch_budget import FetchMemoryBudget
 from kcore.broker.data.fetch_session import FetchSessions
 from kcore.broker.data.partition import Partition
 from kcore.broker.data.partitions import Partitions
 from kcore.broker.data.retention import Housekeeping
-from kcore.broker.data.transaction_verifier import ProduceVerifier
+from kcore.broker.data.transaction_verifier import PartitionVerifier, ProduceVerifier
 from kcore.broker.metadata.image import QuotaEntity
 from kcore.broker.metadata.topics import Topics
 from kcore.clock import ManualClock, Now
@@ -22,10 +20,11 @@ from kcore.config.node import Config
 from kcore.log import MemoryLogEngine
 from kcore.log.faults import FaultInjectingEngine
 from kcore.log.memory_engine import MemoryStorage
-from kcore.protocol.messages.fetch import FetchRequest
-from kcore.protocol.messages.produce import ProduceRequest
+from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import CommitPipeline, Pending, RequestContext, Slices, TopicInfo
 from kcore.runtime.cluster import SingleNodeCluster
+from kcore.runtime.deferred import ServedApis
+from kcore.served_apis import apis_of
 from kcore_ext.batch import BatchBuilder, iter_records, parse_header, split_batches
 from kcore_ext.runtime.purgatory import Purgatory
 from kcore_ext.runtime.timer_wheel import TimerWheel
@@ -68,27 +67,17 @@ class DataPlane:
         session_ids = count(1001)
         self.cluster = SingleNodeCluster(NODE_ID, "A" * 22, self.log.node_epoch)
         self.cluster.advertise("PLAINTEXT", "localhost", 9092)
-        self.quotas = ClientQuotas(Topics(), self.now, self.config)
-        apis = data_apis(
-            self.partitions,
-            self.pipeline,
-            self.purgatory,
-            self.now,
-            self.config,
-            sessions=FetchSessions(
-                self.config.max_incremental_fetch_session_cache_slots,
-                lambda: next(session_ids),
-                self.config.kcore_max_fetch_session_partitions,
-            ),
-            cluster=self.cluster,
-            authorizer=self.authorizer,
-            verifier=self.verifier,
-            quotas=self.quotas,
+        self.client_quotas = ClientQuotas(Topics(), self.now, self.config)
+        self.fetch_memory_budget = FetchMemoryBudget(self.config.fetch_max_bytes)
+        self.fetch_sessions = FetchSessions(
+            self.config.max_incremental_fetch_session_cache_slots,
+            lambda: next(session_ids),
+            self.config.kcore_max_fetch_session_partitions,
         )
-        self.apis = {api.request_type: api for api in (deferred.make() for deferred in apis)}  # type: ignore[attr-defined]
-        self.produce_api: ProduceApi = self.apis[ProduceRequest]
-        self.fetch_api: FetchApi = self.apis[FetchRequest]
-        self.sessions = self.fetch_api.sessions
+        self.partition_verifier = PartitionVerifier(self.verifier, self.wheel, self.now)
+        self.apis = ServedApis(apis_of(self))  # type: ignore[arg-type] - it has what the tested APIs use
+        self.produce_api: Any = self.apis[ApiKey.PRODUCE]
+        self.fetch_api: Any = self.apis[ApiKey.FETCH]
         self.housekeeping = Housekeeping(self.partitions, self.wheel, self.slices, self.now, self.config)
 
     def restart(self) -> None:
@@ -110,8 +99,8 @@ class DataPlane:
 
     def set_quota(self, entity: QuotaEntity, quota: str, bound: float) -> None:
         """Sets a quota of clients, which lasts until `restart`."""
-        self.quotas._topics.image.put_quota(entity, quota, bound)
-        self.quotas.on_quotas_changed()
+        self.client_quotas._topics.image.put_quota(entity, quota, bound)
+        self.client_quotas.on_quotas_changed()
 
     def partition(self, topic: str, index: int = 0) -> Partition:
         found = self.partitions.get(topic, index)
@@ -123,7 +112,7 @@ class DataPlane:
     def send(self, request: Any, version: int, client_id: str = "", connection_id: int = 0) -> Any:
         """Sends a request without a commit; returns a response, None or a `Pending`."""
         context = RequestContext(version, client_id=client_id, connection_id=connection_id)
-        return serve(self.apis[type(request)], context, request)
+        return serve(self.apis[request.API_KEY], context, request)
 
     def call(self, request: Any, version: int, client_id: str = "") -> Any:
         """Sends a request and commits; returns the response as a client decodes it, None, or an open `Pending`."""

@@ -142,7 +142,7 @@ def test_records_without_acknowledgement_count() -> None:
     plane = DataPlane()
     plane.topic("t")
     muted: list[tuple[int, int]] = []
-    plane.quotas.mute = lambda connection_id, duration_ms: muted.append((connection_id, duration_ms))
+    plane.client_quotas.mute = lambda connection_id, duration_ms: muted.append((connection_id, duration_ms))
     records = batch_of(bytes(1_000))
     plane.set_quota((("client-id", "c"),), PRODUCER_BYTE_RATE, len(records) / 20)
     request = ProduceRequest(
@@ -164,7 +164,7 @@ def consumer_with_quota() -> tuple[DataPlane, int, list[tuple[int, int]]]:
     for _ in range(4):
         assert produce(plane, records).error_code == 0
     muted: list[tuple[int, int]] = []
-    plane.quotas.mute = lambda connection_id, duration_ms: muted.append((connection_id, duration_ms))
+    plane.client_quotas.mute = lambda connection_id, duration_ms: muted.append((connection_id, duration_ms))
     plane.set_quota((("client-id", "c"),), CONSUMER_BYTE_RATE, size / 5)
     return plane, size, muted
 

@@ -42,7 +42,7 @@ def test_many_unreadable_partitions_prevent_a_session(unreadable: int, session: 
     plane = plane_with()
     response = plane.call(found(topic_of("absent", unreadable)), 12)
     assert (response.error_code, told(response)) == (0, unreadable)
-    assert (response.session_id, plane.sessions.partitions) == ((FIRST_ID, unreadable) if session else (0, 0))
+    assert (response.session_id, plane.fetch_sessions.partitions) == ((FIRST_ID, unreadable) if session else (0, 0))
 
 
 def test_many_unreadable_partitions_end_a_session() -> None:
@@ -51,7 +51,7 @@ def test_many_unreadable_partitions_end_a_session() -> None:
     first = plane.call(found(topic_of("absent", MAX_UNREADABLE)), 12)
     more = plane.call(found(topic_of("absent", 1, MAX_UNREADABLE), epoch=1, session_id=first.session_id), 12)
     assert more == LOST
-    assert (len(plane.sessions), plane.sessions.partitions) == (0, 0)
+    assert (len(plane.fetch_sessions), plane.fetch_sessions.partitions) == (0, 0)
 
 
 @pytest.mark.parametrize("incremental", [False, True])
@@ -63,7 +63,7 @@ def test_names_that_are_too_long_are_not_stored(incremental: bool) -> None:
     else:
         session_id = plane.call(found(topic_of("t", 1)), 12).session_id
         assert plane.call(found(topic_of(name, 1), epoch=1, session_id=session_id), 12) == LOST
-    assert (len(plane.sessions), plane.sessions.partitions) == (0, 0)
+    assert (len(plane.fetch_sessions), plane.fetch_sessions.partitions) == (0, 0)
     assert plane.call(found(topic_of("n" * MAX_NAME_LENGTH, 1)), 12).session_id != 0
 
 
@@ -74,9 +74,9 @@ def test_the_partitions_of_all_sessions_are_limited() -> None:
     first = plane.call(found(topic_of("t", 3)), 12).session_id
     assert plane.call(found(topic_of("t", 3)), 12).session_id == 0
     assert plane.call(found(topic_of("t", 2)), 12).session_id != 0
-    assert plane.sessions.partitions == 5
+    assert plane.fetch_sessions.partitions == 5
     assert plane.call(found(topic_of("t", 1, 3), epoch=1, session_id=first), 12) == LOST
-    assert (len(plane.sessions), plane.sessions.partitions) == (1, 2)
+    assert (len(plane.fetch_sessions), plane.fetch_sessions.partitions) == (1, 2)
     assert plane.call(found(topic_of("t", 6)), 12).session_id == 0
 
 
@@ -96,11 +96,15 @@ def test_a_session_ends_with_its_connection() -> None:
     plane = plane_with()
     ask = fetch(entry(0), session_id=0, session_epoch=0)
     one, other, embedded = (plane.send(ask, 12, connection_id=number).session_id for number in (7, 8, 0))
-    plane.sessions.connection_closed(7)
-    plane.sessions.connection_closed(0)
-    plane.sessions.connection_closed(99)
-    assert [plane.sessions.get(session_id) is not None for session_id in (one, other, embedded)] == [False, True, True]
-    assert plane.sessions.partitions == 2
+    plane.fetch_sessions.connection_closed(7)
+    plane.fetch_sessions.connection_closed(0)
+    plane.fetch_sessions.connection_closed(99)
+    assert [plane.fetch_sessions.get(session_id) is not None for session_id in (one, other, embedded)] == [
+        False,
+        True,
+        True,
+    ]
+    assert plane.fetch_sessions.partitions == 2
 
 
 def test_a_server_closes_sessions_with_the_connection() -> None:

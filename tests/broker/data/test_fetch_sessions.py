@@ -40,7 +40,7 @@ def test_the_life_of_a_session() -> None:
     plane.call(request(("t", 2, batch_of(b"b"))), 11)
     assert names(plane.call(fetch(session_id=FIRST_ID, session_epoch=2), 12)) == [2]
     closing = plane.call(fetch(entry(0, 0), session_id=FIRST_ID, session_epoch=-1), 12)
-    assert (closing.session_id, names(closing), len(plane.sessions)) == (0, [0], 0)
+    assert (closing.session_id, names(closing), len(plane.fetch_sessions)) == (0, [0], 0)
 
 
 def test_wrong_ids_epochs_and_kinds_are_refused() -> None:
@@ -62,7 +62,7 @@ def test_a_full_fetch_within_a_session_creates_a_new_one() -> None:
     plane = plane_with()
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     assert plane.call(fetch(entry(0), session_id=FIRST_ID, session_epoch=0), 12).session_id == FIRST_ID + 1
-    assert len(plane.sessions) == 1
+    assert len(plane.fetch_sessions) == 1
 
 
 def test_a_session_without_partitions_is_closed() -> None:
@@ -70,7 +70,7 @@ def test_a_session_without_partitions_is_closed() -> None:
     plane.call(fetch(entry(0), session_id=0, session_epoch=0), 12)
     forgotten = [ForgottenTopic(topic="t", partitions=[0])]
     response = plane.call(FetchRequest(session_id=FIRST_ID, session_epoch=1, forgotten_topics_data=forgotten), 12)
-    assert (response.session_id, response.error_code, len(plane.sessions)) == (0, 0, 0)
+    assert (response.session_id, response.error_code, len(plane.fetch_sessions)) == (0, 0, 0)
 
 
 def test_an_error_is_in_each_response_and_its_end_in_one() -> None:
@@ -268,4 +268,4 @@ def test_a_session_belongs_to_the_principal_that_created_it() -> None:
     ask("User:bob", entry(0), session_id=FIRST_ID, session_epoch=-1)
     assert ask("User:alice", session_id=FIRST_ID, session_epoch=1).error_code == ErrorCode.NONE
     ask("User:alice", entry(0), session_id=FIRST_ID, session_epoch=-1)
-    assert len(plane.sessions) == 0
+    assert len(plane.fetch_sessions) == 0

@@ -71,6 +71,7 @@ from kcore.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from kcore.served_apis import SERVED_APIS
 from tests.broker.context import BrokerContext
 from tests.broker.metadata.test_create_topics import Only
 
@@ -81,7 +82,7 @@ CLIENT = {"client_software_name": "test", "client_software_version": "1"}
 def test_every_api_is_listed_once_with_its_range() -> None:
     """Every version lists Produce from 0 on, although it is served from 3 on."""
     node = BrokerContext()
-    expected = {int(api.key): api.versions for api in node.apis.values()}
+    expected = {int(row.key): row.versions for row in SERVED_APIS}
     expected[ApiKey.PRODUCE] = (0, 13)
     for version in range(5):
         request = ApiVersionsRequest(**CLIENT) if version >= 3 else ApiVersionsRequest()
@@ -134,7 +135,7 @@ def test_the_name_of_client_software_must_be_legal_in_every_request() -> None:
 
 def test_the_response_to_an_unknown_version() -> None:
     """It has the format of version 0, UNSUPPORTED_VERSION, and only the range of this API (KIP-511)."""
-    assert BrokerContext().api_versions.unsupported() == ApiVersionsResponse(
+    assert BrokerContext().apis[ApiKey.API_VERSIONS].unsupported() == ApiVersionsResponse(
         error_code=35, api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)]
     )
 

@@ -32,7 +32,7 @@ class Limited(BrokerContext):
         super().__init__(settings)
         assert alter(self, entry({"client-id": "c"}, controller_mutation_rate=2.0)) == [0]
         self.muted: list[tuple[int, int]] = []
-        self.quotas.mute = lambda connection_id, duration_ms: self.muted.append((connection_id, duration_ms))
+        self.client_quotas.mute = lambda connection_id, duration_ms: self.muted.append((connection_id, duration_ms))
 
     def create_all(self, version: int, *topics: tuple[str, int], **more: Any) -> tuple[int, list[tuple[str, int]]]:
         """Creates topics as the client "c"; returns the throttle time, and name and error of each."""

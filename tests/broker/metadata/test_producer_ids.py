@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from kcore.broker.apis.init_producer_id import InitProducerIdApi
 from kcore.broker.metadata.producer_ids import BLOCK_SIZE
+from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -18,7 +20,7 @@ from tests.seeds import SEED
 
 
 def request(transactional_id: str | None = None, **more: Any) -> InitProducerIdRequest:
-    return InitProducerIdRequest(transactional_id=transactional_id, **more)
+    return InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1_000, **more)
 
 
 def taken(node: BrokerContext) -> int:
@@ -106,7 +108,7 @@ def test_no_id_is_allocated_twice_across_crashes_and_failed_commits() -> None:
         (request(producer_epoch=5), 42),
         (request(producer_id=5, producer_epoch=5), 0),
         (request(""), 42),
-        (request("t"), 15),
+        (request("t"), 16),
     ],
 )
 def test_invalid_requests_are_refused(asked: InitProducerIdRequest, code: int) -> None:
@@ -122,7 +124,9 @@ def test_transactional_ids_go_to_their_coordinator() -> None:
         def handle(self, context: Any, requested: InitProducerIdRequest) -> InitProducerIdResponse:
             return InitProducerIdResponse(producer_id=77, producer_epoch=len(requested.transactional_id or ""))
 
-    node = BrokerContext(transactional=Coordinator())
+    node = BrokerContext()
+    ids = InitProducerIdApi(node.shard, node.control.producer_ids, node.topics, Coordinator())
+    node.apis.made[ApiKey.INIT_PRODUCER_ID] = ids
     assert node.call(request("abc")) == InitProducerIdResponse(producer_id=77, producer_epoch=3)
 
 
@@ -140,7 +144,7 @@ def test_rights_of_idempotent_producers() -> None:
     assert code((Operation.WRITE, ResourceType.TOPIC, "t")) == 0
     assert code((Operation.WRITE, ResourceType.TOPIC, "other")) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert code(transactional_id="x") == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert code((Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x"), transactional_id="x") == 15
+    assert code((Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x"), transactional_id="x") == 16
 
 
 def test_the_transaction_coordinator_uses_the_same_blocks() -> None:

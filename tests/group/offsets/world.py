@@ -47,7 +47,7 @@ class TransactionsOfTest:
         self.verdict: ErrorCode | Pending = ErrorCode.NONE
         self.asked: list[tuple[Any, ...]] = []
 
-    def verify(
+    def verify_group(
         self, transactional_id: str, producer_id: int, producer_epoch: int, topic: str, partition: int, add: bool
     ) -> ErrorCode | Pending:
         self.asked.append((transactional_id, producer_id, producer_epoch, topic, partition, add))
