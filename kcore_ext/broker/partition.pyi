@@ -1,3 +1,5 @@
+from abc import abstractmethod
+
 from kcore.broker.configs.log_config import LogConfig
 from kcore.broker.data.producer_state import ProducerStates
 from kcore.log.interface import PartitionLog
@@ -8,8 +10,7 @@ from kcore_ext.broker.topic_traffic import TopicTraffic
 class PartitionCore:
     """Compiled base of `Partition`: the code of every append and every commit.
 
-    Subclasses implement the uncommon operations and those with producers: `append`, `finish_recovery`,
-    `_settle_producers`, `_progress`.
+    It calls the abstract methods of `Partition` for uncommon operations and for those with producers.
     """
 
     log: PartitionLog
@@ -89,7 +90,14 @@ class PartitionCore:
     def committed(self) -> None:
         """Advances the high watermark after a durable commit and notifies parked requests (`Participant`)."""
 
-    def append(self, batch: bytearray, leader_epoch: int) -> int: ...
-    def finish_recovery(self) -> None: ...
-    def _settle_producers(self) -> None: ...
-    def _progress(self) -> None: ...
+    @abstractmethod
+    def finish_recovery(self) -> None:
+        """Completes the recovery of the producers now, without pauses."""
+
+    @abstractmethod
+    def _settle_producers(self) -> None:
+        """Updates transactions and the last stable offset after a durable commit."""
+
+    @abstractmethod
+    def _progress(self) -> None:
+        """Notifies parked requests that the high watermark or the last stable offset has moved."""

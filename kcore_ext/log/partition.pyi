@@ -1,3 +1,4 @@
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Final, NoReturn, final
 
@@ -80,8 +81,7 @@ class EngineCore:
 class LogCore:
     """The part of `StagedPartitionLog` that runs for each batch and each commit.
 
-    Subclasses implement the rare cases: `_revive`, `_refuse`, `_refuse_batch`, `_begin_epoch`, `_rewritten`,
-    `_mark_meta_durable`, `_out_of_range`, `_read_stored`.
+    It calls the abstract methods of `StagedPartitionLog` for the rare cases.
     """
 
     key: PartitionKey
@@ -114,15 +114,38 @@ class LogCore:
     def _stage(self) -> None:
         """Adds this partition to those with staged changes, unless it is there."""
 
-    def _revive(self) -> None: ...
-    def _refuse(self) -> None: ...
+    @abstractmethod
+    def _revive(self) -> None:
+        """Handles a call on a handle that is not live: stages a failed creation again, refuses any other state."""
+
+    @abstractmethod
+    def _refuse(self) -> None:
+        """Raises the error of a handle whose partition was dropped or whose engine is closed."""
+
     @staticmethod
-    def _refuse_batch(batch: bytes | bytearray) -> NoReturn: ...
-    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None: ...
-    def _rewritten(self, rewrites: Mapping[int, bytes | None]) -> None: ...
-    def _mark_meta_durable(self, meta: PartitionMeta) -> None: ...
-    def _out_of_range(self, offset: int) -> NoReturn: ...
-    def _read_stored(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes]: ...
+    @abstractmethod
+    def _refuse_batch(batch: bytes | bytearray) -> NoReturn:
+        """Raises the error of bytes that are no batch of format 2."""
+
+    @abstractmethod
+    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        """Refuses an older epoch; records a newer one in the staged metadata."""
+
+    @abstractmethod
+    def _rewritten(self, rewrites: Mapping[int, bytes | None]) -> None:
+        """Drops batches from memory that compaction has replaced in the storage."""
+
+    @abstractmethod
+    def _mark_meta_durable(self, meta: PartitionMeta) -> None:
+        """Adopts metadata that has become durable. Can be repeated after an exception."""
+
+    @abstractmethod
+    def _out_of_range(self, offset: int) -> NoReturn:
+        """Raises OffsetOutOfRangeError."""
+
+    @abstractmethod
+    def _read_stored(self, offset: int, limit: int, max_bytes: int, at_least_one: bool) -> list[bytes]:
+        """Reads batches that are no longer in memory, as `read` does; `limit` is at most the high watermark."""
 
 def journal_entry(
     partitions: list[SealedPartition], max_bytes: int, identity: bytes, number: int, flags: int

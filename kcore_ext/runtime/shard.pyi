@@ -1,3 +1,4 @@
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
@@ -22,7 +23,10 @@ class EncodedRecords:
         """Adds the records to a batch, all with the same timestamp. Returns False if one did not fit."""
 
 class PipelineCore:
-    """The part of `CommitPipeline` that runs for every request: collects participants and waiting responses."""
+    """The part of `CommitPipeline` that runs for every request: collects participants and waiting responses.
+
+    It calls the abstract methods of `CommitPipeline` to report errors.
+    """
 
     _participants: dict[Any, None]
     _responses: list[tuple[Pending, Any]]
@@ -88,8 +92,23 @@ class PipelineCore:
     def _release(self, participants: dict[Any, None], responses: list[tuple[Pending, Any]]) -> None:
         """Calls `committed` of every participant, then completes every response, in order."""
 
+    @abstractmethod
+    def abort_round(self, error: BaseException) -> None:
+        """Makes the commit of this round fail as a whole, because a part of it cannot be written."""
+
+    @abstractmethod
+    def _failed_behind(self, participant: Any, error: Exception) -> None:
+        """Reports a participant that failed after its records became durable."""
+
+    @abstractmethod
+    def _response_failed(self, pending: Pending, error: Exception) -> None:
+        """Reports a response that could not be completed."""
+
 class ShardCore:
-    """The part of `Shard` that runs for every request. It calls methods of `Shard` to handle errors."""
+    """The part of `Shard` that runs for every request.
+
+    It calls the abstract methods of `Shard` for responses of parked requests and to handle errors.
+    """
 
     machine: Any
     allows_background_commit: bool
@@ -169,3 +188,53 @@ class ShardCore:
 
     def committed(self) -> None:
         """Takes note that everything decided is durable (`Participant`)."""
+
+    topic: str
+    index: int
+    _lost: Any
+    _taken: Any
+
+    @property
+    @abstractmethod
+    def refusal(self) -> Any:
+        """The error code for requests that arrive while the shard is not ACTIVE."""
+
+    @abstractmethod
+    def _failed(self, api: Any, context: Any, request: Any, error: Exception) -> Any:
+        """Returns the error response to a request whose decision raised."""
+
+    @abstractmethod
+    def _refuse(self, api: Any, context: Any, request: Any, reply: Any, code: Any) -> Any:
+        """Returns the error response to a request whose records were refused."""
+
+    @abstractmethod
+    def _unwritten(self, action: object, refused: Any) -> None:
+        """Reports a refused decision that is not a client's request."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Completes the responses in the outbox, or attaches them to the commit that they depend on."""
+
+    @abstractmethod
+    def _unencodable(self, error: Exception) -> Any:
+        """Reports a record that cannot be encoded. Returns the error code."""
+
+    @abstractmethod
+    def _too_large(self, size_bytes: int) -> Any:
+        """Reports a decision that does not fit in one batch. Returns the error code."""
+
+    @abstractmethod
+    def _refused_by_log(self, error: Exception) -> Any:
+        """Returns the error code for a producer's batch or a marker that the log refused."""
+
+    @abstractmethod
+    def _diverge(self, error: Exception) -> Any:
+        """Stops deciding: memory holds a part of a decision that will not be in the log. Returns the error code."""
+
+    @abstractmethod
+    def _not_replayed(self, error: Exception) -> Any:
+        """Fails the round: memory does not match the staged records. Returns the error code."""
+
+    @abstractmethod
+    def _reload_after(self, error: Exception) -> None:
+        """Fails the whole round and stops deciding, because memory is ahead of the log."""

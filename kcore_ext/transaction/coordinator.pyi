@@ -1,3 +1,4 @@
+from abc import abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -6,12 +7,11 @@ from kcore_ext.runtime.shard import ShardCore
 from kcore_ext.transaction.transaction import Transaction, TransactionBlock
 
 class LocalMarkersCore:
-    """The compiled base of `LocalMarkers`, which writes markers to partitions of this node.
+    """The compiled base of `LocalMarkers`, which writes markers to partitions of this node."""
 
-    A subclass has two methods. `look_up(topic, index)` returns a partition's log and the shard that owns it (or None);
-    it returns None if this node does not have the partition. `put(log, shard, producer_id, epoch, commit,
-    coordinator_epoch, version)` stages one marker and returns its code.
-    """
+    @abstractmethod
+    def look_up(self, topic: str, index: int) -> tuple[Any, ShardCore | None] | None:
+        """Returns a partition's log and the shard that owns it, if any; None if this node does not have it."""
 
 class TransactionCounters:
     """Counts the ends of transactions on a node since it was opened.
@@ -29,8 +29,8 @@ class TransactionCounters:
 class TransactionShardCore:
     """The compiled base of `TransactionShard`: the steps of every transaction.
 
-    It begins a transaction, writes the markers of a prepared one, and completes it. For anything else it calls methods
-    of the subclass.
+    It begins a transaction, writes the markers of a prepared one, and completes it. For anything else it calls the
+    abstract method.
 
     Attributes:
         timers: the timers of open transactions, by transactional id.
@@ -100,6 +100,10 @@ class TransactionShardCore:
     def send_markers_of(self, transactional_id: str) -> None:
         """Begins or continues the marker phase of one id; does nothing unless the id is prepared."""
 
+    @abstractmethod
+    def complete_later(self, transactional_id: str, results: Any) -> None:
+        """Starts the marker phase of a prepared transaction that could not be completed at once."""
+
 class CoordinatorCore:
     """The compiled base of `TransactionCoordinator`: passes requests to the shard of a transactional id.
 
@@ -137,3 +141,26 @@ class CoordinatorCore:
         Returns:
             The response, or a `Pending`.
         """
+
+    @abstractmethod
+    def add_generic(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[tuple[str, int]],
+        client_version: int,
+    ) -> Any:
+        """Adds partitions as `add` does, also if the shard is not active; that is an error code then."""
+
+    @abstractmethod
+    def run_generic(self, api: Any, context: Any, transactional_id: str, request: Any) -> Any:
+        """Runs a request as `run` does, also if the shard is not active; that is an error response then."""
+
+    @abstractmethod
+    def add_failed(self, shard: Any, transactional_id: str, error: Exception) -> Any:
+        """Returns the code for an addition that raised an unexpected error."""
+
+    @abstractmethod
+    def refused(self, code: int) -> Any:
+        """Returns the code for an addition that was refused, or that had nothing to write."""

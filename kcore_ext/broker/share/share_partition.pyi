@@ -1,3 +1,4 @@
+from abc import abstractmethod
 from typing import final
 
 from kcore.broker.data.partition import Partition
@@ -25,7 +26,10 @@ class Delivery:
         """The number of acquired offsets."""
 
 class SharePartitionCore(ShareRuns):
-    """The compiled base of a share partition; `SharePartition` documents arguments and attributes."""
+    """The compiled base of a share partition; `SharePartition` documents arguments and attributes.
+
+    It calls the abstract methods of `SharePartition` for the uncommon cases of a fetch.
+    """
 
     group_id: str
     partition: Partition
@@ -62,8 +66,16 @@ class SharePartitionCore(ShareRuns):
             LogError: the log cannot be read; nothing was acquired.
         """
 
-    def _aborted(self, batches: list[bytes], offset: int) -> list[tuple[int, int]]: ...
+    @abstractmethod
+    def _aborted(self, batches: list[bytes], offset: int) -> list[tuple[int, int]]:
+        """Returns the ranges of aborted batches among those that a fetch has read."""
+
+    @abstractmethod
     def _read_more(
         self, batches: list[bytes], size: int, offset: int, end: int, max_records: int, max_bytes: int
-    ) -> None: ...
-    def _drop_after(self, error: Exception) -> None: ...
+    ) -> None:
+        """Extends the first read of a fetch until the batches have enough records to acquire."""
+
+    @abstractmethod
+    def _drop_after(self, error: Exception) -> None:
+        """Drops the share partition after an internal error; it must not raise."""
