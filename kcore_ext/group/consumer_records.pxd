@@ -1,7 +1,9 @@
 """Compiled records of consumer groups, which share the objects in memory."""
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t
+
+from kcore_ext.util.buffer cimport Buffer
 
 
 @cython.final
@@ -20,12 +22,9 @@ cdef class ConsumerRecord:
 cdef class ConsumerRecords:
     cdef readonly list records
     cdef readonly Py_ssize_t size_bytes
-    cdef uint8_t* encoded           # keys and values, one after the other
-    cdef Py_ssize_t used
-    cdef Py_ssize_t room
-    cdef Py_ssize_t* ends           # end of each key and each value in `encoded`
+    cdef Buffer buffer              # keys and values, one after the other
+    cdef Py_ssize_t* ends           # end of each key and each value in `buffer`
 
-    cdef int reserve(self, Py_ssize_t size) except -1
     cdef int key(self, ConsumerRecord record) except -1
     cdef int value(self, ConsumerRecord record) except -1
     cdef int number(self, int64_t value, int size) except -1

@@ -6,17 +6,15 @@ each record; a test compares the bytes and the replayed state of both.
 """
 
 cimport cython
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 
 from kcore_ext.batch.builder cimport BatchBuilder
 from kcore_ext.batch.layout cimport put_varint
+from kcore_ext.util.buffer cimport TOPIC_ID_BYTES, put_count, reserve, utf8
 from kcore_ext.util.byte_order cimport write_int16, write_int32, write_int64
-from kcore_ext.util.record_limits cimport MAX_STRING, RECORD_OVERHEAD
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+from kcore_ext.util.record_limits cimport RECORD_OVERHEAD
 
 cdef enum:
     GROUP_EPOCH = 3
@@ -24,8 +22,6 @@ cdef enum:
     ASSIGNMENT_EPOCH = 6
     TARGET_ASSIGNMENT = 7
     CURRENT_ASSIGNMENT = 8
-    TOPIC_ID_BYTES = 16
-    FIRST_ROOM = 1024
 
 cdef dict plain_records = {}    # record type -> the function that makes the reference record
 cdef object group_of = None         # (shard, group id) -> the group, created if it does not exist
@@ -132,14 +128,14 @@ cdef class ConsumerRecords:
         for i in range(n):
             record = <ConsumerRecord?>records[i]
             self.key(record)
-            self.ends[2 * i] = self.used
+            self.ends[2 * i] = self.buffer.used
             self.number(0, 2)  # the version of the value
             self.value(record)
-            self.ends[2 * i + 1] = self.used
-        self.size_bytes = self.used + n * RECORD_OVERHEAD
+            self.ends[2 * i + 1] = self.buffer.used
+        self.size_bytes = self.buffer.used + n * RECORD_OVERHEAD
 
     def __dealloc__(self):
-        PyMem_Free(self.encoded)
+        PyMem_Free(self.buffer.start)
         PyMem_Free(self.ends)
 
     def __len__(self):
@@ -157,9 +153,9 @@ cdef class ConsumerRecords:
             at = batch.begin_record(timestamp_ms, value_at - key_at, end - value_at)
             if at is NULL:
                 return False
-            memcpy(at, self.encoded + key_at, value_at - key_at)
+            memcpy(at, self.buffer.start + key_at, value_at - key_at)
             at = put_varint(at + (value_at - key_at), end - value_at)
-            memcpy(at, self.encoded + value_at, end - value_at)
+            memcpy(at, self.buffer.start + value_at, end - value_at)
             at[end - value_at] = 0  # no headers
             key_at = end
         return True
@@ -188,19 +184,6 @@ cdef class ConsumerRecords:
 
     # ---- encoding
 
-    cdef int reserve(self, Py_ssize_t size) except -1:
-        cdef uint8_t* larger
-        cdef Py_ssize_t room
-        if self.used + size <= self.room:
-            return 0
-        room = max(FIRST_ROOM, 2 * self.room, self.used + size)
-        larger = <uint8_t*>PyMem_Realloc(self.encoded, room)
-        if larger is NULL:
-            raise MemoryError
-        self.encoded = larger
-        self.room = room
-        return 0
-
     cdef int key(self, ConsumerRecord record) except -1:
         """Writes the record type, then texts with lengths of 16 bits: keys are never flexible."""
         cdef Py_ssize_t size
@@ -211,9 +194,9 @@ cdef class ConsumerRecords:
                 return 0
             text = utf8(content, &size)
             self.number(size, 2)
-            self.reserve(size)
-            memcpy(self.encoded + self.used, text, size)
-            self.used += size
+            reserve(&self.buffer, size)
+            memcpy(self.buffer.start + self.buffer.used, text, size)
+            self.buffer.used += size
         return 0
 
     cdef int value(self, ConsumerRecord record) except -1:
@@ -240,9 +223,9 @@ cdef class ConsumerRecords:
     cdef int number(self, int64_t value, int size) except -1:
         """Writes a number that fits into `size` bytes: 1, 2, 4 or 8."""
         cdef uint8_t* at
-        self.reserve(8)
-        at = self.encoded + self.used
-        self.used += size
+        reserve(&self.buffer, 8)
+        at = self.buffer.start + self.buffer.used
+        self.buffer.used += size
         if size == 1:
             at[0] = <uint8_t>value
         elif size == 2:
@@ -255,14 +238,8 @@ cdef class ConsumerRecords:
 
     cdef int count(self, Py_ssize_t value) except -1:
         """Writes the length of an array or text, as a varint of one more."""
-        cdef uint32_t left = <uint32_t>(value + 1)
-        self.reserve(5)
-        while left > 0x7F:
-            self.encoded[self.used] = <uint8_t>(left | 0x80)
-            self.used += 1
-            left >>= 7
-        self.encoded[self.used] = <uint8_t>left
-        self.used += 1
+        reserve(&self.buffer, 5)
+        put_count(&self.buffer, value)
         return 0
 
     cdef int text(self, object content) except -1:
@@ -272,9 +249,9 @@ cdef class ConsumerRecords:
             return self.count(-1)
         text = utf8(content, &size)
         self.count(size)
-        self.reserve(size)
-        memcpy(self.encoded + self.used, text, size)
-        self.used += size
+        reserve(&self.buffer, size)
+        memcpy(self.buffer.start + self.buffer.used, text, size)
+        self.buffer.used += size
         return 0
 
     cdef int numbers(self, object listed) except -1:
@@ -283,9 +260,9 @@ cdef class ConsumerRecords:
         self.count(len(listed))
         for value in listed:
             number = value
-            self.reserve(4)  # an iterable may have more elements than its length says
-            write_int32(self.encoded + self.used, number)
-            self.used += 4
+            reserve(&self.buffer, 4)  # an iterable may have more elements than its length says
+            write_int32(self.buffer.start + self.buffer.used, number)
+            self.buffer.used += 4
         return 0
 
     cdef int member(self, object metadata) except -1:
@@ -340,14 +317,7 @@ cdef class ConsumerRecords:
         cdef bytes known = topic_id
         if len(known) != TOPIC_ID_BYTES:
             raise ValueError("a topic id has 16 bytes")
-        self.reserve(TOPIC_ID_BYTES)
-        memcpy(self.encoded + self.used, <const char*>known, TOPIC_ID_BYTES)
-        self.used += TOPIC_ID_BYTES
+        reserve(&self.buffer, TOPIC_ID_BYTES)
+        memcpy(self.buffer.start + self.buffer.used, <const char*>known, TOPIC_ID_BYTES)
+        self.buffer.used += TOPIC_ID_BYTES
         return 0
-
-
-cdef const char* utf8(object content, Py_ssize_t* size) except NULL:
-    cdef const char* text = PyUnicode_AsUTF8AndSize(content, size)
-    if size[0] > MAX_STRING:
-        raise ValueError(f"a text of {size[0]} bytes")
-    return text

@@ -5,28 +5,17 @@ the record.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.mem cimport PyMem_Free, PyMem_Realloc
-from libc.stdint cimport int32_t, uint8_t, uint32_t
+from cpython.mem cimport PyMem_Free
+from libc.stdint cimport int32_t
 from libc.string cimport memcpy
 
+from kcore_ext.util.buffer cimport TOPIC_ID_BYTES, Buffer, put_count, reserve, utf8
 from kcore_ext.util.byte_order cimport write_int32
-from kcore_ext.util.record_limits cimport MAX_STRING
-
-cdef extern from "Python.h":
-    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef enum:
-    TOPIC_ID_BYTES = 16
     VERSION_BYTES = 2
     COUNT_BYTES = 5         # at most: a varint of 32 bits
     TOPIC_OVERHEAD = 27     # at most: the id, both lengths and the end of a topic
-    FIRST_ROOM = 1024
-
-
-cdef struct Buffer:
-    uint8_t* start
-    Py_ssize_t used
-    Py_ssize_t room
 
 
 def encode_state(dict initializing not None, dict initialized not None, dict deleting not None):
@@ -85,9 +74,7 @@ cdef int put_name(Buffer* buffer, bytes topic_id, str name, Py_ssize_t more) exc
         raise ValueError("a topic id has 16 bytes")
     if name is None:
         raise ValueError("a topic has a name")
-    text = PyUnicode_AsUTF8AndSize(name, &size)
-    if size > MAX_STRING:
-        raise ValueError(f"a name of {size} bytes")
+    text = utf8(name, &size)
     reserve(buffer, TOPIC_OVERHEAD + size + more)
     memcpy(buffer.start + buffer.used, <const char*>topic_id, TOPIC_ID_BYTES)
     buffer.used += TOPIC_ID_BYTES
@@ -95,31 +82,6 @@ cdef int put_name(Buffer* buffer, bytes topic_id, str name, Py_ssize_t more) exc
     memcpy(buffer.start + buffer.used, text, size)
     buffer.used += size
     return 0
-
-
-cdef int reserve(Buffer* buffer, Py_ssize_t size) except -1:
-    cdef uint8_t* larger
-    cdef Py_ssize_t room
-    if buffer.used + size <= buffer.room:
-        return 0
-    room = max(FIRST_ROOM, 2 * buffer.room, buffer.used + size)
-    larger = <uint8_t*>PyMem_Realloc(buffer.start, room)
-    if larger is NULL:
-        raise MemoryError
-    buffer.start = larger
-    buffer.room = room
-    return 0
-
-
-cdef inline void put_count(Buffer* buffer, Py_ssize_t value) noexcept:
-    """Writes the length of an array or text, as a varint of one more; the memory is reserved."""
-    cdef uint32_t left = <uint32_t>(value + 1)
-    while left > 0x7F:
-        buffer.start[buffer.used] = <uint8_t>(left | 0x80)
-        buffer.used += 1
-        left >>= 7
-    buffer.start[buffer.used] = <uint8_t>left
-    buffer.used += 1
 
 
 cdef inline void put_end(Buffer* buffer) noexcept:
