@@ -1,4 +1,4 @@
-"""A program: a node works until its disk is full, gets room again, goes on, and is opened again.
+"""A program: a node works until its disk is full, gets room again, continues, and is opened again.
 
     python -m tests.faults.full_disk FOLDER limit        the file may not grow (RLIMIT_FSIZE)
     python -m tests.faults.full_disk FOLDER volume       the volume is full; FOLDER/../ballast is what can be removed

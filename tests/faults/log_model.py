@@ -1,7 +1,7 @@
 """A log engine beside a model of it, for tests that interrupt the engine anywhere.
 
 A `Subject` holds an engine on a folder and the state that it must have. `disturb` makes a change of many parts while a
-fault strikes; then the engine goes on, is closed and opened again. At each point the state must be the one before the
+fault strikes; then the engine continues, is closed and opened again. At each point the state must be the one before the
 change or the one after it, as a whole, and the same in memory and in the file.
 """
 

@@ -1,4 +1,4 @@
-"""Every write of a workload fails once: what was acknowledged is there, what was refused is not, and work goes on."""
+"""Every write of a workload fails once: acknowledged records exist, refused ones do not, and the node continues."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_any_commit_may_fail(
                 log.fail_commit(nth + offset, FailureReason.DISK_FULL)
 
         found, refused, _ = run(store(tmp_path / f"{nth}"), prepare)
-        assert refused, f"commit {nth} failed and nobody was told"
+        assert refused, f"commit {nth} failed, but no request was refused"
         assert found == expected, f"commit {nth} failed, {length} in a row; refused: {refused}"
 
 

@@ -1,4 +1,4 @@
-"""Allocations of a request fail, alone or several in a row: the engine loses nothing acknowledged and goes on."""
+"""Allocations of a request fail, alone or several in a row: the engine loses nothing acknowledged, and continues."""
 
 from __future__ import annotations
 

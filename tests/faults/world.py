@@ -59,7 +59,7 @@ TRIES = 12
 
 
 class Refused(Exception):  # noqa: N818
-    """An answer with an error code."""
+    """A response with an error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(ErrorCode(code).name)
@@ -70,7 +70,7 @@ class World:
     """A node on a log, in virtual time.
 
     Attributes:
-        refused: the codes that were answered, in order.
+        refused: the names of the error codes of responses, in order.
     """
 
     def __init__(self, log: LogEngine, seed: int = 1) -> None:
@@ -93,16 +93,16 @@ class World:
     # ---- requests
 
     def send(self, request: Any, version: int | None = None) -> Any:
-        """One request; time goes on while it is parked."""
+        """Sends a request and returns its response; advances the time while it is parked."""
         version = self.engine.newest_version(request) if version is None else version
-        answer = self.driver.start(RequestContext(version, "client"), request)
+        response = self.driver.start(RequestContext(version, "client"), request)
         for wait_ms in (10, 10, 10, 100, 1_000, 30_000, 60_000, 0):  # a member that is gone is waited for
-            if not isinstance(answer, Pending):
-                return answer
-            if answer.done:
-                return answer.response
+            if not isinstance(response, Pending):
+                return response
+            if response.done:
+                return response.response
             self.driver.advance(wait_ms)
-        raise AssertionError(f"{type(request).__name__} is never answered")
+        raise AssertionError(f"{type(request).__name__} never gets a response")
 
     def check(self, code: int) -> None:
         if code:
@@ -110,7 +110,7 @@ class World:
             raise Refused(code)
 
     def retry(self, step: Callable[[World], None]) -> None:
-        """As a client does it: again, as long as it is told that this may help."""
+        """Repeats a step as a client does, while the error code is retriable."""
         for _ in range(TRIES):
             try:
                 step(self)
@@ -118,14 +118,14 @@ class World:
             except Refused as error:
                 allowed = RETRIABLE | START_AGAIN if step.__name__.startswith("group") else RETRIABLE
                 if error.code not in allowed:
-                    raise AssertionError(f"{step.__name__} was answered {error}") from error
+                    raise AssertionError(f"{step.__name__} failed with {error}") from error
             self.driver.advance(100)
         raise AssertionError(f"{step.__name__} never succeeded: {self.refused}")
 
-    # ---- what is there
+    # ---- state
 
     def state(self) -> dict[str, Any]:
-        """Everything that clients can ask for."""
+        """Returns all state that clients can read."""
         while self.engine.slices:
             self.driver.run()
         for shard in self.engine.groups:
@@ -153,12 +153,12 @@ class World:
         found: list[bytes | None] = []
         while True:
             request = kit.fetch(topic, offset, partition)
-            (answer,) = self.send(request, kit.FETCH_VERSION).responses[0].partitions
-            assert answer.error_code == 0, answer
+            (response,) = self.send(request, kit.FETCH_VERSION).responses[0].partitions
+            assert response.error_code == 0, response
             events = [
                 event
-                for start, size in split_batches(answer.records or b"").batches
-                for event in iter_records((answer.records or b"")[start : start + size])
+                for start, size in split_batches(response.records or b"").batches
+                for event in iter_records((response.records or b"")[start : start + size])
                 if event.offset >= offset
             ]
             if not events:
@@ -195,18 +195,18 @@ def setting_changed(world: World) -> None:
 
 def _produced(topic: str, data: bytes, partition: int = 0) -> Callable[[World], None]:
     def produced(world: World) -> None:
-        answer = world.send(kit.produce(topic, data, partition), kit.PRODUCE_VERSION)
-        world.check(answer.responses[0].partition_responses[0].error_code)
+        response = world.send(kit.produce(topic, data, partition), kit.PRODUCE_VERSION)
+        world.check(response.responses[0].partition_responses[0].error_code)
 
     return produced
 
 
 def idempotent(world: World) -> None:
     """A producer of its own: sequences go on where the last acknowledged batch ended."""
-    answer = world.send(kit.producer_id())
-    world.check(answer.error_code)
+    response = world.send(kit.producer_id())
+    world.check(response.error_code)
     for sequence in range(3):
-        data = kit.batch([b"i%d" % sequence], producer_id=answer.producer_id, epoch=0, sequence=sequence)
+        data = kit.batch([b"i%d" % sequence], producer_id=response.producer_id, epoch=0, sequence=sequence)
         world.retry(_produced("t", data))
 
 
@@ -251,9 +251,9 @@ def group_works(world: World) -> None:
 
 def offsets_deleted(world: World) -> None:
     gone = [OffsetDeleteRequestTopic(name="u", partitions=[OffsetDeleteRequestPartition(partition_index=2)])]
-    answer = world.send(OffsetDeleteRequest(group_id="simple", topics=gone))
-    world.check(answer.error_code)
-    world.check(answer.topics[0].partitions[0].error_code)
+    response = world.send(OffsetDeleteRequest(group_id="simple", topics=gone))
+    world.check(response.error_code)
+    world.check(response.topics[0].partitions[0].error_code)
 
 
 def group_deleted(world: World) -> None:

@@ -32,26 +32,26 @@ def commit(engine: Guarded, metadata: str, count: int = PARTITIONS) -> set[int]:
         for index in range(count)
     ]
     topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
-    response = engine.ask(OffsetCommitRequest(group_id="g", topics=topics), 9, ADMIN)
+    response = engine.send(OffsetCommitRequest(group_id="g", topics=topics), 9, ADMIN)
     return {partition.error_code for topic in response.topics for partition in topic.partitions}
 
 
 def set_limit(engine: Guarded, kind: ConfigType, name: str, setting: str, value: int) -> None:
     config = AlterableConfig(name=setting, config_operation=0, value=str(value))
     resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=[config])
-    (result,) = engine.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1, ADMIN).responses
+    (result,) = engine.send(IncrementalAlterConfigsRequest(resources=[resource]), 1, ADMIN).responses
     assert result.error_code == 0
 
 
 def longest(engine: Guarded) -> int:
     topics = [OffsetFetchRequestTopic(name="t", partition_indexes=range(PARTITIONS))]
-    response = engine.ask(OffsetFetchRequest(group_id="g", topics=topics), 7, ADMIN)
+    response = engine.send(OffsetFetchRequest(group_id="g", topics=topics), 7, ADMIN)
     return max(len(partition.metadata or "") for topic in response.topics for partition in topic.partitions)
 
 
 def test_the_limit_follows_the_settings_of_the_broker_and_of_the_topic() -> None:
     engine = Guarded()
-    engine.ask(create("t", PARTITIONS), who=ADMIN)
+    engine.send(create("t", PARTITIONS), who=ADMIN)
     assert commit(engine, "m" * 4_096) == {-1}, "more than a mebibyte"
     set_limit(engine, ConfigType.BROKER, "", "message.max.bytes", 10_000_000)
     assert commit(engine, "m" * 4_096) == {0}
@@ -67,7 +67,7 @@ def test_the_limit_follows_the_settings_of_the_broker_and_of_the_topic() -> None
 def test_records_of_groups_are_compressed() -> None:
     """Compression applies to every batch, and a restart reads them."""
     engine = Guarded(offsets_topic_compression_codec="1")
-    engine.ask(create("t", PARTITIONS), who=ADMIN)
+    engine.send(create("t", PARTITIONS), who=ADMIN)
     for metadata in ("m" * 100, "x"):
         assert commit(engine, metadata, 2) == {0}
     partition = engine.engine.partitions.get("__consumer_offsets", 0)

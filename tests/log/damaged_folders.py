@@ -99,9 +99,9 @@ def served_values(target: Target, topic: str) -> list[tuple[int, str]]:
     found = []
     offset = start_offset(target, topic)
     while True:
-        (answer,) = target.send(fetch(topic, offset), FETCH_VERSION).responses[0].partitions
-        assert answer.error_code == ErrorCode.NONE, answer
-        data = answer.records or b""
+        (response,) = target.send(fetch(topic, offset), FETCH_VERSION).responses[0].partitions
+        assert response.error_code == ErrorCode.NONE, response
+        data = response.records or b""
         batches = split_batches(data).batches
         if not batches:
             return found

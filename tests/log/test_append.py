@@ -188,9 +188,9 @@ def test_a_dropped_partition_is_gone_at_once_and_for_good(store: Store) -> None:
     engine.commit()
     engine = store.reopen()
     assert engine.get(key()) is None
-    anew = engine.open(key())
-    assert (anew.end_offset, anew.epoch_entries, contents(anew)) == (0, [], [])
-    fill(anew, engine, 1, fill=9)
+    again = engine.open(key())
+    assert (again.end_offset, again.epoch_entries, contents(again)) == (0, [], [])
+    fill(again, engine, 1, fill=9)
     assert len(contents(store.reopen().open(key()))) == 1
 
 

@@ -259,7 +259,7 @@ def test_after_a_clean_close_leaves_are_read_for_a_limited_time(folder: Path, mo
     # The clock is read every 256 leaves; a negative limit is over at the first look.
     assert check_file(path, "data.mdb", max_ms=-1) < 0
     monkeypatch.setattr(data_folder, "MAX_MS_AFTER_CLEAN_CLOSE", -1)
-    LmdbLogEngine(folder).close()  # nothing has asked for the batch yet
+    LmdbLogEngine(folder).close()  # no call has read the batch yet
     for look in (verify_folder, compact, lambda path: list(folder_events(path, Selection())), FolderSource):
         with pytest.raises(DataFolderError, match="is not a tree page of level 1"):
             look(folder)

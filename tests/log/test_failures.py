@@ -175,7 +175,7 @@ engine.close()
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads its own size from /proc")
 def test_a_map_that_cannot_grow_fails_the_commit_and_nothing_else(folder: Path) -> None:
-    """LMDB has unmapped the old map when mapping the new one fails: the environment has to be opened anew."""
+    """LMDB has unmapped the old map when mapping the new one fails: the environment must be opened again."""
     done = subprocess.run([sys.executable, "-c", NARROW, str(folder)], cwd=ROOT, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 
@@ -427,7 +427,7 @@ def test_a_callers_handler_for_the_packages_errors_catches_those_of_the_log(tmp_
 
 
 class NoMemory:
-    """Stands for a function: raises MemoryError from its `nth` call on, until it is told that there is memory again."""
+    """Stands for a function: raises MemoryError from its `nth` call on, until the test ends the shortage."""
 
     def __init__(self, function: Callable[..., Any], nth: int) -> None:
         self.function = function

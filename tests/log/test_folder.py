@@ -115,7 +115,7 @@ def test_an_unwritable_folder_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("removed", [["kcore.lock"], ["kcore.lock", "lock.mdb"]])
 @pytest.mark.parametrize("new", [True, False], ids=["new folder", "old folder"])
 def test_a_folder_whose_lock_file_was_removed_is_still_locked(folder: Path, removed: list[str], new: bool) -> None:
-    """For other processes and for this one; the owner goes on, and the folder is free when it ends."""
+    """For other processes and for this one; the owner continues, and the folder is free when it ends."""
     stored = [] if new else make(folder)
     engine = LmdbLogEngine(folder)
     for name in removed:
@@ -247,31 +247,31 @@ def test_a_forked_child_cannot_use_the_engine_and_does_not_keep_the_folder(folde
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        said = []
+        messages = []
         for use in (lambda: log.append(batch(), 0), lambda: log.read(0, 10), engine.commit, lambda: engine.open(key())):
             try:
                 use()
-                said.append("nothing")
+                messages.append("nothing")
             except LogClosedError:
-                said.append("closed")
+                messages.append("closed")
         try:
             engine.commit()
         except LogClosedError as error:
-            said.append(str(error))
+            messages.append(str(error))
         engine.close()
         try:
             LmdbLogEngine(folder)
         except DataFolderError as error:
-            said.append(error.what)
-        os.write(writing, "|".join(said).encode())
+            messages.append(error.what)
+        os.write(writing, "|".join(messages).encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        said = pipe.read().split("|")
+        messages = pipe.read().split("|")
     os.waitpid(child, 0)
-    assert said[:4] == ["closed"] * 4
-    assert said[4] == f"the log engine was opened by the parent of process {child}: open it after the fork"
-    assert said[5] == f"in use by process {os.getpid()}"
+    assert messages[:4] == ["closed"] * 4
+    assert messages[4] == f"the log engine was opened by the parent of process {child}: open it after the fork"
+    assert messages[5] == f"in use by process {os.getpid()}"
     fill(log, engine, 1)
     assert len(contents(log)) == 3
     # A child that lives on does not keep the folder locked when the parent has closed it.

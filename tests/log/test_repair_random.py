@@ -41,9 +41,9 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Original:
         for number in range(300):
             size = 9_000 if number % 50 == 0 else 40
             value = b"%05d" % number * (size // 5)
-            (answer,) = engine.send(produce("lines", batch([value])), 9).responses[0].partition_responses
-            assert answer.error_code == ErrorCode.NONE
-            values[answer.base_offset] = value.hex()
+            (response,) = engine.send(produce("lines", batch([value])), 9).responses[0].partition_responses
+            assert response.error_code == ErrorCode.NONE
+            values[response.base_offset] = value.hex()
             engine.send(commit(f"group-{number % 5}", {("lines", 0): number}, metadata="m" * 60), 9)
             commits[number % 5].add(number)
         files = root / "files"
@@ -79,8 +79,8 @@ def judge(original: Original, result: dict[str, Any], root: Path) -> None:
         assert before.startswith(f"{folder}: "), "the error names the folder"
     else:
         assert is_part(before, original.batches), "whatever is read is right"
-    status, said = result["verify"]
-    assert status == (0 if said.startswith("no findings in ") else 1), said
+    status, output = result["verify"]
+    assert status == (0 if output.startswith("no findings in ") else 1), output
     whole = status == 0 and before == original.batches
     repaired, lines = result["repair"]
     if repaired and lines.endswith("nothing of a kcore log can be read\n"):

@@ -152,7 +152,7 @@ class LogMachine(RuleBasedStateMachine):
         sealed, model = self.in_flight
         self.in_flight = None
         if fails == 0:
-            self.engine.fail(sealed, LogError("asked for"))
+            self.engine.fail(sealed, LogError("the test fails this commit"))
             self.staged = copy.deepcopy(self.committed)
         else:
             self.engine.write(sealed)
@@ -205,7 +205,7 @@ class LogMachine(RuleBasedStateMachine):
             model = self.committed.partitions[number]
             assert log is not None
             if log.high_watermark == 0 and model.end:
-                # Dropped and created anew, not committed yet.
+                # Dropped and created again, not committed yet.
                 continue
             assert (log.log_start_offset, log.high_watermark) == (model.start, model.end)
             assert log.cleaned_to == model.cleaned_to

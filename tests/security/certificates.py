@@ -60,7 +60,7 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256())
 
     def issue(self, file: str, *name: tuple[x509.ObjectIdentifier, str], password: str | None = None) -> Path:
-        """A certificate with its key in one file; the name in the order it stands in the certificate."""
+        """Returns a file with a certificate and its key; `name` has the order of the parts in the certificate."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(kind, value) for kind, value in name])
         protection: serialization.KeySerializationEncryption = serialization.NoEncryption()

@@ -1,4 +1,4 @@
-"""Both ends of SASL exchanges: users to look up, and a client's side of SCRAM written for the tests."""
+"""Both ends of SASL exchanges: stored users, and a client's side of SCRAM that only tests use."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def client_first(user: str, nonce: str = "client") -> bytes:
 
 
 def client_final(mechanism: ScramMechanism, user: str, password: str, server_first: bytes) -> tuple[bytes, bytes]:
-    """(the client's proof, what the server must answer)."""
+    """Returns the client's proof and the server's expected response."""
     name = mechanism.hash_name
     parts = dict(part.split("=", 1) for part in server_first.decode().split(","))
     salted = hashlib.pbkdf2_hmac(name, password.encode(), base64.b64decode(parts["s"]), int(parts["i"]))
@@ -46,6 +46,6 @@ def client_final(mechanism: ScramMechanism, user: str, password: str, server_fir
 
 
 def scram_client(server: Mechanism, mechanism: ScramMechanism, user: str, password: str) -> bool:
-    """Goes through an exchange; whether the server proved that it knows the user too."""
+    """Performs an exchange. Returns True if the server proved that it knows the user."""
     final, expected = client_final(mechanism, user, password, server.evaluate(client_first(user)))
     return server.evaluate(final) == expected

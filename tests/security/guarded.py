@@ -1,4 +1,4 @@
-"""An engine with access control lists, in virtual time, asked by whoever a test says."""
+"""An engine with access control lists, in virtual time. A test chooses the principal of each request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def acl(
     host: str = "*",
     permission: Permission = Permission.ALLOW,
 ) -> Acl:
-    """One entry; the cluster's name need not be said."""
+    """Makes one entry; the default name is that of the cluster."""
     name = CLUSTER_NAME if kind is ResourceType.CLUSTER else name
     return Acl(kind, name, pattern, principal, host, operation, permission)
 
@@ -64,8 +64,8 @@ class Guarded:
         self.engine.close()
         self.start()
 
-    def ask(self, request: Any, version: int | None = None, who: str = ALICE, host: str = HOST) -> Any:
-        """The response, encoded and decoded as on the wire."""
+    def send(self, request: Any, version: int | None = None, who: str = ALICE, host: str = HOST) -> Any:
+        """Sends a request, encoded and decoded as on the wire; returns the response."""
         version = self.engine.newest_version(request) if version is None else version
         request = type(request).decode(request.encode(version), version)
         context = RequestContext(version, "test", f"/{host}", principal=who)
@@ -81,11 +81,11 @@ class Guarded:
         return type(response).decode(response.encode(version), version)
 
     def codes(self, request: Any, version: int | None = None, who: str = ALICE) -> set[int]:
-        """Every error code in the response but success."""
-        return set(error_codes(self.ask(request, version, who))) - {0}
+        """Sends a request; returns the error codes in the response, without NONE."""
+        return set(error_codes(self.send(request, version, who))) - {0}
 
     def create(self, *entries: Acl) -> Any:
-        """CreateAcls by the super user; the results."""
+        """Sends CreateAcls as the super user; returns the results."""
         creations = [
             AclCreation(
                 resource_type=one.resource_type,
@@ -98,19 +98,19 @@ class Guarded:
             )
             for one in entries
         ]
-        return self.ask(CreateAclsRequest(creations=creations), 3, ADMIN).results
+        return self.send(CreateAclsRequest(creations=creations), 3, ADMIN).results
 
     def allow(self, *entries: Acl) -> None:
-        """The same, and each of them is made."""
+        """Creates entries as the super user; each must be accepted."""
         assert [result.error_code for result in self.create(*entries)] == [0] * len(entries)
 
     def forget(self) -> None:
-        """No entries any more."""
+        """Deletes all entries."""
         anything = DeleteAclsFilter(
             resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None,
             host_filter=None, operation=1, permission_type=1,
         )  # fmt: skip
-        self.ask(DeleteAclsRequest(filters=[anything]), 3, ADMIN)
+        self.send(DeleteAclsRequest(filters=[anything]), 3, ADMIN)
         assert len(self.engine.topics.image.acls) == 0
 
     @property
@@ -119,7 +119,7 @@ class Guarded:
 
 
 def error_codes(value: Any) -> Iterator[int]:
-    """Every error code in a response, of a partition too."""
+    """Yields every error code in a response, also those of partitions."""
     for spec in type(value).FIELDS:
         inner = getattr(value, spec.name)
         if spec.name in ("error_code", "partition_error_code"):

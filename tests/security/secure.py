@@ -1,4 +1,4 @@
-"""What tests know of the server with every kind of listener."""
+"""A server with every kind of listener, for tests."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_a_decision(entries: list[Acl], allowed: bool | None) -> None:
     ],
 )
 def test_the_host_of_an_entry_may_have_any_notation(written: str, client: str, same: bool) -> None:
-    """A DENY entry of an IPv6 host denies, however it is written."""
+    """A DENY entry of an IPv6 host denies it in every notation."""
     table = AclTable()
     table.add(b"1" * 16, acl(Op.READ, name="orders"))
     table.add(b"2" * 16, acl(Op.READ, name="orders", permission=DENY, host=written))
@@ -96,15 +96,17 @@ def test_the_host_of_an_entry_may_have_any_notation(written: str, client: str, s
 
 
 @pytest.mark.parametrize("granted", list(Op)[2:])
-@pytest.mark.parametrize("asked", list(Op)[3:])
-def test_which_operation_implies_which(granted: Op, asked: Op) -> None:
-    """READ, WRITE, DELETE, ALTER allow DESCRIBE; ALTER_CONFIGS allows DESCRIBE_CONFIGS; ALL allows all. A DENY implies
-    nothing, but of ALL."""
+@pytest.mark.parametrize("requested", list(Op)[3:])
+def test_operations_that_imply_others(granted: Op, requested: Op) -> None:
+    """READ, WRITE, DELETE, ALTER allow DESCRIBE; ALTER_CONFIGS allows DESCRIBE_CONFIGS; ALL allows all.
+
+    A DENY denies only its own operation, unless that is ALL.
+    """
     implied = {Op.DESCRIBE: {Op.READ, Op.WRITE, Op.DELETE, Op.ALTER}, Op.DESCRIBE_CONFIGS: {Op.ALTER_CONFIGS}}
-    expected = granted in {asked, Op.ALL} | implied.get(asked, set())
-    assert decide(acl(granted, name="orders"), operation=asked) is expected
+    expected = granted in {requested, Op.ALL} | implied.get(requested, set())
+    assert decide(acl(granted, name="orders"), operation=requested) is expected
     denial = (acl(Op.ALL, name="orders"), acl(granted, name="orders", permission=DENY))
-    assert decide(*denial, operation=asked) is (granted not in {asked, Op.ALL})
+    assert decide(*denial, operation=requested) is (granted not in {requested, Op.ALL})
 
 
 NAMES = st.text("ab*", min_size=1, max_size=4)
@@ -121,7 +123,7 @@ ACLS = st.builds(
 
 
 @given(st.sets(ACLS, max_size=12), NAMES, st.sampled_from([Op.READ, Op.WRITE, Op.DESCRIBE]), st.integers(0, 2**32))
-def test_the_index_finds_what_a_plain_search_finds(entries: set[Acl], name: str, operation: Op, seed: int) -> None:
+def test_the_index_finds_what_a_linear_search_finds(entries: set[Acl], name: str, operation: Op, seed: int) -> None:
     """Entries are added and removed in any order."""
     table = AclTable()
     ids = {entry: number.to_bytes(16, "big") for number, entry in enumerate(entries)}
@@ -155,11 +157,11 @@ def test_the_index_finds_what_a_plain_search_finds(entries: set[Acl], name: str,
         ([acl(Op.WRITE, name="ta", pattern=PREFIXED), acl(Op.WRITE, pattern=PREFIXED, permission=DENY)], False),
     ],
 )
-def test_a_right_to_any_topic(entries: list[Acl], allowed: bool) -> None:
-    """KIP-679: a producer may be idempotent if it may write some topic, be there one or not."""
+def test_a_permission_on_any_topic(entries: list[Acl], allowed: bool) -> None:
+    """KIP-679: a producer may be idempotent if it may write to any topic, even if none exists."""
     engine = Guarded()
     engine.allow(*entries)
-    code = engine.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)).error_code
+    code = engine.send(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)).error_code
     assert code == (0 if allowed else 31)
 
 
@@ -178,30 +180,30 @@ def test_a_right_to_any_topic(entries: list[Acl], allowed: bool) -> None:
     ],
 )
 def test_patterns_of_filters(pattern: PatternType, name: str | None, found: set[int]) -> None:
-    """KIP-290: ANY and the types themselves compare names, MATCH asks what covers a name."""
+    """KIP-290: ANY and the pattern types compare names; MATCH finds the entries that cover a name."""
     entries = [
         acl(Op.READ, name="foo"), acl(Op.READ, name="*"), acl(Op.READ, name="fo", pattern=PREFIXED),
         acl(Op.READ, name="bar", pattern=PREFIXED),
     ]  # fmt: skip
-    wanted = AclFilter(Kind.ANY, name, pattern, None, None, Op.ANY, Permission.ANY)
-    assert {number for number, entry in enumerate(entries) if wanted.matches(entry)} == found
+    pattern_filter = AclFilter(Kind.ANY, name, pattern, None, None, Op.ANY, Permission.ANY)
+    assert {number for number, entry in enumerate(entries) if pattern_filter.matches(entry)} == found
 
 
-def asked(**fields: Any) -> dict[str, Any]:
+def any_entry(**fields: Any) -> dict[str, Any]:
     any_ = {"resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
             "host_filter": None, "operation": 1, "permission_type": 1}  # fmt: skip
     return any_ | fields
 
 
-def test_entries_are_made_once_described_by_resource_and_deleted_by_filter() -> None:
-    """An entry that is there already is a success; a deleted one is shown in each filter's result; all is durable."""
+def test_entries_are_created_once_described_by_resource_and_deleted_by_filter() -> None:
+    """An existing entry is a success; a deleted entry is in the result of each filter that matches; all is durable."""
     engine = Guarded()
     read, write, prefixed = acl(Op.READ), acl(Op.WRITE), acl(Op.READ, name="t", pattern=PREFIXED)
     engine.allow(read, write, read, prefixed)
     engine.allow(read)
     engine.restart()
     assert engine.entries == {read, write, prefixed}
-    shown = engine.ask(DescribeAclsRequest(**asked(pattern_type_filter=3)), 3, ADMIN)
+    shown = engine.send(DescribeAclsRequest(**any_entry(pattern_type_filter=3)), 3, ADMIN)
     assert (shown.error_code, list(shown.resources)) == (
         0,
         [DescribeAclsResource(resource_type=2, resource_name="t", acls=[
@@ -209,8 +211,8 @@ def test_entries_are_made_once_described_by_resource_and_deleted_by_filter() -> 
             AclDescription(principal=ALICE, host="*", operation=4, permission_type=3),
         ])],
     )  # fmt: skip
-    filters = [DeleteAclsFilter(**asked(operation=3)), DeleteAclsFilter(**asked(pattern_type_filter=3))]
-    results = engine.ask(DeleteAclsRequest(filters=[*filters, DeleteAclsFilter(**asked(operation=99))]), 3, ADMIN)
+    filters = [DeleteAclsFilter(**any_entry(operation=3)), DeleteAclsFilter(**any_entry(pattern_type_filter=3))]
+    results = engine.send(DeleteAclsRequest(filters=[*filters, DeleteAclsFilter(**any_entry(operation=99))]), 3, ADMIN)
     assert [result.error_code for result in results.filter_results] == [0, 0, 42]
     assert [len(result.matching_acls) for result in results.filter_results] == [2, 2, 0]
     assert engine.entries == set()
@@ -227,7 +229,7 @@ def test_entries_are_made_once_described_by_resource_and_deleted_by_filter() -> 
         acl(Op.ALTER, Kind.CLUSTER)._replace(resource_name="other"),
     ],
 )  # fmt: skip
-def test_entries_that_cannot_be(wrong: Acl) -> None:
+def test_invalid_entries_are_refused(wrong: Acl) -> None:
     """INVALID_REQUEST (42) with a text; the entry beside it is made."""
     engine, good = Guarded(), acl(Op.READ)
     results = engine.create(wrong, good)
@@ -235,50 +237,50 @@ def test_entries_that_cannot_be(wrong: Acl) -> None:
     assert engine.entries == {good}
 
 
-def test_the_number_of_unknown_closes_the_connection() -> None:
+def test_the_code_of_unknown_closes_the_connection() -> None:
     """Kafka cannot read such a request."""
     engine = Guarded()
     for request in (
-        DescribeAclsRequest(**asked(operation=0)),
+        DescribeAclsRequest(**any_entry(operation=0)),
         CreateAclsRequest(creations=[AclCreation(resource_type=2, operation=3)]),
-        DeleteAclsRequest(filters=[DeleteAclsFilter(**asked(resource_type_filter=0))]),
+        DeleteAclsRequest(filters=[DeleteAclsFilter(**any_entry(resource_type_filter=0))]),
     ):
         with pytest.raises(CloseConnectionError):
             engine.engine.submit(RequestContext(3, principal=ADMIN), request)
 
 
-def test_super_users_may_everything_whatever_the_lists_say() -> None:
-    """Also one whose name has commas; and they cannot be denied."""
+def test_super_users_are_allowed_everything() -> None:
+    """A name may have commas, and a DENY entry of a super user has no effect."""
     engine = Guarded()
-    engine.ask(create("t"), who=ADMIN)
+    engine.send(create("t"), who=ADMIN)
     engine.allow(acl(Op.ALL, name="*", principal=ANY_PRINCIPAL, permission=DENY))
     assert engine.codes(fetch("t"), 12, ALICE) == {29}
     assert engine.codes(fetch("t"), 12, ADMIN) == engine.codes(fetch("t"), 12, "User:CN=ops,O=kcore") == set()
 
 
-def test_everybody_where_no_entry_is_found() -> None:
-    """allow.everyone.if.no.acl.found: as soon as an entry covers the topic, only what it allows."""
+def test_everyone_is_allowed_where_no_entry_is_found() -> None:
+    """allow.everyone.if.no.acl.found: an entry that covers the topic allows only its own operations."""
     engine = Guarded(allow_everyone_if_no_acl_found="true")
-    engine.ask(create("t"), who=ADMIN)
+    engine.send(create("t"), who=ADMIN)
     assert engine.codes(fetch("t"), 12) == set()
     engine.allow(acl(Op.WRITE, principal="User:bob"))
     assert engine.codes(fetch("t"), 12) == {29}
 
 
-def test_a_change_holds_at_once_and_from_each_host_by_itself() -> None:
-    """Decisions are remembered until an entry changes."""
+def test_a_change_has_effect_at_once_and_for_each_host_separately() -> None:
+    """Decisions are cached until an entry changes."""
     engine = Guarded()
-    engine.ask(create("t"), who=ADMIN)
+    engine.send(create("t"), who=ADMIN)
     assert engine.codes(fetch("t"), 12) == {29}
     engine.allow(acl(Op.READ, host=HOST))
     assert engine.codes(fetch("t"), 12) == set()
-    there = engine.ask(fetch("t"), 12, ALICE, "10.0.0.8").responses[0].partitions[0].error_code
+    there = engine.send(fetch("t"), 12, ALICE, "10.0.0.8").responses[0].partitions[0].error_code
     assert there == 29
     engine.forget()
     assert engine.codes(fetch("t"), 12) == {29}
 
 
-class Asked(NamedTuple):
+class Context(NamedTuple):
     """The part of a request's context that the authorizer reads."""
 
     principal: str = ALICE
@@ -302,8 +304,8 @@ def test_cached_decisions_are_bounded_by_bytes(characters: int) -> None:
     largest = 0
     for number in range(2 * MAX_CACHED_BYTES // (4 * characters + ENTRY_BYTES)):
         name = f"\N{PILE OF POO}{number}".ljust(characters, "x")
-        assert authorizer.allowed(Asked(), Op.READ, Kind.TOPIC, name)
-        assert not authorizer.allowed(Asked(), Op.WRITE, Kind.TOPIC, name)
+        assert authorizer.allowed(Context(), Op.READ, Kind.TOPIC, name)
+        assert not authorizer.allowed(Context(), Op.WRITE, Kind.TOPIC, name)
         if number % 500 == 0:
             largest = max(largest, cached_bytes(authorizer))
     assert MAX_CACHED_BYTES // 4 < largest <= MAX_CACHED_BYTES
@@ -317,15 +319,15 @@ def test_decisions_about_long_names_are_not_cached() -> None:
     assert isinstance(authorizer, AclAuthorizer)
     long, longest = "x" * (MAX_CACHED_CHARACTERS + 1), "x" * 32_767
     for name in (long, longest):
-        assert authorizer.allowed(Asked(), Op.READ, Kind.TOPIC, name)
-        assert not authorizer.allowed(Asked(f"User:{name}"), Op.READ, Kind.TOPIC, "t")
+        assert authorizer.allowed(Context(), Op.READ, Kind.TOPIC, name)
+        assert not authorizer.allowed(Context(f"User:{name}"), Op.READ, Kind.TOPIC, "t")
     assert authorizer._cached == {}
-    assert authorizer.allowed(Asked(), Op.READ, Kind.TOPIC, long[1:])
+    assert authorizer.allowed(Context(), Op.READ, Kind.TOPIC, long[1:])
     assert len(authorizer._cached) == 1
 
 
 class OnlyReaders:
-    """An authorizer of a user's own."""
+    """An authorizer that a user wrote."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -334,13 +336,13 @@ class OnlyReaders:
         return operation in (Op.READ, Op.DESCRIBE, Op.CREATE)
 
 
-def test_an_authorizer_of_ones_own() -> None:
-    """It is asked; the lists are off then."""
+def test_an_authorizer_of_a_user() -> None:
+    """It decides each request, and the APIs of access control lists are off."""
     engine = Guarded(authorizer_class_name="tests.security.test_acls:OnlyReaders")
     assert engine.codes(create("t")) == set()
     assert engine.codes(fetch("t"), 12) == set()
     assert engine.codes(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)) == {31}
-    assert engine.codes(DescribeAclsRequest(**asked()), 3) == {54}
+    assert engine.codes(DescribeAclsRequest(**any_entry()), 3) == {54}
 
 
 @pytest.mark.parametrize(
@@ -351,8 +353,8 @@ def test_an_authorizer_of_ones_own() -> None:
         {"super_users": "admin"},
     ],
 )  # fmt: skip
-def test_authorizers_that_cannot_be(settings: dict[str, str]) -> None:
-    """A mistake in the settings stops the start: a node that should be guarded never runs open."""
+def test_invalid_authorizers_stop_the_start(settings: dict[str, str]) -> None:
+    """A mistake in the settings stops the start: otherwise the node would run without access control."""
     with pytest.raises((ConfigError, TypeError)):
         Guarded(**settings)
 

@@ -33,7 +33,7 @@ ALLOW, LITERAL = AclPermissionType.ALLOW, ResourcePatternType.LITERAL
 
 @pytest.fixture
 def live() -> Iterator[LiveServer]:
-    """The first user is made before anybody may come in with a password, as `kcore users` does on a data folder."""
+    """The first user is created before the server starts, as `kcore users` does on a data folder."""
     settings = {
         "listeners": "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0",
         "authorizer.class.name": STANDARD_AUTHORIZER,
@@ -53,8 +53,8 @@ def settings_of(live: LiveServer, user: str, mechanism: str = "SCRAM-SHA-256") -
     }  # fmt: skip
 
 
-def test_a_user_gets_a_password_and_rights_and_loses_them(live: LiveServer) -> None:
-    """confluent-kafka: upsert and describe a user; its entries made, described, deleted; each holds at once."""
+def test_a_user_gets_a_password_and_permissions_and_loses_them(live: LiveServer) -> None:
+    """confluent-kafka: upserts and describes a user; creates, describes, deletes entries; each has effect at once."""
     admin = AdminClient(settings_of(live, "admin"))
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
     upsertion = UserScramCredentialUpsertion("alice", info, b"alice-secret")
@@ -78,10 +78,10 @@ def test_a_user_gets_a_password_and_rights_and_loses_them(live: LiveServer) -> N
     assert alice.describe_acls(everything()).result(20) == []  # librdkafka keeps the refusal (31) to itself
 
     assert set(admin.describe_acls(everything()).result(20)) == {create, write}
-    wanted = AclBindingFilter(
+    entry_filter = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.WRITE, AclPermissionType.ANY
     )
-    assert set(admin.delete_acls([wanted])[wanted].result(20)) == {write}
+    assert set(admin.delete_acls([entry_filter])[entry_filter].result(20)) == {write}
     assert "TOPIC_AUTHORIZATION_FAILED" in str(deliver(live))
 
     deletion = UserScramCredentialDeletion("alice", ScramMechanism.SCRAM_SHA_512)
@@ -98,10 +98,10 @@ def everything() -> AclBindingFilter:
 
 def deliver(live: LiveServer) -> Any:
     """Produces a record as alice; returns None, or the error of its delivery."""
-    told: list[Any] = []
+    errors: list[Any] = []
     settings = settings_of(live, "alice", "SCRAM-SHA-512") | {"message.timeout.ms": 10_000}
     producer = Producer(settings)
-    producer.produce("t", b"v", on_delivery=lambda error, _: told.append(error))
+    producer.produce("t", b"v", on_delivery=lambda error, _: errors.append(error))
     producer.flush(20)
-    (error,) = told
+    (error,) = errors
     return error and error.name()

@@ -1,4 +1,4 @@
-"""kcore's own client and command over TLS and SASL: each way in, and each way not in."""
+"""kcore's client and commands over TLS and SASL: successful logins and refused ones."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def settings_of(secure: Secure, way: str) -> tuple[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_in(secure: Secure, way: str) -> None:
-    """Requests are answered, over the first connection and over those that a coordinator is asked by."""
+def test_a_client_authenticates_with_each_mechanism(secure: Secure, way: str) -> None:
+    """Requests succeed over the first connection and over the connection to a coordinator."""
     bootstrap, settings = settings_of(secure, way)
     security = ClientSecurity.of(settings)
     assert PASSWORD not in repr(security)
@@ -61,15 +61,15 @@ def test_each_way_in(secure: Secure, way: str) -> None:
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
 @pytest.mark.parametrize("who", [(USER, "wrong"), ("nobody", PASSWORD)])
-def test_who_is_not_believed_is_told(secure: Secure, mechanism: str, who: tuple[str, str]) -> None:
-    """A wrong password and an unknown user look alike."""
+def test_wrong_credentials_are_an_authentication_error(secure: Secure, mechanism: str, who: tuple[str, str]) -> None:
+    """A wrong password and an unknown user have the same error."""
     security = ClientSecurity(None, mechanism, *who)
     with pytest.raises(AuthenticationError, match=f"the credentials for {mechanism} are not valid"):
         Connection.to(secure.bootstrap("SASL_PLAINTEXT"), security=security)
 
 
 def test_a_mechanism_that_is_not_served(secure: Secure) -> None:
-    """The error names those that are."""
+    """The error names the enabled mechanisms."""
     security = ClientSecurity(None, "PLAIN", USER, PASSWORD)
     with pytest.raises(AuthenticationError, match="PLAIN is not served; the server has SCRAM-SHA-256"):
         Connection.to(secure.bootstrap("SCRAM_ONLY"), security=security)
@@ -92,8 +92,8 @@ def test_certificates_that_do_not_fit(secure: Secure) -> None:
 
 
 @pytest.mark.parametrize("listener", ["SSL", "SASL_SSL"])
-def test_a_client_without_tls_is_told_at_both_ends(secure: Secure, listener: str) -> None:
-    """It hears what may be missing; the server's log has a warning. So does a client that does not trust the server."""
+def test_a_client_without_tls_is_reported_at_both_ends(secure: Secure, listener: str) -> None:
+    """Its error names the likely cause, and the server logs a warning; so too if a client does not trust the server."""
     before = len(secure.log)
     hint = r"^the server closed the connection without a response; if it requires TLS or a password, .*--command-conf"
     with Connection.to(secure.bootstrap(listener)) as plain, pytest.raises(ConnectionClosedError, match=hint):
@@ -111,7 +111,7 @@ def test_a_client_without_tls_is_told_at_both_ends(secure: Secure, listener: str
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"security.protocol": "TLS"}, "security.protocol=TLS; valid: PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism=; valid: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
@@ -122,8 +122,8 @@ def test_a_client_without_tls_is_told_at_both_ends(secure: Secure, listener: str
         ({"security.protocol": "SSL", "ssl.truststore.location": "/none.pem"}, "TLS: /none.pem"),
     ],
 )
-def test_settings_that_are_wrong_are_said(settings: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_wrong_settings_are_named(settings: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         ClientSecurity.of(settings)
 
 
@@ -142,36 +142,36 @@ def test_how_a_login_module_is_read(text: str, user: str, password: str) -> None
 
 
 def test_scram_as_in_the_rfc() -> None:
-    """The exchange of RFC 7677, and a server that does not know the password."""
-    answers = (
+    """The exchange of RFC 7677, also with a server that does not know the password."""
+    challenges = (
         b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096",
         b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=",
     )
     exchange = scram(ScramMechanism.SCRAM_SHA_256, "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
     assert next(exchange) == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
-    assert exchange.send(answers[0]) == (
+    assert exchange.send(challenges[0]) == (
         b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
     )
     with pytest.raises(StopIteration):
-        exchange.send(answers[1])
+        exchange.send(challenges[1])
     exchange = scram(ScramMechanism.SCRAM_SHA_256, "user", "other", "rOprNGfwEbeRWgbNEkqO")
     next(exchange)
-    exchange.send(answers[0])
+    exchange.send(challenges[0])
     with pytest.raises(AuthenticationError, match="the server does not know the password"):
-        exchange.send(answers[1])
+        exchange.send(challenges[1])
 
 
 @pytest.mark.parametrize("first", [b"", b"r=another,s=AAAA,i=4096", b"r=n,s=AAAA,i=4096", b"r=nx,s=AAAA,i=1", b"\xff"])
-def test_a_server_that_says_nonsense_is_not_believed(first: bytes) -> None:
-    """Nor one that asks for a password's key at the price of one guess."""
+def test_an_invalid_server_message_fails_the_login(first: bytes) -> None:
+    """The client also refuses an iteration count that makes guessing of passwords cheap."""
     exchange = scram(ScramMechanism.SCRAM_SHA_512, "user", "pencil", "n")
     next(exchange)
     with pytest.raises(AuthenticationError):
         exchange.send(first)
 
 
-def test_the_command_takes_a_file(secure: Secure, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--command-config`, as Kafka's own tools have it; errors say what is wrong and show no password."""
+def test_commands_accept_a_settings_file(secure: Secure, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--command-config` as in Kafka's tools; errors name the mistake and contain no password."""
     bootstrap, settings = settings_of(secure, "scram-512 over tls")
     file = tmp_path / "client.properties"
     write: Callable[[dict[str, str]], object] = lambda given: file.write_text(  # noqa: E731

@@ -1,4 +1,4 @@
-"""A stranger cannot tell users that exist from those that do not, now or later, on any listener."""
+"""A client cannot distinguish existing users from absent ones, now or later, on any listener."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kcore.security.scram import (
     ScramMechanism,
 )
 from tests.security.exchange import client_first
-from tests.security.test_sasl_wire import ask, handshake
+from tests.security.test_sasl_wire import exchange, handshake
 from tests.server.live import LiveServer, Raw
 
 LISTENERS = ("PLAINTEXT", "ONE", "OTHER")
@@ -55,21 +55,21 @@ def upsert(user: str, salt: bytes, iterations: int) -> list[ScramCredentialUpser
 
 
 def seen(live: LiveServer, users: Sequence[str]) -> dict[tuple[str, str, str], tuple[bytes, int]]:
-    """(listener, mechanism, user) -> salt and iterations, as they are told before a client has authenticated."""
+    """Returns (listener, mechanism, user) -> salt and iterations, as the server sends them before authentication."""
     found = {}
     for listener in LISTENERS[1:]:
         for mechanism in MECHANISMS:
             for user in users:
                 with Raw(live.server.addresses[listener][1]) as raw:
                     assert handshake(raw, mechanism.sasl_name).error_code == 0
-                    first = ask(raw, SaslAuthenticateRequest(auth_bytes=client_first(user)), 2)
+                    first = exchange(raw, SaslAuthenticateRequest(auth_bytes=client_first(user)), 2)
                     parts = dict(part.split("=", 1) for part in bytes(first.auth_bytes).decode().split(","))
                     found[listener, mechanism.sasl_name, user] = base64.b64decode(parts["s"]), int(parts["i"])
     return found
 
 
 def alter(live: LiveServer, *, upsertions: Any = (), deletions: Any = ()) -> None:
-    """One request a change: a user may stand in a request once."""
+    """Sends one request for each change: a request may name a user only once."""
     requests = [AlterUserScramCredentialsRequest(upsertions=[one]) for one in upsertions]
     requests += [AlterUserScramCredentialsRequest(deletions=[one]) for one in deletions]
     with live.connect() as connection:
@@ -107,8 +107,8 @@ def test_without_users_decoys_have_the_form_of_new_ones_and_another_folder_has_o
     assert set(found[0].values()).isdisjoint(found[1].values())
 
 
-def test_the_forms_follow_the_users() -> None:
-    """A password that changes or goes is counted out again."""
+def test_the_forms_of_decoys_follow_the_users() -> None:
+    """A changed or deleted password no longer counts."""
     storage = MemoryStorage()
     with LiveServer(SETTINGS, log=MemoryLogEngine(storage)) as live:
         alter(live, upsertions=upsert("alice", b"a" * 20, 5000) + upsert("bob", b"b" * 20, 5000))
@@ -146,7 +146,7 @@ def kafka_salt(random: Random) -> bytes:
 
 
 def shape(salt: bytes) -> tuple[int, bool]:
-    """The length of a salt, and whether it begins with 1."""
+    """Returns the length of a salt, and True if it begins with 1."""
     return len(salt), salt.startswith(b"1")
 
 

@@ -52,7 +52,7 @@ def test_plain_token(token: bytes, user: str | None) -> None:
 
 
 def validator(token: str, extensions: Mapping[str, str]) -> OAuthIdentity:
-    """Knows the token "good", and says what extensions it saw in the name."""
+    """Accepts the token "good"; the principal's name shows the extensions."""
     if token == "good":
         return OAuthIdentity("alice" + "".join(f"+{k}={v}" for k, v in extensions.items()), NOW_MS + 60_000)
     if token == "old":
@@ -74,8 +74,8 @@ def bearer() -> OAuthBearer:
         (b"n,,\x01auth=Bearer good\x01traceId=1\x01\x01", "alice+traceId=1"),
     ],
 )
-def test_a_good_token_is_somebody_until_it_expires(message: bytes, user: str) -> None:
-    """The validator names the user, and when the token's time is over; it sees the extensions (KIP-342)."""
+def test_a_valid_token_authenticates_until_it_expires(message: bytes, user: str) -> None:
+    """The validator returns the user and the token's end; it gets the extensions (KIP-342)."""
     one = bearer()
     assert one.evaluate(message) == b""
     assert (one.complete, one.user, one.expires_at_ms) == (True, user, NOW_MS + 60_000)
@@ -89,11 +89,13 @@ def test_a_good_token_is_somebody_until_it_expires(message: bytes, user: str) ->
         ("nobody", "the validator found no principal in the token"),
     ],
 )
-def test_a_refused_token_is_answered_in_json_and_then_fails(
+def test_a_refused_token_gets_json_and_then_a_failure(
     token: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """RFC 7628, 3.2.2 and 3.2.3: an error, the client's dummy answer, and the failure. The log does not have the token,
-    though the validator's own error does."""
+    """RFC 7628, 3.2.2 and 3.2.3: an error, the client's dummy message, and the failure.
+
+    The log does not have the token, though the validator's own error does.
+    """
     caplog.set_level(logging.DEBUG)
     one = bearer()
     assert one.evaluate(f"n,,\x01auth=Bearer {token}\x01\x01".encode()) == b'{"status":"invalid_token"}'
@@ -120,7 +122,7 @@ def test_messages_that_are_refused(message: bytes) -> None:
 
 
 @given(st.binary(max_size=80))
-def test_no_bytes_do_anything_but_be_refused(token: bytes) -> None:
+def test_random_tokens_are_refused(token: bytes) -> None:
     """Any token gets an AuthenticationError."""
     with pytest.raises(AuthenticationError):
         bearer().evaluate(token)

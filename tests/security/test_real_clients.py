@@ -1,4 +1,4 @@
-"""Unmodified clients over TLS and SASL, each way in, and each way not in; and no secret in the log of any of it."""
+"""Unmodified clients over TLS and SASL: successful logins, refused ones, and no secret in any log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _numbers = itertools.count()
 
 
 class Way:
-    """How a client comes in."""
+    """A listener and the credentials of a client."""
 
     def __init__(self, secure: Secure, name: str, password: str = PASSWORD, token: str = TOKEN) -> None:
         self.secure = secure
@@ -176,16 +176,16 @@ CLIENTS: dict[str, Callable[[Way], bytes]] = {
 
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_client_comes_in_and_reads_what_it_wrote(secure: Secure, client: str, way: str) -> None:
-    """Every way, with every library."""
+def test_a_client_authenticates_and_reads_what_it_wrote(secure: Secure, client: str, way: str) -> None:
+    """Each listener and mechanism, with each library."""
     assert CLIENTS[client](Way(secure, way)) == b"hello"
 
 
 @pytest.mark.parametrize("secure", ["asyncio"], indirect=True)  # most of them only wait until a client gives up
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("way", ["plain over tls", "scram-256", "scram-512 over tls", "oauth over tls"])
-def test_a_wrong_password_or_token_stays_outside(secure: Secure, client: str, way: str) -> None:
-    """The client learns that it is not let in, and nothing of it happens."""
+def test_a_wrong_password_or_token_is_refused(secure: Secure, client: str, way: str) -> None:
+    """The client gets an authentication error, and none of its requests is served."""
     wrong = Way(secure, way, password="wrong-password-of-the-tests", token="mallory-3600-forged")
     wrong.patience_ms = 1_500
     # Earlier tests have used up the log lines of this address.
@@ -197,28 +197,28 @@ def test_a_wrong_password_or_token_stays_outside(secure: Secure, client: str, wa
     assert secure.live.call(lambda: secure.live.engine.topics.by_name(wrong.topic)) is None
 
 
-def ask_over_tls(context: ssl.SSLContext, plain: socket.socket) -> None:
-    """Sends an ApiVersions request; raises ConnectionError if there is no answer."""
+def request_over_tls(context: ssl.SSLContext, plain: socket.socket) -> None:
+    """Sends an ApiVersions request; raises ConnectionError if there is no response."""
     with context.wrap_socket(plain, server_hostname="127.0.0.1") as tls:
         tls.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
         if not tls.recv(100):
             raise ConnectionError
 
 
-def test_a_certificate_of_a_stranger_or_none_stays_outside(secure: Secure) -> None:
-    """ssl.client.auth=required: the handshake fails, or the connection right behind it (TLS 1.3)."""
+def test_a_missing_or_foreign_certificate_is_refused(secure: Secure) -> None:
+    """ssl.client.auth=required: the handshake fails, or with TLS 1.3 the connection right after it."""
     for file in (None, secure.stranger):
         context = ssl.create_default_context(cafile=str(secure.authority))
         if file is not None:
             context.load_cert_chain(str(file))
         address = ("127.0.0.1", secure.port("MUTUAL"))
         with socket.create_connection(address, 20) as plain, pytest.raises((ssl.SSLError, ConnectionError)):
-            ask_over_tls(context, plain)
+            request_over_tls(context, plain)
     assert secure.live.errors == []
 
 
-def test_a_certificate_s_subject_is_the_principal(secure: Secure) -> None:
-    """As Java writes it, the most specific part first."""
+def test_the_subject_of_a_certificate_is_the_principal(secure: Secure) -> None:
+    """In Java's notation: the most specific part first."""
     context = ssl.create_default_context(cafile=str(secure.authority))
     context.load_cert_chain(str(secure.client))
     address = ("127.0.0.1", secure.port("MUTUAL"))

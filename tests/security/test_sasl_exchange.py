@@ -1,4 +1,4 @@
-"""The exchange around the mechanisms, as a truth table; and sessions that end (KIP-368)."""
+"""The SASL exchange as a truth table of states and requests; sessions that end (KIP-368)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOW_MS, WALL_MS = 1_000_000, 1_700_000_000_000
 
 
 class Named(Mechanism):
-    """Lets everybody in under the name they send; "two" takes two tokens, "until N" expires in N ms."""
+    """Accepts the name in the token; "two" needs two tokens, "until N" expires in N ms."""
 
     name = "NAMED"
 
@@ -60,7 +60,7 @@ def in_state(state: SaslState) -> SaslExchange:
 
 
 @pytest.mark.parametrize("state", list(SaslState))
-def test_which_request_is_taken_in_which_state(state: SaslState) -> None:
+def test_requests_that_each_state_accepts(state: SaslState) -> None:
     """ApiVersions and SaslHandshake at first, SaslHandshake behind ApiVersions, then SaslAuthenticate alone."""
     taken = {
         SaslState.START: {18, 17},
@@ -72,11 +72,11 @@ def test_which_request_is_taken_in_which_state(state: SaslState) -> None:
 
 
 def test_the_tables_are_total() -> None:
-    """Every state has its rules."""
+    """Each state has a rule for each request."""
     assert set(TRANSITIONS) == set(EXPECTED) == set(SaslState)
 
 
-def test_a_mechanism_that_is_not_enabled_ends_it_with_the_list_of_those_that_are() -> None:
+def test_a_disabled_mechanism_is_refused_with_the_enabled_ones() -> None:
     """UNSUPPORTED_SASL_MECHANISM (33)."""
     one = exchange()
     assert one.handshake(1, "GSSAPI", NOW_MS) == SaslHandshakeResponse(error_code=33, mechanisms=["NAMED", "OTHER"])
@@ -84,7 +84,7 @@ def test_a_mechanism_that_is_not_enabled_ends_it_with_the_list_of_those_that_are
 
 
 def test_an_exchange_of_two_tokens() -> None:
-    """Anonymous until the mechanism is complete."""
+    """The principal is anonymous until the mechanism is complete."""
     one = exchange()
     assert one.handshake(1, "NAMED", NOW_MS) == SaslHandshakeResponse(mechanisms=["NAMED", "OTHER"])
     assert one.evaluate(b"two") == b"again"
@@ -100,8 +100,8 @@ def test_an_exchange_of_two_tokens() -> None:
     [(b"alice", 0, 0), (b"alice", 5_000, 5_000), (b"alice until 3000", 0, 3_000), (b"alice until 3000", 5_000, 3_000),
      (b"alice until 9000", 5_000, 5_000)],
 )  # fmt: skip
-def test_how_long_a_session_lives(token: bytes, max_reauth_ms: int, lifetime_ms: int) -> None:
-    """The shorter of the setting and the token's own life; 0 is no end. It is over one ms later."""
+def test_the_lifetime_of_a_session(token: bytes, max_reauth_ms: int, lifetime_ms: int) -> None:
+    """The shorter of the setting and the token's lifetime; 0 means no end. One ms later the session has expired."""
     one = exchange(max_reauth_ms)
     one.handshake(1, "NAMED", NOW_MS)
     one.evaluate(token)
@@ -111,7 +111,7 @@ def test_how_long_a_session_lives(token: bytes, max_reauth_ms: int, lifetime_ms:
 
 
 def test_a_session_is_renewed_by_the_same_user_with_the_same_mechanism() -> None:
-    """Still who it was meanwhile; the new end counts from the renewal; not again within a second."""
+    """The principal stays the same; the new lifetime begins at the renewal; a second renewal must be a second later."""
     one = authenticated(max_reauth_ms=5_000)
     now_ms = NOW_MS + 4_000
     assert one.may_begin_again(now_ms)
@@ -125,8 +125,8 @@ def test_a_session_is_renewed_by_the_same_user_with_the_same_mechanism() -> None
 
 
 @pytest.mark.parametrize(("mechanism", "token"), [("NAMED", b"bob"), ("OTHER", b"alice"), ("NAMED", b"no")])
-def test_a_renewal_by_somebody_else_or_in_another_way_fails(mechanism: str, token: bytes) -> None:
-    """The principal stays what it was; the connection is over."""
+def test_a_renewal_with_another_user_or_mechanism_fails(mechanism: str, token: bytes) -> None:
+    """The principal stays the same, and the connection is closed."""
     one = authenticated(max_reauth_ms=5_000)
     one.handshake(1, mechanism, NOW_MS + 2_000)
 

@@ -1,4 +1,4 @@
-"""SASL on the socket, frame by frame: what is answered, what closes, and when."""
+"""SASL on the socket, frame by frame: responses, and when the server closes the connection."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ ALL = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 VERSIONS = ApiVersionsRequest(client_software_name="raw", client_software_version="1")
 
 
-def ask(raw: Raw, request: Any, version: int) -> Any:
+def exchange(raw: Raw, request: Any, version: int) -> Any:
     raw.send(raw.request(request, version))
-    return raw.answer(request, version)[1]
+    return raw.receive(request, version)[1]
 
 
 def handshake(raw: Raw, mechanism: str, version: int = 1) -> Any:
-    return ask(raw, SaslHandshakeRequest(mechanism=mechanism), version)
+    return exchange(raw, SaslHandshakeRequest(mechanism=mechanism), version)
 
 
 def plain(raw: Raw, password: str = PASSWORD, user: str = USER, version: int = 2) -> Any:
-    return ask(raw, SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), version)
+    return exchange(raw, SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{password}".encode()), version)
 
 
 def come_in(raw: Raw) -> None:
@@ -45,25 +45,25 @@ def come_in(raw: Raw) -> None:
 def test_an_exchange_in_every_version(secure: Secure, version: int) -> None:
     """ApiVersions, handshake, token; then every API."""
     with secure.raw("SASL_PLAINTEXT") as raw:
-        assert ask(raw, VERSIONS, 3).error_code == 0
+        assert exchange(raw, VERSIONS, 3).error_code == 0
         assert handshake(raw, "PLAIN") == SaslHandshakeResponse(mechanisms=ALL)
         assert plain(raw, version=version) == SaslAuthenticateResponse(error_message=None)
-        assert ask(raw, MetadataRequest(topics=[]), 9).brokers[0].port == secure.port("SASL_PLAINTEXT")
+        assert exchange(raw, MetadataRequest(topics=[]), 9).brokers[0].port == secure.port("SASL_PLAINTEXT")
 
 
 def test_scram_token_by_token(secure: Secure) -> None:
     """Two round trips; the server's signature is checked."""
     with secure.raw("SCRAM_ONLY") as raw:
         assert handshake(raw, "SCRAM-SHA-256") == SaslHandshakeResponse(mechanisms=["SCRAM-SHA-256"])
-        first = ask(raw, SaslAuthenticateRequest(auth_bytes=client_first(USER)), 2)
+        first = exchange(raw, SaslAuthenticateRequest(auth_bytes=client_first(USER)), 2)
         proof, expected = client_final(ScramMechanism.SCRAM_SHA_256, USER, PASSWORD, bytes(first.auth_bytes))
-        last = ask(raw, SaslAuthenticateRequest(auth_bytes=proof), 2)
+        last = exchange(raw, SaslAuthenticateRequest(auth_bytes=proof), 2)
         assert last == SaslAuthenticateResponse(error_message=None, auth_bytes=expected)
-        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+        assert exchange(raw, MetadataRequest(topics=[]), 9).brokers
 
 
 def test_tokens_as_bare_frames(secure: Secure) -> None:
-    """SaslHandshake v0 (KIP-43): tokens without a request around them; requests follow once they are over."""
+    """SaslHandshake v0 (KIP-43): tokens without a request around them; requests follow after them."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         assert handshake(raw, "SCRAM-SHA-512", 0).error_code == 0
         token = client_first(USER)
@@ -71,11 +71,11 @@ def test_tokens_as_bare_frames(secure: Secure) -> None:
         proof, expected = client_final(ScramMechanism.SCRAM_SHA_512, USER, PASSWORD, raw.frame() or b"")
         raw.send(struct.pack(">i", len(proof)) + proof)
         assert raw.frame() == expected
-        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+        assert exchange(raw, MetadataRequest(topics=[]), 9).brokers
 
 
-def test_a_wrong_bare_token_closes_without_a_word(secure: Secure) -> None:
-    """There is no form for an error."""
+def test_a_wrong_bare_token_closes_the_connection(secure: Secure) -> None:
+    """This form of the exchange has no error message."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         assert handshake(raw, "PLAIN", 0).error_code == 0
         raw.send(struct.pack(">i", 8) + b"\0alice\0x")
@@ -83,7 +83,7 @@ def test_a_wrong_bare_token_closes_without_a_word(secure: Secure) -> None:
 
 
 def test_a_mechanism_that_is_not_enabled(secure: Secure) -> None:
-    """33 with those that are, then the end; what is enabled is each listener's own."""
+    """33 with the enabled mechanisms, then the connection is closed; each listener has its own mechanisms."""
     with secure.raw("SCRAM_ONLY") as raw:
         assert handshake(raw, "PLAIN") == SaslHandshakeResponse(error_code=33, mechanisms=["SCRAM-SHA-256"])
         assert raw.closed
@@ -91,14 +91,14 @@ def test_a_mechanism_that_is_not_enabled(secure: Secure) -> None:
 
 @pytest.mark.parametrize(("user", "password"), [(USER, "wrong"), ("nobody", PASSWORD), (USER, ""), ("", PASSWORD)])
 def test_wrong_credentials(secure: Secure, user: str, password: str) -> None:
-    """58 with a text that says nothing of the user, later than the delay, then the end."""
+    """58 with a text that does not name the user, after the delay; then the connection is closed."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         handshake(raw, "PLAIN")
         began_s = time.monotonic()
-        answer = plain(raw, password, user)
+        response = plain(raw, password, user)
         assert time.monotonic() - began_s >= 0.02
-        assert answer.error_code == 58
-        assert user == "" or user not in answer.error_message
+        assert response.error_code == 58
+        assert user == "" or user not in response.error_message
         assert raw.closed
 
 
@@ -107,45 +107,45 @@ def test_wrong_credentials(secure: Secure, user: str, password: str) -> None:
 )
 @pytest.mark.parametrize("greeted", [False, True])
 def test_other_requests_before_the_handshake_close(secure: Secure, request_: Any, version: int, greeted: bool) -> None:
-    """Nothing of what a stranger asks is answered."""
+    """The server sends no response to them."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         if greeted:
-            assert ask(raw, VERSIONS, 3).error_code == 0
+            assert exchange(raw, VERSIONS, 3).error_code == 0
         raw.send(raw.request(request_, version))
         assert raw.closed
 
 
 def test_a_second_api_versions_closes_and_a_refused_one_does_not_count(secure: Secure) -> None:
-    """Once, and it may be one that the server does not speak."""
+    """One ApiVersions is allowed, besides one of an unsupported version."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         raw.send(struct.pack(">ihhihb", 11, 18, 99, 7, -1, 0))
-        assert raw.answer(VERSIONS, 0)[1].error_code == 35
-        assert ask(raw, ApiVersionsRequest(), 3).error_code == 42
-        assert ask(raw, VERSIONS, 3).error_code == 0
+        assert raw.receive(VERSIONS, 0)[1].error_code == 35
+        assert exchange(raw, ApiVersionsRequest(), 3).error_code == 42
+        assert exchange(raw, VERSIONS, 3).error_code == 0
         raw.send(raw.request(VERSIONS, 3))
         assert raw.closed
 
 
-def test_another_request_amid_tokens_is_answered_and_closes(secure: Secure) -> None:
-    """ILLEGAL_SASL_STATE (34) in the way of that API."""
+def test_another_request_between_tokens_gets_an_error_and_closes(secure: Secure) -> None:
+    """ILLEGAL_SASL_STATE (34) in the response format of that API."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         handshake(raw, "PLAIN")
-        assert ask(raw, HeartbeatRequest(group_id="g", member_id="m"), 4) == HeartbeatResponse(error_code=34)
+        assert exchange(raw, HeartbeatRequest(group_id="g", member_id="m"), 4) == HeartbeatResponse(error_code=34)
         assert raw.closed
 
 
 def test_a_request_behind_a_token_waits_for_it(secure: Secure) -> None:
-    """All of it in one segment, checked on another thread: answered in order."""
+    """All requests arrive in one segment, and a thread checks the token: responses keep the order."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         token = SaslAuthenticateRequest(auth_bytes=f"\0{USER}\0{PASSWORD}".encode())
         beat = HeartbeatRequest(group_id="g", member_id="m")
-        asked = [(SaslHandshakeRequest(mechanism="PLAIN"), 1), (token, 2), (beat, 4), (VERSIONS, 3)]
-        raw.send(b"".join(raw.request(*one) for one in asked))
-        assert [raw.answer(*one)[0] for one in asked] == [1, 2, 3, 4]
+        requests = [(SaslHandshakeRequest(mechanism="PLAIN"), 1), (token, 2), (beat, 4), (VERSIONS, 3)]
+        raw.send(b"".join(raw.request(*one) for one in requests))
+        assert [raw.receive(*one)[0] for one in requests] == [1, 2, 3, 4]
 
 
-def test_a_client_that_leaves_while_its_token_is_checked_harms_nobody(secure: Secure) -> None:
-    """The answer has nowhere to go."""
+def test_a_client_may_leave_while_its_token_is_checked(secure: Secure) -> None:
+    """The response is dropped."""
     for _ in range(20):
         with secure.raw("SASL_PLAINTEXT") as raw:
             handshake(raw, "PLAIN")
@@ -160,7 +160,7 @@ def test_a_client_that_leaves_while_its_token_is_checked_harms_nobody(secure: Se
 
 
 def test_frames_are_small_before_and_large_behind_the_exchange(secure: Secure) -> None:
-    """sasl.server.max.receive.size counts until the client has authenticated, then socket.request.max.bytes."""
+    """sasl.server.max.receive.size applies until the client has authenticated, then socket.request.max.bytes."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         raw.send(struct.pack(">i", 524_289))
         assert raw.closed
@@ -169,43 +169,43 @@ def test_frames_are_small_before_and_large_behind_the_exchange(secure: Secure) -
         beat = HeartbeatRequest(group_id="g", member_id="m")
         body = raw.request(beat, 4)
         raw.send(struct.pack(">i", 600_000) + body[4:] + bytes(600_000 - len(body) + 4))
-        assert raw.answer(beat, 4)[1].error_code == 25
+        assert raw.receive(beat, 4)[1].error_code == 25
 
 
-def test_sasl_requests_of_one_who_is_in(secure: Secure) -> None:
-    """Tests that both are ILLEGAL_SASL_STATE if sessions have no end, and that the connection stays usable."""
+def test_sasl_requests_of_an_authenticated_client(secure: Secure) -> None:
+    """Both are ILLEGAL_SASL_STATE if sessions have no end, and the connection stays usable."""
     with secure.raw("SASL_PLAINTEXT") as raw:
         come_in(raw)
         assert handshake(raw, "PLAIN") == SaslHandshakeResponse(error_code=34)
         assert plain(raw).error_code == 34
-        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+        assert exchange(raw, MetadataRequest(topics=[]), 9).brokers
 
 
 def test_sessions_that_end_are_renewed_or_closed(secure: Secure) -> None:
-    """KIP-368: the lifetime is told (v1 and later); the same user may renew; behind the end nothing is served."""
+    """KIP-368: v1 and later return the lifetime; the same user may renew; after the end no request is served."""
     with secure.raw("SHORT") as raw:
         handshake(raw, "PLAIN")
         assert plain(raw) == SaslAuthenticateResponse(error_message=None, session_lifetime_ms=60_000)
-        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+        assert exchange(raw, MetadataRequest(topics=[]), 9).brokers
         assert handshake(raw, "PLAIN") == SaslHandshakeResponse(mechanisms=ALL)
         assert plain(raw).session_lifetime_ms == 60_000
-        assert ask(raw, MetadataRequest(topics=[]), 9).brokers
+        assert exchange(raw, MetadataRequest(topics=[]), 9).brokers
         (connection,) = [one for one in secure.live.server.connections if one.listener == "SHORT"]
         secure.live.call(lambda: setattr(connection._exchange, "expires_at_ms", 1))
         raw.send(raw.request(MetadataRequest(topics=[]), 9))
         assert raw.closed
 
 
-def test_a_renewal_by_somebody_else_closes(secure: Secure) -> None:
+def test_a_renewal_by_another_user_closes_the_connection(secure: Secure) -> None:
     """58, and the connection ends: its open requests belong to the first user."""
     token = b"n,,\x01auth=Bearer mallory-3600-signed\x01\x01"
     with secure.raw("SHORT") as raw:
         handshake(raw, "OAUTHBEARER")
         mine = b"n,,\x01auth=Bearer alice-3600-signed\x01\x01"
-        lifetime_ms = ask(raw, SaslAuthenticateRequest(auth_bytes=mine), 2).session_lifetime_ms
+        lifetime_ms = exchange(raw, SaslAuthenticateRequest(auth_bytes=mine), 2).session_lifetime_ms
         assert lifetime_ms == 60_000
         handshake(raw, "OAUTHBEARER")
-        assert ask(raw, SaslAuthenticateRequest(auth_bytes=token), 2).error_code == 58
+        assert exchange(raw, SaslAuthenticateRequest(auth_bytes=token), 2).error_code == 58
         assert raw.closed
 
 

@@ -1,4 +1,4 @@
-"""SCRAM on the server's side: the RFCs' own exchanges, and what is refused."""
+"""SCRAM on the server's side: the exchanges of the RFCs, and refused messages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_exchange_of_rfc_7677() -> None:
 
 
 def test_the_keys_of_rfc_5802_follow_from_the_formula() -> None:
-    """The derivation of RFC 5802, section 3, written out once more by other means, for both hashes."""
+    """A second implementation of RFC 5802, section 3, gives the same keys for both hashes."""
     import hashlib
     import hmac
 
@@ -64,10 +64,10 @@ def test_the_keys_of_rfc_5802_follow_from_the_formula() -> None:
 
 @pytest.mark.parametrize(("kind", "mechanism"), [(ScramSha256, SHA_256), (ScramSha512, SHA_512)])
 @pytest.mark.parametrize("user", ["alice", "a=b,c", "jürgen"])
-def test_a_client_that_knows_the_password_is_let_in(
+def test_a_client_that_knows_the_password_authenticates(
     kind: type[ScramServer], mechanism: ScramMechanism, user: str
 ) -> None:
-    """Both hashes; "=" and "," in a name travel as =3D and =2C; the server proves itself too."""
+    """Both hashes; "=" and "," in a name are sent as =3D and =2C; the server proves that it knows the user."""
     one = server(kind, **{user: "pässword"})
     assert scram_client(one, mechanism, user, "pässword")
     assert (one.complete, one.user) == (True, user)
@@ -75,7 +75,7 @@ def test_a_client_that_knows_the_password_is_let_in(
 
 @pytest.mark.parametrize(("user", "password"), [("alice", "Secret"), ("alice", ""), ("bob", "secret")])
 def test_wrong_passwords_and_unknown_users_are_refused_alike(user: str, password: str) -> None:
-    """The same answers up to the same failure: a stranger does not learn which users there are."""
+    """The responses are alike up to the same failure: a client does not learn which users exist."""
     one = server(alice="secret")
     with pytest.raises(AuthenticationError) as refused:
         scram_client(one, SHA_256, user, password)
@@ -83,8 +83,8 @@ def test_wrong_passwords_and_unknown_users_are_refused_alike(user: str, password
     assert not one.complete
 
 
-def test_the_salt_of_a_user_that_is_not_there_is_always_the_same() -> None:
-    """Else a second attempt would tell; another server has another secret, and other salts."""
+def test_the_salt_of_an_absent_user_is_stable() -> None:
+    """Otherwise a second attempt would distinguish it; another server has another secret and other salts."""
     firsts = {server(nonce="n").evaluate(b"n,,n=ghost,r=c") for _ in range(3)}
     assert len(firsts) == 1
     assert ScramSha256(Users({}), Decoys(b"other"), lambda: "n").evaluate(b"n,,n=ghost,r=c") not in firsts
@@ -104,7 +104,7 @@ def test_first_messages_that_are_refused(first: bytes) -> None:
 
 
 @pytest.mark.parametrize("first", [b"y,,n=alice,r=c", b"n,a=alice,n=alice,r=c", b"n,,n=alice,r=c,tokenauth=true"])
-def test_first_messages_that_are_taken(first: bytes) -> None:
+def test_first_messages_that_are_accepted(first: bytes) -> None:
     """Accepts optional channel binding, the user as its own authorization id, and optional extensions."""
     assert server(alice="secret").evaluate(first).startswith(b"r=cserver,s=")
 
@@ -117,7 +117,7 @@ def test_first_messages_that_are_taken(first: bytes) -> None:
     ],
 )  # fmt: skip
 def test_final_messages_that_are_refused(final: bytes) -> None:
-    """Malformed ones, another nonce, another binding than announced, proofs of the wrong length."""
+    """Refuses malformed messages, another nonce, another binding than announced, and proofs of a wrong length."""
     one = server(alice="secret")
     one.evaluate(b"n,,n=alice,r=c")
     with pytest.raises(AuthenticationError):
@@ -125,8 +125,8 @@ def test_final_messages_that_are_refused(final: bytes) -> None:
     assert not one.complete
 
 
-def test_nothing_follows_the_last_message() -> None:
-    """A complete exchange takes no token."""
+def test_no_token_follows_the_last_message() -> None:
+    """A complete exchange accepts no further token."""
     one = server(alice="secret")
     scram_client(one, SHA_256, "alice", "secret")
     with pytest.raises(AuthenticationError):
@@ -134,7 +134,7 @@ def test_nothing_follows_the_last_message() -> None:
 
 
 @given(st.lists(st.binary(max_size=60), max_size=3))
-def test_no_bytes_do_anything_but_be_refused(tokens: list[bytes]) -> None:
+def test_random_tokens_are_refused(tokens: list[bytes]) -> None:
     """Any token gets a response or an AuthenticationError, and never authenticates."""
     one = server(alice="secret")
     for token in tokens:
@@ -145,7 +145,7 @@ def test_no_bytes_do_anything_but_be_refused(tokens: list[bytes]) -> None:
     assert not one.complete
 
 
-def test_no_secret_is_in_a_credential_s_text() -> None:
+def test_the_text_of_a_credential_has_no_secret() -> None:
     """Its repr may be logged."""
     text = repr(ScramCredential.of_password(SHA_256, "secret", SALT))
     assert text == "ScramCredential(mechanism=<ScramMechanism.SCRAM_SHA_256: 1>, iterations=4096)"

@@ -42,12 +42,12 @@ def delete(user: str, mechanism: int = 1) -> ScramCredentialDeletion:
 
 
 def alter(engine: Guarded, *changes: ScramCredentialUpsertion | ScramCredentialDeletion) -> dict[str, int]:
-    """User -> error code."""
+    """Sends the alterations; returns user -> error code."""
     request = AlterUserScramCredentialsRequest(
         deletions=[one for one in changes if isinstance(one, ScramCredentialDeletion)],
         upsertions=[one for one in changes if isinstance(one, ScramCredentialUpsertion)],
     )
-    results = engine.ask(request, 0, ADMIN).results
+    results = engine.send(request, 0, ADMIN).results
     assert all(bool(result.error_message) == (result.error_code not in {0, -1}) for result in results)
     return {result.user: result.error_code for result in results}
 
@@ -70,7 +70,7 @@ def test_credentials_are_kept_changed_and_removed_across_restarts() -> None:
 
 
 def test_changes_that_are_refused() -> None:
-    """Kafka's codes: 91 not there, 92 twice, 93 not acceptable, 33 no such mechanism; the others are made."""
+    """Kafka's codes: 91 absent, 92 duplicate, 93 not acceptable, 33 unknown mechanism; other changes are made."""
     engine = Guarded()
     assert alter(engine, upsert("a"), upsert("b", iterations=4095), upsert("c", iterations=16_385)) == {
         "a": 0, "b": 93, "c": 93,
@@ -94,8 +94,8 @@ def test_texts_of_messages_have_no_secret() -> None:
     )
 
 
-def test_a_password_that_cannot_be_asked_for(tmp_path: Path) -> None:
-    """Without a terminal nothing is read where it would be seen; the error names the other ways."""
+def test_a_password_needs_a_terminal_or_a_file(tmp_path: Path) -> None:
+    """Without a terminal the command does not read a visible password; the error names the alternatives."""
     done = subprocess.run(
         [sys.executable, "-m", "kcore", "users", "add", "--user", "admin", str(tmp_path / "data")],
         input="open sesame\n",
@@ -115,7 +115,7 @@ def test_a_password_that_cannot_be_asked_for(tmp_path: Path) -> None:
 def test_users_of_a_data_folder(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`kcore users add`, `list`, `remove`; and what a dump of the log shows of them."""
+    """`kcore users add`, `list`, `remove`; a dump of the log shows no secret."""
     folder = str(tmp_path / "data")
     monkeypatch.setattr("sys.stdin", io.StringIO("open sesame\n"))
     assert main(["users", "add", "--user", "alice", "--password-file", "-", folder]) == 0
@@ -139,8 +139,8 @@ def test_users_of_a_data_folder(
     assert "UNACCEPTABLE_CREDENTIAL" in capsys.readouterr().err
 
 
-def test_an_image_says_users_and_entries_again() -> None:
-    """The records of a compaction give the same image over an empty log, and change nothing over their own image."""
+def test_the_records_of_an_image_restore_users_and_entries() -> None:
+    """The records of a compaction give the same image in an empty log, and change nothing in their own image."""
     before, after = Guarded(), Guarded()
     alter(before, upsert("alice"), upsert("bob", mechanism=2))
     alter(before, upsert("alice", mechanism=2), delete("bob", 2))

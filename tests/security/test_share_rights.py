@@ -1,4 +1,4 @@
-"""The rights that share consumers and share coordinators need, and Kafka's codes where one is missing."""
+"""The permissions of share consumers and share coordinators, and Kafka's codes where one is missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TOPIC, GROUP, CLUSTER = 29, 30, 31  # ..._AUTHORIZATION_FAILED
 def engine() -> Iterator[Guarded]:
     one = Guarded(share_coordinator_state_topic_num_partitions="1")
     assert one.codes(create("t"), who=ADMIN) == set()
-    one.ask(find.FindCoordinatorRequest(key_type=2, coordinator_keys=[f"g:{'A' * 22}:0"]), who=ADMIN)
+    one.send(find.FindCoordinatorRequest(key_type=2, coordinator_keys=[f"g:{'A' * 22}:0"]), who=ADMIN)
     assert one.codes(state_requests(topic_id(one))[0], who=ADMIN) == set()
     yield one
     one.engine.close()
@@ -40,7 +40,7 @@ def topic_id(engine: Guarded) -> bytes:
 
 
 def state_requests(topic: bytes) -> list[Any]:
-    """One request of each API of the share coordinator."""
+    """Returns one request of each API of the share coordinator."""
     rows: list[tuple[Any, str]] = [
         (initialize, "Initialize"),
         (read, "Read"),
@@ -61,7 +61,7 @@ def state_requests(topic: bytes) -> list[Any]:
 
 @pytest.mark.parametrize("index", range(5), ids=["initialize", "read", "write", "summary", "delete"])
 def test_the_state_of_share_partitions_is_for_brokers(engine: Guarded, index: int) -> None:
-    """CLUSTER_ACTION, else 31 for each partition."""
+    """Without CLUSTER_ACTION 31 for each partition."""
     request = state_requests(topic_id(engine))[index]
     engine.forget()
     assert engine.codes(request) == {CLUSTER}
@@ -70,7 +70,7 @@ def test_the_state_of_share_partitions_is_for_brokers(engine: Guarded, index: in
 
 
 def test_a_share_consumer_needs_its_group_and_each_topic(engine: Guarded) -> None:
-    """Without READ of the group 30 for the whole, without READ of a topic 29 for its partitions."""
+    """Without READ of the group 30 at the top level, without READ of a topic 29 for its partitions."""
     topic = topic_id(engine)
     engine.codes(state_requests(topic)[0], who=ADMIN)
 

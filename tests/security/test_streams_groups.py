@@ -48,12 +48,12 @@ def join(engine: Guarded, requested: Topology = STATEFUL, group_id: str = "g") -
         standby_tasks=[],
         warmup_tasks=[],
     )
-    response: StreamsGroupHeartbeatResponse = engine.ask(request)
+    response: StreamsGroupHeartbeatResponse = engine.send(request)
     return response
 
 
 def beat(engine: Guarded, epoch: int) -> StreamsGroupHeartbeatResponse:
-    response: StreamsGroupHeartbeatResponse = engine.ask(
+    response: StreamsGroupHeartbeatResponse = engine.send(
         StreamsGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=epoch)
     )
     return response
@@ -111,7 +111,7 @@ def test_internal_topics_are_created_with_the_clients_permission(engine: Guarded
     ids=["replication", "setting"],
 )
 def test_a_failed_creation_is_reported_for_a_while(engine: Guarded, topic: TopicInfo, reason: str) -> None:
-    """The next heartbeats have the reason; each also tries again."""
+    """The next heartbeats return the reason, and each tries again."""
     engine.allow(READS_GROUP, *SEES_TOPICS, acl(Op.CREATE, Kind.CLUSTER))
     assert "creation failed" not in detail(join(engine, topology(subtopology("0", ["t"], [topic]))))
     engine.engine.slices.finish()
@@ -125,7 +125,7 @@ def test_a_failed_creation_is_reported_for_a_while(engine: Guarded, topic: Topic
 
 
 def test_a_topic_with_too_many_partitions_is_not_created(engine: Guarded) -> None:
-    """A fixed repartition count is the client's: the limit is that of CreateTopics."""
+    """The client sets a fixed repartition count, so the limit of CreateTopics applies."""
     engine.allow(READS_GROUP, *SEES_TOPICS, acl(Op.CREATE, Kind.CLUSTER))
     part = subtopology("0", ["t"], repartitions=[internal("log", 2_000_000_000)])
     assert detail(join(engine, topology(part))) == "the internal topics log are missing"
@@ -148,10 +148,10 @@ def test_describe_needs_the_group_and_all_topics(engine: Guarded) -> None:
     request = StreamsGroupDescribeRequest(group_ids=["g"])
     assert engine.codes(request) == {ErrorCode.GROUP_AUTHORIZATION_FAILED}
     engine.allow(acl(Op.DESCRIBE, Kind.GROUP, "g"), SEES_TOPICS[0])
-    (group,) = engine.ask(request).groups
+    (group,) = engine.send(request).groups
     assert (group.error_code, group.members, group.topology) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, (), None)
     engine.allow(SEES_TOPICS[1])
-    (group,) = engine.ask(request).groups
+    (group,) = engine.send(request).groups
     assert (group.error_code, group.group_state, len(group.members)) == (ErrorCode.NONE, "NotReady", 1)
 
 

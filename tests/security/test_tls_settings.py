@@ -28,8 +28,8 @@ def context(**settings: str) -> ssl.SSLContext:
     return server_context(Config.of(named).for_listener("SSL"), "SSL")
 
 
-def test_a_context_says_what_the_settings_say(encrypted: Path, authority: Authority) -> None:
-    """Versions, client certificates, ciphers, an encrypted key."""
+def test_a_context_has_the_settings(encrypted: Path, authority: Authority) -> None:
+    """It has the protocol versions, client certificates, ciphers and the encrypted key of the settings."""
     files = {"ssl_keystore_location": str(encrypted), "ssl_key_password": KEY_PASSWORD}
     plain = context(**files)
     assert (plain.minimum_version, plain.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
@@ -44,8 +44,8 @@ def test_a_context_says_what_the_settings_say(encrypted: Path, authority: Author
     ]
 
 
-def test_contexts_that_cannot_be(encrypted: Path, authority: Authority, tmp_path: Path) -> None:
-    """Told at the start, with the listener and the setting, and nothing of the password."""
+def test_invalid_contexts_are_refused(encrypted: Path, authority: Authority, tmp_path: Path) -> None:
+    """The start fails with an error that names the listener and the setting, and not the password."""
     files = {"ssl_keystore_location": str(encrypted), "ssl_key_password": KEY_PASSWORD}
     (tmp_path / "noise.pem").write_text("noise")
     wrong: list[dict[str, str]] = [
@@ -80,14 +80,14 @@ def test_contexts_that_cannot_be(encrypted: Path, authority: Authority, tmp_path
         ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
     ],
 )
-def test_java_s_names_of_ciphers(java: str, openssl: str) -> None:
-    """OpenSSL knows each under its own name."""
+def test_javas_names_of_ciphers(java: str, openssl: str) -> None:
+    """OpenSSL has another name for each."""
     assert openssl_name(java) == openssl
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).set_ciphers(openssl)
 
 
 def test_listeners_have_protocols() -> None:
-    """By their names, or by the map; a name that nothing speaks of is refused, not left unprotected."""
+    """By their names, or by the map; an unknown name is refused instead of being unprotected."""
     config = Config.of(
         {
             "listeners": "SSL://:1,IN://:2,OUT://:3,PLAINTEXT2://:4",
@@ -107,7 +107,7 @@ def test_listeners_have_protocols() -> None:
 
 
 def test_settings_of_one_listener() -> None:
-    """Its own, else those of all; only what a listener can have."""
+    """A listener's own settings precede the general ones; only settings of listeners are accepted."""
     config = Config.of({"listener.name.internal.ssl.client.auth": "required", "ssl.client.auth": "requested"})
     assert config.for_listener("INTERNAL").ssl_client_auth == "required"
     assert config.for_listener("OTHER").ssl_client_auth == "requested"
@@ -121,7 +121,7 @@ def test_settings_of_one_listener() -> None:
 
 
 def test_the_name_of_a_listener_is_in_lower_case() -> None:
-    """As Kafka reads it: of two spellings one would have no effect."""
+    """As in Kafka: otherwise one of two spellings would have no effect."""
     config = Config.of({"listener.name.internal.ssl.client.auth": "required"})
     with pytest.raises(ConfigError, match=r"in lower case: listener\.name\.internal\.ssl\.client\.auth$"):
         config.set("listener.name.INTERNAL.ssl.client.auth", "none", "-c")
@@ -131,7 +131,7 @@ def test_the_name_of_a_listener_is_in_lower_case() -> None:
 
 
 def test_passwords_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    """--print-config and the texts of errors."""
+    """--print-config and error texts contain no password."""
     print_config(Config.of({"ssl.key.password": "hush", "listener.name.a.ssl.key.password": "hush"}))
     lines = [line for line in capsys.readouterr().out.splitlines() if "key.password" in line]
     assert lines == [
@@ -151,7 +151,7 @@ def test_passwords_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_subject_is_written_as_java_writes_it(parts: list[tuple[str, str]], text: str) -> None:
-    """RFC 2253: the last part first, with its signs escaped."""
+    """RFC 2253: the last part first, special characters escaped."""
     assert distinguished_name({"subject": tuple((part,) for part in parts)}) == text
 
 

@@ -1,4 +1,4 @@
-"""A validator of tokens for the tests: `NAME-SECONDS-signed` is NAME for so many seconds."""
+"""A validator of tokens for tests: `NAME-SECONDS-signed` authenticates NAME for this number of seconds."""
 
 from __future__ import annotations
 

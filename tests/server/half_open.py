@@ -57,7 +57,7 @@ class Tls:
         raw.socket = self.context.wrap_socket(raw.socket, server_hostname="127.0.0.1")
         with raw:
             raw.send(raw.request(BEAT, 4))
-            return bool(raw.answer(BEAT, 4)[1].error_code == 25)
+            return bool(raw.receive(BEAT, 4)[1].error_code == 25)
 
     @property
     def handshakes(self) -> int:

@@ -163,7 +163,7 @@ class Raw:
         while (frame := self.frame()) is not None:
             yield frame
 
-    def answer(self, request: Any, version: int) -> tuple[int, Any]:
+    def receive(self, request: Any, version: int) -> tuple[int, Any]:
         """Sends a request; returns the correlation id and the response."""
         frame = self.frame()
         assert frame is not None, "the server closed the connection"

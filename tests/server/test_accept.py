@@ -55,7 +55,7 @@ def test_handshakes_count_for_the_server(tls: Callable[..., Tls], peers: ExitSta
     waiting.send(waiting.request(BEAT, 4))
     assert server.live.call(lambda: server.live.server.accepted_connections) == 2
     first.close()
-    assert waiting.answer(BEAT, 4)[1].error_code == 25
+    assert waiting.receive(BEAT, 4)[1].error_code == 25
     assert server.counted == (2, {"/127.0.0.1": 2})
 
 
@@ -115,14 +115,14 @@ def test_all_addresses_of_a_listener_have_the_same_port(serve: Serve) -> None:
             raw.socket.close()
             raw.socket = socket.create_connection((host, live.port), 20)
             raw.send(raw.request(BEAT, 4))
-            assert raw.answer(BEAT, 4)[1].error_code == 25
+            assert raw.receive(BEAT, 4)[1].error_code == 25
 
 
 def test_accepted_sockets_have_keepalive_and_nodelay(live: LiveServer) -> None:
     """Kafka sets SO_KEEPALIVE and TCP_NODELAY, too."""
     with live.raw() as raw:
         raw.send(raw.request(BEAT, 4))
-        assert raw.answer(BEAT, 4)[1].error_code == 25
+        assert raw.receive(BEAT, 4)[1].error_code == 25
 
         def options() -> list[int]:
             (connection,) = live.server.connections
@@ -149,7 +149,7 @@ def test_a_connection_that_cannot_be_set_up_is_not_counted(live: LiveServer, mon
         assert ended(first.socket)
     with live.raw() as second:
         second.send(second.request(BEAT, 4))
-        assert second.answer(BEAT, 4)[1].error_code == 25
+        assert second.receive(BEAT, 4)[1].error_code == 25
         assert live.call(lambda: live.server.quota.total) == 1
     assert [type(what["exception"]) for what in live.errors] == [MemoryError]
     live.errors.clear()

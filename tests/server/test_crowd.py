@@ -24,7 +24,7 @@ def test_two_hundred_connections_are_served_side_by_side(live: LiveServer) -> No
             raw.send(b"".join(raw.request(commit(f"g{number}", {("t", 0): n}), 8) for n in range(10)))
         for raw in crowd:
             for n in range(10):
-                correlation_id, response = raw.answer(OffsetCommitRequest(), 8)
+                correlation_id, response = raw.receive(OffsetCommitRequest(), 8)
                 assert (correlation_id, response.topics[0].partitions[0].error_code) == (n + 1, 0)
         rounds = live.call(lambda: live.engine.pipeline.rounds)
         assert rounds < 2_000, "commits of one turn share a round"
@@ -67,7 +67,7 @@ def test_decisions_before_a_stop_are_committed_and_get_their_responses(live: Liv
         return asyncio.ensure_future(live.server.stop())
 
     stopping = live.call(decide_and_stop)
-    codes = [raw.answer(OffsetCommitRequest(), 8)[1].topics[0].partitions[0].error_code for _ in range(3)]
+    codes = [raw.receive(OffsetCommitRequest(), 8)[1].topics[0].partitions[0].error_code for _ in range(3)]
     assert codes == [0, 0, 0]
     assert raw.closed
     raw.socket.close()

@@ -80,9 +80,9 @@ def test_every_api_is_served_without_free_descriptors(tmp_path: Path) -> None:
         wait_until(lambda: "server: imported all APIs" in log.read_text(), "the imports")
         raw = stack.enter_context(Raw(server.port))
         raw.send(raw.request(BEAT, 4))
-        assert raw.answer(BEAT, 4)[1].error_code == 25
+        assert raw.receive(BEAT, 4)[1].error_code == 25
         raw.send(raw.request(create("t"), 5))
-        assert raw.answer(create("t"), 5)[1].topics[0].error_code == 0
+        assert raw.receive(create("t"), 5)[1].topics[0].error_code == 0
         peers = exhaust(server, stack)
         late = stack.enter_context(Raw(server.port))
         late.send(late.request(BEAT, 4))
@@ -90,16 +90,16 @@ def test_every_api_is_served_without_free_descriptors(tmp_path: Path) -> None:
         served = []
         for key, request, version in requests():
             raw.send(raw.request(request, version))
-            correlation_id, _ = raw.answer(request, version)
+            correlation_id, _ = raw.receive(request, version)
             assert correlation_id == raw.correlation_id, key
             served.append(key)
         assert len(served) > 40
         packed = produce("t", zstd_batch())
         raw.send(raw.request(packed, 9))
-        assert raw.answer(packed, 9)[1].responses[0].partition_responses[0].error_code == 0
+        assert raw.receive(packed, 9)[1].responses[0].partition_responses[0].error_code == 0
         for peer in peers[:10]:
             peer.close()
-        assert late.answer(BEAT, 4)[1].error_code == 25, "it was accepted once there was a descriptor"
+        assert late.receive(BEAT, 4)[1].error_code == 25, "it was accepted once there was a descriptor"
     lines = [line for line in log.read_text().splitlines() if "new connections wait" in line]
     assert len(lines) == 1, lines
     assert "Too many open files; raise the open file limit or lower max.connections below it" in lines[0]

@@ -126,7 +126,7 @@ def test_young_handshakes_are_waited_for(
     for raw in crowd:
         raw.socket = server.context.wrap_socket(raw.socket, server_hostname="127.0.0.1")
         raw.send(raw.request(BEAT, 4))
-        assert raw.answer(BEAT, 4)[1].error_code == 25
+        assert raw.receive(BEAT, 4)[1].error_code == 25
         assert server.running <= 2
         raw.socket.close()
     wait_until(lambda: server.counted == (0, {}), "nothing is counted")
@@ -162,7 +162,7 @@ def test_silent_clients_make_room_for_connections_of_any_listener(
     wait_until(lambda: server.handshakes == 3, "three clients")
     with server.live.raw() as raw:
         raw.send(raw.request(BEAT, 4))
-        assert raw.answer(BEAT, 4)[1].error_code == 25
+        assert raw.receive(BEAT, 4)[1].error_code == 25
         assert ended(silent[0])
         assert server.counted == (3, {"/127.0.0.1": 3})
 
@@ -195,7 +195,7 @@ def test_clients_that_wait_for_a_slot_make_room_as_well(
     wait_until(lambda: server.handshakes == 3, "three clients")
     with server.live.raw() as raw:
         raw.send(raw.request(BEAT, 4))
-        assert raw.answer(BEAT, 4)[1].error_code == 25
+        assert raw.receive(BEAT, 4)[1].error_code == 25
         assert ended(waiting[0])
         assert server.counted == (3, {"/127.0.0.1": 3})
         assert (server.handshakes, server.all.failed) == (2, 1)

@@ -41,7 +41,7 @@ class Asking:
     def send(self, request: Any, version: int | None = None) -> Any:
         version = type(request).MAX_VERSION if version is None else version
         self.raw.send(self.raw.request(request, version))
-        return self.raw.answer(request, version)[1]
+        return self.raw.receive(request, version)[1]
 
 
 class Classic:
@@ -56,7 +56,7 @@ class Classic:
         self.raw.send(self.raw.request(self.beat, 4))
 
     def code(self) -> int:
-        return int(self.raw.answer(HeartbeatRequest(), 4)[1].error_code)
+        return int(self.raw.receive(HeartbeatRequest(), 4)[1].error_code)
 
 
 class Modern:
@@ -82,7 +82,7 @@ class Modern:
         self.raw.send(self.raw.request(self.beat, 1))
 
     def code(self) -> int:
-        return int(self.raw.answer(self.beat, 1)[1].error_code)
+        return int(self.raw.receive(self.beat, 1)[1].error_code)
 
 
 def test_no_member_is_removed_while_the_process_is_stopped() -> None:

@@ -72,7 +72,7 @@ def test_a_client_that_reads_late_gets_everything_in_order(serve: Any) -> None:
         for _ in range(20):
             other.send(BEAT)
         for number in range(1, 301):
-            correlation_id, response = late.answer(FetchRequest(), 12)
+            correlation_id, response = late.receive(FetchRequest(), 12)
             assert correlation_id == number
             assert len(response.responses[0].partitions[0].records) > RECORD
 
@@ -88,11 +88,11 @@ def test_connections_beyond_the_limit_wait_for_a_slot(serve: Any, log_lines: lis
     wait_until(lambda: log_lines, "the listener stops")
     for raw in kept:
         raw.send(raw.request(BEAT, 4))
-        assert raw.answer(BEAT, 4)[1].error_code == 25
+        assert raw.receive(BEAT, 4)[1].error_code == 25
     assert live.call(lambda: (live.server.quota.total, live.server.accepted_connections)) == (3, 3)
     for raw, served in zip(kept, waiting, strict=False):
         raw.socket.close()
-        assert served.answer(BEAT, 4)[1].error_code == 25
+        assert served.receive(BEAT, 4)[1].error_code == 25
     for raw in (*kept, *waiting):
         raw.socket.close()
     live.wait_for_connections(0, came=5)
@@ -107,9 +107,9 @@ def test_a_higher_limit_applies_at_once(serve: Any) -> None:
         live.wait_for_connections(1)
         second.send(second.request(BEAT, 4))
         live.call(lambda: live.config.set("max.connections", "2", "test"))
-        assert second.answer(BEAT, 4)[1].error_code == 25
+        assert second.receive(BEAT, 4)[1].error_code == 25
         first.send(first.request(BEAT, 4))
-        assert first.answer(BEAT, 4)[1].error_code == 25
+        assert first.receive(BEAT, 4)[1].error_code == 25
 
 
 def test_connections_of_one_address_beyond_its_limit_are_closed_at_once(serve: Any, log_lines: list[str]) -> None:
@@ -120,7 +120,7 @@ def test_connections_of_one_address_beyond_its_limit_are_closed_at_once(serve: A
         assert more.closed
     other = Raw(live.port, source="127.0.0.2")
     other.send(other.request(BEAT, 4))
-    assert other.answer(BEAT, 4)[1].error_code == 25, "another address has its own count"
+    assert other.receive(BEAT, 4)[1].error_code == 25, "another address has its own count"
     for raw in (first, second, other):
         raw.socket.close()
     live.wait_for_connections(0)
@@ -161,7 +161,7 @@ def test_an_active_connection_is_not_idle(serve: Any) -> None:
     with live.raw() as raw:
         for number in range(1, 6):
             raw.send(raw.request(BEAT, 4))
-            assert raw.answer(BEAT, 4)[0] == number
+            assert raw.receive(BEAT, 4)[0] == number
             assert live.call(lambda: pass_s(50))
         assert not live.call(lambda: pass_s(50))
         assert raw.closed
@@ -184,7 +184,7 @@ def test_an_announced_frame_takes_no_memory_before_it_arrives() -> None:
             for _ in range(count):
                 raw = stack.enter_context(Raw(server.port))
                 raw.send(raw.request(BEAT, 4) + struct.pack(">i", 95 << 20) + b"\0\1")
-                assert raw.answer(BEAT, 4)[1].error_code == 25
+                assert raw.receive(BEAT, 4)[1].error_code == 25
 
         announce(10)
         before_bytes = data_bytes(server.pid)
@@ -216,10 +216,10 @@ def test_requests_of_all_connections_together_are_bounded(serve: Any) -> None:
             third.frame()
         third.socket.settimeout(20)
         first.send(begun[10:])
-        assert first.answer(produce("", b""), 9)[1].responses[0].partition_responses[0].error_code
-        assert third.answer(BEAT, 4)[1].error_code == 25, "there is room again: it is read"
+        assert first.receive(produce("", b""), 9)[1].responses[0].partition_responses[0].error_code
+        assert third.receive(BEAT, 4)[1].error_code == 25, "there is room again: it is read"
         second.send(two[10:])
-        assert second.answer(produce("", b""), 9)[0] == 1
+        assert second.receive(produce("", b""), 9)[0] == 1
         wait_until(lambda: live.call(lambda: live.server.memory.held_bytes) == 0, "everything is given back")
 
 
@@ -243,7 +243,7 @@ def test_many_connections_share_a_small_memory_and_all_are_served(serve: Any) ->
             with live.raw() as raw:
                 for _ in range(10):
                     raw.send(large(raw, 30_000))
-                    raw.answer(produce("", b""), 9)
+                    raw.receive(produce("", b""), 9)
         except BaseException as error:
             failures.append(error)
 
@@ -285,11 +285,11 @@ def test_single_addresses_have_their_own_limit(serve: Any) -> None:
         live.call(lambda: live.config.set("max.connections.per.ip.overrides", "127.0.0.1:2", "test"))
         with live.raw() as more:
             more.send(more.request(BEAT, 4))
-            assert more.answer(BEAT, 4)[1].error_code == 25
+            assert more.receive(BEAT, 4)[1].error_code == 25
         with Raw(live.port, source="127.0.0.2") as more:
             assert more.closed
         second.send(second.request(BEAT, 4))
-        assert second.answer(BEAT, 4)[1].error_code == 25, "open connections stay"
+        assert second.receive(BEAT, 4)[1].error_code == 25, "open connections stay"
 
 
 def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
@@ -305,7 +305,7 @@ def test_connections_beyond_the_rate_of_the_server_wait(serve: Any) -> None:
     with live.raw() as first, live.raw() as second:
         for raw in (first, second):
             raw.send(raw.request(BEAT, 4))
-            assert raw.answer(BEAT, 4)[1].error_code == 25, "connections wait and are not refused"
+            assert raw.receive(BEAT, 4)[1].error_code == 25, "connections wait and are not refused"
 
 
 def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: Any) -> None:
@@ -319,7 +319,7 @@ def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: 
     live.call(lambda: set_quota(0.1))
     with live.raw() as first:
         first.send(first.request(BEAT, 4))
-        assert first.answer(BEAT, 4)[1].error_code == 25
+        assert first.receive(BEAT, 4)[1].error_code == 25
         with live.raw() as second:
             second.send(second.request(BEAT, 4))
             assert second.closed
@@ -327,8 +327,8 @@ def test_connections_beyond_the_quota_of_their_address_are_closed_unread(serve: 
         assert live.call(lambda: sum(sample[2] for sample in live.server.quota._rate._samples)) == 1
         with Raw(live.port, source="127.0.0.2") as other:
             other.send(other.request(BEAT, 4))
-            assert other.answer(BEAT, 4)[1].error_code == 25
+            assert other.receive(BEAT, 4)[1].error_code == 25
         live.call(lambda: set_quota(1_000))
         with live.raw() as third:
             third.send(third.request(BEAT, 4))
-            assert third.answer(BEAT, 4)[1].error_code == 25
+            assert third.receive(BEAT, 4)[1].error_code == 25

@@ -33,7 +33,7 @@ RATE = "listener.name.ext.max.connection.creation.rate"
 def served(raw: Raw) -> bool:
     """Sends a request and waits for its response."""
     raw.send(raw.request(BEAT, 4))
-    return bool(raw.answer(BEAT, 4)[1].error_code == 25)
+    return bool(raw.receive(BEAT, 4)[1].error_code == 25)
 
 
 def ext(live: LiveServer) -> Raw:
@@ -93,7 +93,7 @@ def test_a_full_listener_lets_its_clients_wait_and_others_pass(serve: Any, log_l
         assert served(other), "the other listener has no limit"
         assert counts(live) == (2, 3)
         first.socket.close()
-        assert waiting.answer(BEAT, 4)[1].error_code == 25
+        assert waiting.receive(BEAT, 4)[1].error_code == 25
     for raw in (second, waiting):
         raw.socket.close()
     wait_until(lambda: counts(live) == (0, 0), "all connections have ended")
@@ -108,7 +108,7 @@ def test_the_limit_of_the_server_applies_to_every_listener(serve: Any, log_lines
         wait_until(lambda: log_lines, "the listener stops")
         assert counts(live) == (0, 1)
         first.socket.close()
-        assert waiting.answer(BEAT, 4)[1].error_code == 25
+        assert waiting.receive(BEAT, 4)[1].error_code == 25
         assert counts(live) == (1, 1)
     assert log_lines == ["new connections wait: 1 connections are open (max.connections)"]
 
@@ -124,7 +124,7 @@ def test_a_slot_of_another_listener_leaves_a_full_one_waiting(serve: Any, log_li
         waiting.send(waiting.request(BEAT, 4))
         assert live.call(lambda: list(live.server.quota._waiting.values())) == [live.call(lambda: quota(live))]
         first.socket.close()
-        assert waiting.answer(BEAT, 4)[1].error_code == 25
+        assert waiting.receive(BEAT, 4)[1].error_code == 25
 
 
 def test_a_limit_of_a_listener_changes_at_run_time(serve: Any) -> None:

@@ -119,13 +119,13 @@ def log_in(live: LiveServer, user: str, source: str = "127.0.0.1") -> Raw:
     raw = Raw(live.server.addresses["SASL"][1], source=source)
     handshake = SaslHandshakeRequest(mechanism="PLAIN")
     raw.send(raw.request(handshake, 1))
-    assert raw.answer(handshake, 1)[1].error_code == 0
+    assert raw.receive(handshake, 1)[1].error_code == 0
     raw.send(raw.request(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0secret".encode()), 2))
     return raw
 
 
 def error_of(raw: Raw) -> int:
-    return int(raw.answer(SaslAuthenticateRequest(), 2)[1].error_code)
+    return int(raw.receive(SaslAuthenticateRequest(), 2)[1].error_code)
 
 
 def test_a_flood_of_logins_delays_neither_other_addresses_nor_the_engine(
@@ -194,7 +194,7 @@ def test_strangers_together_hold_a_bounded_amount_of_memory(
         body = alice.request(HeartbeatRequest(group_id="g", member_id="m"), 4)
         alice.send(struct.pack(">i", 2_000_000) + body[4:])
         alice.send(bytes(2_000_000 - len(body) + 4))
-        assert alice.answer(HeartbeatRequest(), 4)[1].error_code == 25
+        assert alice.receive(HeartbeatRequest(), 4)[1].error_code == 25
     wait_until(lambda: held() == 0, "nothing is held")
 
 

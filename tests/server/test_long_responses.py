@@ -135,7 +135,7 @@ def test_responses_keep_their_order(serve: Any) -> None:
         raw.send(b"".join(raw.request(request, version) for request, version in requests))
         assert other.send(beat, 4).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         for number, (request, version) in enumerate(requests, 1):
-            correlation_id, response = raw.answer(request, version)
+            correlation_id, response = raw.receive(request, version)
             assert correlation_id == number
             if request is many:
                 assert [topic.name for topic in response.topics] == [f"t{index}" for index in range(90)]

@@ -60,11 +60,11 @@ def test_an_unreadable_request_closes_its_connection_only(
         other.send(create("t"))
         first = bad.request(HeartbeatRequest(group_id="g", member_id="m"), 4)
         bad.send(first + data + bad.request(MetadataRequest(topics=None), 9))
-        correlation_id, response = bad.answer(HeartbeatRequest(), 4)
+        correlation_id, response = bad.receive(HeartbeatRequest(), 4)
         assert (correlation_id, response.error_code) == (1, 25), "what stands in front is answered"
         assert bad.closed, "what stands behind is lost"
         parked.send(parked.request(MetadataRequest(topics=None), 9))
-        assert parked.answer(MetadataRequest(), 9)[0] == 1
+        assert parked.receive(MetadataRequest(), 9)[0] == 1
         assert other.send(HeartbeatRequest(group_id="g", member_id="m")).error_code == 25
     assert len(log_lines) == 1, log_lines
     assert re.match(rf"connection from /127\.0\.0\.1 closed: .*(?:{why})", log_lines[0])
@@ -74,7 +74,7 @@ def test_an_api_versions_request_of_a_newer_version_gets_a_response_in_version_0
     """A newer client thus learns the server's versions (KIP-511)."""
     with live.raw() as raw:
         raw.send(framed(header(18, 77) + bytes(10)))
-        _, response = raw.answer(ApiVersionsRequest(), 0)
+        _, response = raw.receive(ApiVersionsRequest(), 0)
         assert (
             response.error_code,
             [(row.api_key, row.min_version, row.max_version) for row in response.api_keys],
@@ -84,13 +84,13 @@ def test_an_api_versions_request_of_a_newer_version_gets_a_response_in_version_0
         )
         request = ApiVersionsRequest(client_software_name="me", client_software_version="1")
         raw.send(raw.request(request, 4))
-        assert raw.answer(request, 4)[1].error_code == 0
+        assert raw.receive(request, 4)[1].error_code == 0
 
 
 def test_bytes_after_a_body_are_ignored(live: LiveServer) -> None:
     with live.raw() as raw:
         raw.send(framed(HEARTBEAT + b"and more") + framed(HEARTBEAT))
-        assert [raw.answer(HeartbeatRequest(), 3)[1].error_code for _ in range(2)] == [25, 25]
+        assert [raw.receive(HeartbeatRequest(), 3)[1].error_code for _ in range(2)] == [25, 25]
 
 
 @pytest.mark.parametrize("client", [None, b"", b"\xff\xfe not utf-8", b"x" * 32_767])
@@ -98,7 +98,7 @@ def test_client_ids_may_be_any_text(client: bytes | None, live: LiveServer) -> N
     with live.raw() as raw:
         body = HEARTBEAT[len(header(12, 3)) :]
         raw.send(framed(header(12, 3, -5, client) + body))
-        assert raw.answer(HeartbeatRequest(), 3)[0] == -5
+        assert raw.receive(HeartbeatRequest(), 3)[0] == -5
 
 
 def test_client_ids_that_change_with_every_request_are_not_cached(live: LiveServer) -> None:
@@ -107,7 +107,7 @@ def test_client_ids_that_change_with_every_request_are_not_cached(live: LiveServ
         for n, remembered in ((257, 0), (0, 64 + 32)):  # long ones are not cached, of short ones a few are
             for number in range(300):
                 raw.send(framed(header(12, 3, number, b"%d" % number + b"y" * n) + body))
-                raw.answer(HeartbeatRequest(), 3)
+                raw.receive(HeartbeatRequest(), 3)
             (found,) = live.call(lambda: [connection._queue.remembered for connection in live.server.connections])
             assert found <= remembered
 
@@ -145,9 +145,9 @@ def test_silent_clients_and_partial_frames_delay_no_other_client(live: LiveServe
         assert other.send(HeartbeatRequest(group_id="g", member_id="m")).error_code == 25
         for byte in whole[7:]:
             half.send(bytes([byte]))
-        assert half.answer(HeartbeatRequest(), 4)[1].error_code == 25
+        assert half.receive(HeartbeatRequest(), 4)[1].error_code == 25
         silent.send(silent.request(HeartbeatRequest(group_id="g", member_id="m"), 4))
-        assert silent.answer(HeartbeatRequest(), 4)[1].error_code == 25
+        assert silent.receive(HeartbeatRequest(), 4)[1].error_code == 25
 
 
 def test_a_connection_lost_in_the_middle_of_a_frame_leaves_no_state(live: LiveServer) -> None:
@@ -168,7 +168,7 @@ def test_a_response_that_is_lost_closes_the_connection(live: LiveServer, monkeyp
     with live.connect() as other, live.raw() as raw:
         other.send(create("t"))
         raw.send(raw.request(produce("t", batch([b"v"])), 9))
-        assert raw.answer(produce("t", b""), 9)[1].responses[0].partition_responses[0].error_code == 0
+        assert raw.receive(produce("t", b""), 9)[1].responses[0].partition_responses[0].error_code == 0
         entry = live.call(lambda: live.server.dispatch.routes[0])
         monkeypatch.setattr(entry, "walk", no_memory)
         monkeypatch.setattr(Connection, "response_failed", no_memory)

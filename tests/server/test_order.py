@@ -37,7 +37,7 @@ def test_thousands_of_pipelined_requests_get_responses_in_order(live: LiveServer
         sender = threading.Thread(target=raw.send, args=(data,))
         sender.start()
         for number, request in enumerate(requests, 1):
-            correlation_id, response = raw.answer(*request)
+            correlation_id, response = raw.receive(*request)
             assert correlation_id == number
             code = response.topics[0].partitions[0].error_code if isinstance(request[0], OffsetCommitRequest) else 0
             assert code == 0
@@ -53,14 +53,14 @@ def test_a_parked_request_delays_later_ones_of_its_connection_only(live: LiveSer
         poll = fetch("t", wait_ms=600_000)
         raw.send(raw.request(BEAT, 4) + raw.request(poll, 12) + raw.request(produce("t", batch([b"mine"])), 9))
         raw.send(raw.request(BEAT, 4))
-        assert raw.answer(BEAT, 4)[0] == 1
+        assert raw.receive(BEAT, 4)[0] == 1
         for _ in range(20):
             other.send(BEAT)
         assert read_all(other, "t") == [], "the produce stands behind the poll and was not looked at"
         other.send(produce("t", batch([b"theirs"])), 9)
-        assert raw.answer(poll, 12)[0] == 2
-        assert raw.answer(ProduceRequest(), 9)[0] == 3
-        assert raw.answer(BEAT, 4)[0] == 4
+        assert raw.receive(poll, 12)[0] == 2
+        assert raw.receive(ProduceRequest(), 9)[0] == 3
+        assert raw.receive(BEAT, 4)[0] == 4
         assert read_all(other, "t") == [(0, b"theirs"), (1, b"mine")]
 
 
@@ -101,8 +101,8 @@ def test_a_client_that_ends_its_sending_side_after_a_poll_gets_its_response(live
         other.send(create("t"))
         raw.send(raw.request(fetch("t", wait_ms=200), 12) + raw.request(BEAT, 4))
         raw.socket.shutdown(socket.SHUT_WR)
-        assert raw.answer(FetchRequest(), 12)[0] == 1
-        assert raw.answer(BEAT, 4)[0] == 2
+        assert raw.receive(FetchRequest(), 12)[0] == 1
+        assert raw.receive(BEAT, 4)[0] == 2
         assert raw.closed
 
 
@@ -136,8 +136,8 @@ def test_produce_without_acks_has_no_response(live: LiveServer) -> None:
         other.send(create("t"))
         silent = [raw.request(produce("t", batch([b"%d" % n]), acks=0), 9) for n in range(3)]
         raw.send(b"".join(silent) + raw.request(BEAT, 4) + raw.request(produce("t", batch([b"3"])), 9))
-        assert raw.answer(BEAT, 4)[0] == 4
-        correlation_id, response = raw.answer(ProduceRequest(), 9)
+        assert raw.receive(BEAT, 4)[0] == 4
+        correlation_id, response = raw.receive(ProduceRequest(), 9)
         assert (correlation_id, response.responses[0].partition_responses[0].base_offset) == (5, 3)
         assert [value for _, value in read_all(other, "t")] == [b"0", b"1", b"2", b"3"]
 
@@ -152,11 +152,11 @@ def test_produce_with_acks_gets_its_response_when_it_is_durable(acks: int, live:
 
 
 def test_a_failing_produce_without_acks_closes_the_connection(live: LiveServer, log_lines: list[str]) -> None:
-    """Nothing else can signal the error: the client reconnects and requests metadata again."""
+    """Only this signals the error: the client reconnects and requests metadata again."""
     with live.connect() as other, live.raw() as raw:
         raw.send(raw.request(BEAT, 4) + raw.request(produce("nowhere", batch([b"v"]), acks=0), 9))
         raw.send(raw.request(BEAT, 4))
-        assert raw.answer(BEAT, 4)[0] == 1
+        assert raw.receive(BEAT, 4)[0] == 1
         assert raw.closed
         assert other.send(BEAT).error_code == 25
     assert [line for line in log_lines if "closed" in line] == [
@@ -174,9 +174,9 @@ def test_a_failed_commit_gives_all_responses_in_order(serve) -> None:  # type: i
         other.send(create("t"))
         live.call(lambda: log.fail_commit(1, FailureReason.DISK_FULL))
         raw.send(b"".join(raw.request(commit("g", {("t", 0): n}), 8) for n in range(3)) + raw.request(BEAT, 4))
-        codes = [raw.answer(OffsetCommitRequest(), 8)[1].topics[0].partitions[0].error_code for _ in range(3)]
+        codes = [raw.receive(OffsetCommitRequest(), 8)[1].topics[0].partitions[0].error_code for _ in range(3)]
         assert codes == [16, 16, 16], "NOT_COORDINATOR: clients look again, and retry"
-        assert raw.answer(BEAT, 4)[0] == 4
+        assert raw.receive(BEAT, 4)[0] == 4
         assert other.send(commit("g", {("t", 0): 7}), 8).topics[0].partitions[0].error_code in (0, 14)
 
 
@@ -199,7 +199,7 @@ def test_a_response_that_cannot_be_encoded_closes_its_connection(
         bad = raw.request(commit("g", {("t", 1): 2}), 8) if later else raw.request(MetadataRequest(topics=None), 9)
         behind = raw.request(commit("g", {("t", 0): 3}), 8)
         raw.send(front + bad + behind)
-        assert raw.answer(OffsetCommitRequest(), 8)[0] == 1
+        assert raw.receive(OffsetCommitRequest(), 8)[0] == 1
         assert raw.closed
         assert other.send(heartbeat("g", "m", 1)).error_code == 25
     assert any("closed: " in line for line in log_lines)

@@ -35,10 +35,10 @@ def offsets(raw: Raw, request: OffsetFetchRequest) -> list[dict[int, int]]:
     """Returns the topic's offsets from several fetches in one write and several one by one."""
     raw.send(b"".join(raw.request(request, 9) for _ in range(FETCHES)))
     first = raw.correlation_id - FETCHES + 1
-    responses: list[tuple[int, Any]] = [raw.answer(request, 9) for _ in range(FETCHES)]
+    responses: list[tuple[int, Any]] = [raw.receive(request, 9) for _ in range(FETCHES)]
     for _ in range(FETCHES):
         raw.send(raw.request(request, 9))
-        responses.append(raw.answer(request, 9))
+        responses.append(raw.receive(request, 9))
     assert [correlation_id for correlation_id, _ in responses] == list(range(first, first + 2 * FETCHES))
     return [
         {p.partition_index: p.committed_offset for topic in response.groups[0].topics for p in topic.partitions}
@@ -70,7 +70,7 @@ def test_a_fetch_after_a_commit_on_one_connection_sees_it(live: LiveServer) -> N
             requests += [(commit("g", {("t", 1): number}), 8), (SOME, 9), (SOME, 9), (SOME, 9)]
         raw.send(b"".join(raw.request(*request) for request in requests))
         for place, request in enumerate(requests):
-            _, response = raw.answer(*request)
+            _, response = raw.receive(*request)
             if request[0] is SOME:
                 assert response.groups[0].topics[0].partitions[1].committed_offset == place // 4
 
@@ -82,7 +82,7 @@ def test_versions_are_encoded_again_after_features_change(live: LiveServer) -> N
 
     def told(raw: Raw, version: int = 4) -> tuple[int, set[str]]:
         raw.send(raw.request(request, version))
-        correlation_id, response = raw.answer(request, version)
+        correlation_id, response = raw.receive(request, version)
         assert (correlation_id, response.error_code) == (raw.correlation_id, 0)
         return response.finalized_features_epoch, {feature.name for feature in response.finalized_features}
 
@@ -108,7 +108,7 @@ def test_repeated_heartbeats_get_a_new_response_after_a_change(live: LiveServer)
 
     def told(raw: Raw, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
         raw.send(raw.request(request, 1))
-        correlation_id, response = raw.answer(request, 1)
+        correlation_id, response = raw.receive(request, 1)
         assert correlation_id == raw.correlation_id
         assert isinstance(response, ConsumerGroupHeartbeatResponse)
         return response

@@ -34,11 +34,11 @@ def test_a_request_with_too_many_elements_is_refused_before_it_is_decided(serve:
     with live.raw() as raw, live.raw() as other:
         request = topics(1_000)
         raw.send(raw.request(request, 8))
-        assert len(raw.answer(request, 8)[1].topics) == 1_000
+        assert len(raw.receive(request, 8)[1].topics) == 1_000
         raw.send(raw.request(topics(1_001), 8))
         assert raw.closed
         other.send(other.request(request, 8))
-        assert len(other.answer(request, 8)[1].topics) == 1_000
+        assert len(other.receive(request, 8)[1].topics) == 1_000
     assert [line for line in log_lines if "closed" in line] == [
         "connection from /127.0.0.1 closed: a request has more than 1000 array elements (kcore.max.request.elements)"
     ]

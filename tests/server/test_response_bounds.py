@@ -58,8 +58,8 @@ def test_a_response_beyond_the_limit_after_a_commit_is_an_error(serve: Serve) ->
     with Raw(live.port) as peer:
         write, read = commit("other", {("t", 0): 1}), DescribeGroupsRequest(groups=names)
         peer.send(peer.request(write, 8) + peer.request(read, 5))
-        peer.answer(write, 8)
-        _, response = peer.answer(read, 5)
+        peer.receive(write, 8)
+        _, response = peer.receive(read, 5)
     assert [group.error_code for group in response.groups] == [ErrorCode.POLICY_VIOLATION] * 2
 
 

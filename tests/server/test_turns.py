@@ -43,7 +43,7 @@ def test_pipelined_requests_get_responses_in_order(loop: str, ends: bool, monkey
         raw.send(b"".join(raw.request(request, 4) for _ in range(REQUESTS)))
         if ends:
             raw.socket.shutdown(socket.SHUT_WR)
-        answers = [raw.answer(request, 4) for _ in range(REQUESTS)]
+        answers = [raw.receive(request, 4) for _ in range(REQUESTS)]
         assert live.call(lambda: live.server.turns.waiting) == {}
     assert [correlation_id for correlation_id, _ in answers] == list(range(1, REQUESTS + 1))
     assert {len(response.coordinators) for _, response in answers} == {20}
@@ -60,10 +60,10 @@ def test_a_single_request_does_not_wait_for_those_of_other_connections(loop: str
         first.send(first.request(large, 4))
         wait_until(lambda: live.call(lambda: len(live.server.turns.waiting)) == 2, "the large one waits")
         second.send(second.request(small, 4))
-        assert second.answer(small, 4)[1].error_code == 25
+        assert second.receive(small, 4)[1].error_code == 25
         assert live.call(lambda: len(live.server.turns.waiting)) == 2
         live.call(held.stop)
-        assert first.answer(large, 4)[1].error_code == 25
+        assert first.receive(large, 4)[1].error_code == 25
         assert live.call(lambda: live.server.turns.waiting) == {}
 
 
@@ -87,7 +87,7 @@ def test_requests_with_long_responses_also_share_the_time_of_a_turn(monkeypatch:
     request = FindCoordinatorRequest(coordinator_keys=[f"group-{number}" for number in range(40)], key_type=0)
     with LiveServer({"kcore.connection.buffer.bytes": "1024"}) as live, live.raw() as raw:
         raw.send(b"".join(raw.request(request, 4) for _ in range(64)))
-        answers = [raw.answer(request, 4) for _ in range(64)]
+        answers = [raw.receive(request, 4) for _ in range(64)]
     assert [correlation_id for correlation_id, _ in answers] == list(range(1, 65))
     assert continued >= 64 // 4, "at most two requests a turn, also if the requests arrive in pieces"
 
@@ -194,7 +194,7 @@ def test_connections_with_many_requests_leave_the_loop_to_others(monkeypatch: py
         for raw in peers:
             raw.send(b"".join(raw.request(request, 4) for _ in range(300)))
         for raw in peers:
-            assert len([raw.answer(request, 4) for _ in range(300)]) == 300
+            assert len([raw.receive(request, 4) for _ in range(300)]) == 300
             raw.socket.close()
     assert 1 <= most[0] <= 2
 
@@ -230,5 +230,5 @@ def test_one_read_of_a_connection_is_served_in_a_turn(loop: str) -> None:
         assert sent > 1 << 20
         raw.socket.settimeout(20)
         for _ in range(sent // (len(data) // 200)):
-            raw.answer(request, 4)
+            raw.receive(request, 4)
     assert max(after - before for before, after in pairwise(served)) <= 2 * 262_144 // 32_000 + 1

@@ -90,7 +90,7 @@ def read_from(peer: Raw, offset: int = 0) -> list[int]:
     """Reads the response to a peer's fetch of everything, and fetches the rest; returns the records."""
     found: list[int] = []
     while True:
-        response = peer.answer(FetchRequest(), 12)[1]
+        response = peer.receive(FetchRequest(), 12)[1]
         data = response.responses[0].partitions[0].records or b""
         for start, size in split_batches(data).batches:
             found += [
@@ -183,7 +183,7 @@ def test_polls_completed_by_one_commit_share_the_remaining_memory(serve: Serve) 
             assert other.send(BEAT).error_code == 25
             assert unread(live) <= most()
     size_sockets(live, peers, LARGE_SOCKET)
-    sizes = [len(peer.answer(FetchRequest(), 12)[1].responses[0].partitions[0].records) // RECORD for peer in peers]
+    sizes = [len(peer.receive(FetchRequest(), 12)[1].responses[0].partitions[0].records) // RECORD for peer in peers]
     assert sizes[0] > sizes[-1] == 1, "who comes first gets more, who comes last one batch"
     assert sorted(sizes, reverse=True) == sizes
     for peer in peers:
@@ -259,7 +259,7 @@ def test_without_room_connections_with_unread_responses_wait_and_others_are_serv
             assert unread(live) <= 2 * (RECORD + 1_000) + UNREAD_CHECK_BYTES
     size_sockets(live, [slow], LARGE_SOCKET)
     for number in range(1, 21):
-        correlation_id, response = slow.answer(FetchRequest(), 12)
+        correlation_id, response = slow.receive(FetchRequest(), 12)
         assert correlation_id == number
         assert len(split_batches(response.responses[0].partitions[0].records).batches) == 1
     slow.socket.close()
@@ -270,5 +270,5 @@ def test_without_a_limit_unread_bytes_are_not_counted(serve: Serve) -> None:
     fill(live)
     with live.raw() as peer:
         peer.send(peer.request(fetch("t", max_bytes=WHOLE), 12))
-        assert len(split_batches(peer.answer(FetchRequest(), 12)[1].responses[0].partitions[0].records).batches) > 1
+        assert len(split_batches(peer.receive(FetchRequest(), 12)[1].responses[0].partitions[0].records).batches) > 1
     assert live.server.responses is None

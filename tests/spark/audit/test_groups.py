@@ -404,7 +404,7 @@ def test_delivery_of_a_share_partition_that_goes_back(kind: str, value: Any, sen
 
 
 def test_deliveries_that_advance_are_no_findings() -> None:
-    """Late writes of lower counts are legal, and an initialization begins anew."""
+    """Late writes of lower counts are legal, and an initialization begins again."""
     log = share_log()
     log.put(ShareSnapshotKey(**PLACE), snapshot())
     log.put(ShareUpdateKey(**PLACE), update([(10, 12, 0, 3), (13, 14, 4, 2), (15, 19, 2, 1)]))

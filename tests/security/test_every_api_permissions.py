@@ -1,6 +1,6 @@
-"""Resource by resource, operation by operation: what each API needs, and Kafka's code where it is missing.
+"""The permissions that each API needs, and Kafka's code where one is missing.
 
-Each row: a request, and for each thing it needs the entries one of which is enough, with the code that is answered
+Each row: a request, and for each permission it needs the entries one of which is enough, with the code that is returned
 without any of them.
 """
 
@@ -171,7 +171,7 @@ ENTRY = ca.AclCreation(
 
 
 def alterations(kind: int, name: str) -> tuple[Any, Any]:
-    """The two ways to change nothing of a resource's settings."""
+    """Returns the two requests that alter settings, without a change."""
     return (
         iac.IncrementalAlterConfigsRequest(
             resources=[iac.AlterConfigsResource(resource_type=kind, resource_name=name)]
@@ -293,8 +293,10 @@ def names(row: Any) -> str:
 
 
 @pytest.mark.parametrize(("request_", "version", "needs"), ROWS, ids=names)
-def test_what_an_api_needs(engine: Guarded, request_: Any, version: int | None, needs: list[Need]) -> None:
-    """Without any right the first code; with all needs but one that one's code; with all of them none."""
+def test_an_api_needs_each_of_its_permissions(
+    engine: Guarded, request_: Any, version: int | None, needs: list[Need]
+) -> None:
+    """Without permissions the first code; with all but one permission its code; with all of them no error."""
 
     def codes(*granted: Acl) -> set[int]:
         engine.forget()
@@ -311,63 +313,63 @@ def test_what_an_api_needs(engine: Guarded, request_: Any, version: int | None, 
         for entry in enough:
             assert codes(*others, entry) & DENIED == set(), entry
             # What it did is undone: the topic is there, the new one is not.
-            engine.ask(create("t"), who=ADMIN)
-            engine.ask(dt.DeleteTopicsRequest(topic_names=["new"], timeout_ms=1000), 5, ADMIN)
+            engine.send(create("t"), who=ADMIN)
+            engine.send(dt.DeleteTopicsRequest(topic_names=["new"], timeout_ms=1000), 5, ADMIN)
 
 
-def test_every_api_stands_in_the_table(engine: Guarded) -> None:
-    """One that is new must say here what it needs."""
+def test_every_api_is_in_the_table(engine: Guarded) -> None:
+    """A new API needs a row here."""
     tested = {ApiKey(type(request).API_KEY).name for request, _, _ in ROWS}
     served = {ApiKey(key).name for key in engine.engine.apis}
     assert served - LATER == tested | OPEN
 
 
 def test_offset_fetch_needs_the_group_and_each_topic(engine: Guarded) -> None:
-    """30 for the group (v8 and later name it); 29 for a topic asked for; of all topics, those one may see."""
+    """30 for the group (v8 and later name it); 29 for a named topic; a request for all topics omits denied ones."""
     one = of.OffsetFetchRequestTopics(name="t", partition_indexes=[0])
-    asked = of.OffsetFetchRequest(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=[one])])
+    request = of.OffsetFetchRequest(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=[one])])
     everything = of.OffsetFetchRequest(groups=[of.OffsetFetchRequestGroup(group_id="g", topics=None)])
     engine.forget()
-    assert engine.codes(asked, 9) == {GROUP}
+    assert engine.codes(request, 9) == {GROUP}
     engine.allow(acl(Op.DESCRIBE, Kind.GROUP, "g"))
-    assert engine.codes(asked, 9) == {TOPIC}
-    engine.ask(commit("g", {("t", 0): 1}), 9, ADMIN)
-    assert list(engine.ask(everything, 9).groups[0].topics) == []
+    assert engine.codes(request, 9) == {TOPIC}
+    engine.send(commit("g", {("t", 0): 1}), 9, ADMIN)
+    assert list(engine.send(everything, 9).groups[0].topics) == []
     engine.allow(acl(Op.DESCRIBE))
-    assert engine.codes(asked, 9) == set()
-    assert [topic.name for topic in engine.ask(everything, 9).groups[0].topics] == ["t"]
+    assert engine.codes(request, 9) == set()
+    assert [topic.name for topic in engine.send(everything, 9).groups[0].topics] == ["t"]
 
 
-def test_markers_are_for_those_who_may_alter_the_cluster_or_act_for_it(engine: Guarded) -> None:
-    """31 for each partition, else what the marker itself meets."""
+def test_markers_need_alter_or_cluster_action(engine: Guarded) -> None:
+    """31 for each partition without either permission."""
     topics = [wtm.WritableTxnMarkerTopic(name="t", partition_indexes=[0])]
     marker = wtm.WritableTxnMarker(producer_id=5, producer_epoch=0, transaction_result=False, topics=topics)
-    asked = wtm.WriteTxnMarkersRequest(markers=[marker])
+    request = wtm.WriteTxnMarkersRequest(markers=[marker])
     engine.forget()
-    assert engine.codes(asked) == {CLUSTER}
+    assert engine.codes(request) == {CLUSTER}
     for operation in (Op.ALTER, Op.CLUSTER_ACTION):
         engine.forget()
         engine.allow(acl(operation, Kind.CLUSTER))
-        assert CLUSTER not in engine.codes(asked)
+        assert CLUSTER not in engine.codes(request)
 
 
-def test_lists_show_what_one_may_see(engine: Guarded) -> None:
-    """All topics, all groups, all transactions: the others are left out, and nothing says that they are there."""
+def test_lists_contain_only_what_may_be_described(engine: Guarded) -> None:
+    """Lists of topics, groups and transactions leave denied ones out, without a trace."""
     engine.forget()
-    engine.ask(create("seen", "hidden"), who=ADMIN)
+    engine.send(create("seen", "hidden"), who=ADMIN)
     for name in ("seen", "hidden"):
-        engine.ask(commit(name, {("t", 0): 1}), 9, ADMIN)
+        engine.send(commit(name, {("t", 0): 1}), 9, ADMIN)
     everything = md.MetadataRequest(topics=None)
-    assert list(engine.ask(everything, 9).topics) == []
-    assert list(engine.ask(lgs.ListGroupsRequest()).groups) == []
+    assert list(engine.send(everything, 9).topics) == []
+    assert list(engine.send(lgs.ListGroupsRequest()).groups) == []
     engine.allow(acl(Op.READ, Kind.TOPIC, "seen"), acl(Op.DESCRIBE, Kind.GROUP, "seen"))
-    assert [topic.name for topic in engine.ask(everything, 9).topics] == ["seen"]
-    assert [group.group_id for group in engine.ask(lgs.ListGroupsRequest()).groups] == ["seen"]
+    assert [topic.name for topic in engine.send(everything, 9).topics] == ["seen"]
+    assert [group.group_id for group in engine.send(lgs.ListGroupsRequest()).groups] == ["seen"]
     engine.allow(acl(Op.DESCRIBE, Kind.CLUSTER))
-    assert {group.group_id for group in engine.ask(lgs.ListGroupsRequest()).groups} >= {"seen", "hidden"}
+    assert {group.group_id for group in engine.send(lgs.ListGroupsRequest()).groups} >= {"seen", "hidden"}
 
 
-def test_a_topic_that_is_not_there_is_denied_like_one_that_is(engine: Guarded) -> None:
+def test_an_absent_topic_is_denied_like_an_existing_one(engine: Guarded) -> None:
     """A principal without permission gets the same response for existing and absent topics."""
     engine.forget()
     there, missing = (md.MetadataRequest(topics=[md.MetadataRequestTopic(name=name)]) for name in ("t", "nowhere"))
@@ -378,38 +380,38 @@ def test_a_topic_that_is_not_there_is_denied_like_one_that_is(engine: Guarded) -
         assert engine.codes(produce(name, batch([b"v"])), 9) == {TOPIC}
 
 
-def test_a_topic_made_by_asking_for_it_needs_the_right_to_create(engine: Guarded) -> None:
-    """Metadata with allow_auto_topic_creation: DESCRIBE to ask, CREATE on the cluster or the topic to make it."""
-    asked = md.MetadataRequest(topics=[md.MetadataRequestTopic(name="made")], allow_auto_topic_creation=True)
+def test_automatic_creation_of_a_topic_needs_create(engine: Guarded) -> None:
+    """Metadata with allow_auto_topic_creation needs DESCRIBE, and CREATE on the cluster or the topic."""
+    request = md.MetadataRequest(topics=[md.MetadataRequestTopic(name="made")], allow_auto_topic_creation=True)
     engine.forget()
     engine.allow(acl(Op.DESCRIBE, Kind.TOPIC, "made"))
-    assert engine.codes(asked, 9) == {TOPIC}
+    assert engine.codes(request, 9) == {TOPIC}
     assert engine.engine.topics.by_name("made") is None
     engine.allow(acl(Op.CREATE, Kind.TOPIC, "made"))
-    assert engine.codes(asked, 9) <= {3}
+    assert engine.codes(request, 9) <= {3}
     assert engine.engine.topics.by_name("made") is not None
 
 
-def test_one_who_may_not_does_not_harm_the_others(engine: Guarded) -> None:
-    """Each topic of a request by itself."""
+def test_a_denied_topic_does_not_affect_the_others(engine: Guarded) -> None:
+    """Each topic of a request is authorized on its own."""
     engine.forget()
-    engine.ask(create("mine"), who=ADMIN)
+    engine.send(create("mine"), who=ADMIN)
     engine.allow(acl(Op.CREATE, Kind.TOPIC, "one"))
-    made = engine.ask(create("one", "two"))
+    made = engine.send(create("one", "two"))
     assert {topic.name: topic.error_code for topic in made.topics} == {"one": 0, "two": TOPIC}
     assert sorted(error_codes(made)) == [0, TOPIC]
 
 
-def test_authorized_operations_are_those_of_the_one_who_asks(engine: Guarded) -> None:
-    """KIP-430: bits of a topic and of the cluster."""
+def test_authorized_operations_are_those_of_the_principal(engine: Guarded) -> None:
+    """KIP-430: the bits of a topic and of the cluster depend on the principal."""
     engine.forget()
     engine.allow(acl(Op.READ), acl(Op.ALTER_CONFIGS), acl(Op.CREATE, Kind.CLUSTER))
-    asked = md.MetadataRequest(
+    request = md.MetadataRequest(
         topics=[md.MetadataRequestTopic(name="t")],
         include_topic_authorized_operations=True,
         include_cluster_authorized_operations=True,
     )
-    answer = engine.ask(asked, 10, ALICE)
+    response = engine.send(request, 10, ALICE)
     bits = sum(1 << operation for operation in (Op.READ, Op.DESCRIBE, Op.ALTER_CONFIGS, Op.DESCRIBE_CONFIGS))
-    assert answer.topics[0].topic_authorized_operations == bits
-    assert answer.cluster_authorized_operations == 1 << Op.CREATE
+    assert response.topics[0].topic_authorized_operations == bits
+    assert response.cluster_authorized_operations == 1 << Op.CREATE
