@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_S = 0.3
 """Time between two attempts to register, or to read the metadata of a cluster that is being created."""
+HAND_OVER_S = 10.0
+"""Maximum time for which a node that stops waits until other nodes lead its partitions."""
 
 
 class ClusterNode:
@@ -157,7 +159,9 @@ class ClusterNode:
         return NodeDescription(endpoints, self.config.broker_rack, self.inter_listener.name)
 
     async def stop(self) -> None:
-        """Ends in an orderly way: the others take over the partitions at once."""
+        """Ends in an orderly way: hands the partitions over while it still serves, then unregisters."""
+        if self._server is not None and self._engine is not None and not self.ended.is_set():
+            await self._hand_over(self._engine)
         try:
             await self._close_server()
         finally:
@@ -165,6 +169,18 @@ class ClusterNode:
                 self._engine.close()
             elif self.store is not None:
                 self.store.close()
+
+    async def _hand_over(self, engine: ClusterEngine) -> None:
+        """Waits until other nodes lead the partitions; `HAND_OVER_S` at most."""
+        handed_over = asyncio.Event()
+        self.driver.begin_round()
+        engine.hand_over(handed_over.set)
+        waits = [asyncio.ensure_future(event.wait()) for event in (handed_over, self.ended)]
+        await asyncio.wait(waits, timeout=HAND_OVER_S, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if not handed_over.is_set():
+            logger.warning("cluster: node %d ends before all its partitions have new leaders", self.config.node_id)
 
     async def abort(self) -> None:
         """Ends an incarnation that was fenced: nothing more is written."""
