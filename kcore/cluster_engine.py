@@ -14,6 +14,7 @@ from kcore.broker.cluster.internal_topics import SharedInternalTopics
 from kcore.broker.cluster.leadership import LeadershipKeeper
 from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
 from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
+from kcore.broker.cluster.reassignment import MovingReassignmentsApi, PlannedMovesApi, RebalancingApi
 from kcore.broker.cluster.view import SharedClusterView
 from kcore.broker.data.shared_partitions import SharedPartitions
 from kcore.cluster.store import METADATA, ClusterStore
@@ -178,6 +179,7 @@ class ClusterEngine(Engine):
         self.control.producer_ids = SharedProducerIds(self.control.shard, self.cluster, self._lease.epoch, self)
         self.follower = MetadataFollower(self.control.shard, self.log.open(METADATA))
         self.controller = Controller(self.control.shard, self.store, self.membership, run_inline)
+        self.controller.even = self.config.get("auto.leader.rebalance.enable")
         return partitions
 
     def _ensure_offsets_topic(self) -> None:
@@ -221,13 +223,24 @@ class ClusterEngine(Engine):
                 (0, 0),
                 lambda: AllocateProducerIdsApi(self.control.shard, self.authorizer),
             ),
-            DeferredApi(
-                ApiKey.ALTER_PARTITION, (3, 3), lambda: AlterPartitionApi(self.control.shard, self.authorizer)
-            ),
+            DeferredApi(ApiKey.ALTER_PARTITION, (3, 3), lambda: AlterPartitionApi(self.control.shard, self.authorizer)),
             DeferredApi(
                 ApiKey.BROKER_HEARTBEAT,
                 (0, 0),
                 lambda: BrokerHeartbeatApi(self.control.shard, self.controller, self.authorizer),
+            ),
+            DeferredApi(
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                (0, 1),
+                lambda: MovingReassignmentsApi(self.control.shard, self.control.creation, self.authorizer),
+            ),
+            DeferredApi(
+                ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), lambda: PlannedMovesApi(self.topics, self.authorizer)
+            ),
+            DeferredApi(
+                ApiKey.ELECT_LEADERS,
+                (0, 2),
+                lambda: RebalancingApi(self.control.shard, self.cluster, self.controller, self.authorizer),
             ),
         ]
 

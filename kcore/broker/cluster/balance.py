@@ -43,9 +43,7 @@ class Placement:
         self.totals: Counter[int] = Counter(dict.fromkeys(self._targets, 0))
         self.leaders: dict[bytes, list[int]] = {}
         for topic in image.all():
-            leaders = self.leaders[topic.topic_id] = [
-                self._current(topic, index) for index in range(topic.partitions)
-            ]
+            leaders = self.leaders[topic.topic_id] = [self._current(topic, index) for index in range(topic.partitions)]
             for index, successor in image.successors.get(topic.topic_id, {}).items():
                 if successor in self._targets:
                     leaders[index] = successor

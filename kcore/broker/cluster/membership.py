@@ -237,7 +237,9 @@ class Membership:
         self._schedule(0, self.look)
 
     def look(self) -> None:
-        """Looks at the cluster, for example because the store has notified of a change; once more after a present look.
+        """Looks at the cluster, for example because the store has notified of a change.
+
+        If a look is under way, it may not have seen the change: another one follows it.
         """
         if self._polling:
             self._look_again = True

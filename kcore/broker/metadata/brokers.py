@@ -134,6 +134,11 @@ def successor_record(topic_id: bytes, partition: int, successor: int) -> Record:
     )
 
 
+def replicas_record(topic_id: bytes, partition: int, replicas: tuple[int, ...]) -> Record:
+    """Makes the record of the nodes that hold a partition from now on."""
+    return metadata_record(PartitionChangeRecord(topic_id=topic_id, partition_id=partition, replicas=replicas))
+
+
 def led_partition_records(
     topic_id: bytes, partitions: Iterable[tuple[int, tuple[int, ...], Leader, int | None]]
 ) -> list[Record]:

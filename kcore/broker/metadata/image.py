@@ -49,7 +49,7 @@ class MetadataImage:
         ids: topic id -> topic.
         replicas: topic id -> for each partition the nodes that hold it, the preferred leader first.
         leaders: topic id -> partition -> leader, for partitions that are not led by their first replica in epoch 0.
-        successors: topic id -> partition -> the node that will lead it once its leader has released it (a planned move).
+        successors: topic id -> partition -> the node that leads it after the planned move that is under way.
         brokers: node id -> the registration of a node of a cluster; empty for a node with a log of its own.
         collisions: collision key of a name -> number of topics with that key.
         settings: owner -> setting -> value as written by the client.
