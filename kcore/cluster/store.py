@@ -178,6 +178,13 @@ class ClusterStore(ABC):
         """Returns the logs for the node that registered last with this object. Closed with this object."""
 
     @abstractmethod
+    def reader(self) -> SharedStorage:
+        """Returns the logs of all nodes for a command that has not registered: every write is refused as fenced.
+
+        The caller closes it before this object.
+        """
+
+    @abstractmethod
     def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:
         """Extends leases to `ttl_ms` from the store's present time. False: another holder or epoch has the lease."""
 
