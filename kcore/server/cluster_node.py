@@ -65,6 +65,7 @@ class ClusterNode:
         self._driver: AsyncDriver | None = None
         self._server: Server | None = None
         self._peers: TcpPeers | None = None
+        self._serves = False  # True from the end of `start` on
 
     @property
     def engine(self) -> ClusterEngine:
@@ -109,6 +110,7 @@ class ClusterNode:
                 engine.membership.look()
 
         store.listen(lambda: _call(loop, look))
+        self._serves = True
 
     def _made_peers(self, driver: AsyncDriver, engine: ClusterEngine) -> TcpPeers:
         self._peers = TcpPeers(driver, engine, self.inter_listener.name, self._security)
@@ -165,8 +167,8 @@ class ClusterNode:
 
     async def stop(self) -> None:
         """Ends in an orderly way: hands the partitions over while it still serves, then unregisters."""
-        if self._server is not None and self._engine is not None and not self.ended.is_set():
-            await self._hand_over(self._engine)
+        if self._serves and not self.ended.is_set():
+            await self._hand_over(self.engine)
         try:
             await self._close_server()
         finally:
