@@ -33,6 +33,7 @@ from kcore.runtime.deferred import DeferredApi
 from kcore.runtime.peers import NoPeers, Peers
 from kcore.runtime.pending import Pending
 from kcore.runtime.shard import ShardState
+from kcore.share.node import start_share_coordinator
 from kcore.share.shared import SharedPersister
 from kcore.transaction.shared_markers import SharedMarkers
 from kcore.transaction.shared_verification import (
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.metadata import MetadataRequest
     from kcore.runtime import Api, RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.share.coordinator import ShareCoordinator
     from kcore.share.persister import Persister
     from kcore.transaction.local_markers import LocalMarkers
     from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
@@ -211,8 +213,9 @@ class ClusterEngine(Engine):
             pipeline=self.pipeline,
         )
 
-    def _make_persister(self) -> Callable[..., Persister]:
-        return partial(SharedPersister, cluster=self.cluster, peers=self)
+    def _share_coordinator(self, *services: Any) -> tuple[ShareCoordinator, Persister]:
+        make_persister = partial(SharedPersister, cluster=self.cluster, peers=self)
+        return partial(start_share_coordinator, make_persister=make_persister)(*services)
 
     def _given_up(self, key: PartitionKey) -> None:
         """Ends the delivery of a partition's records to share groups: its next leader delivers them."""

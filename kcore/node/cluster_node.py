@@ -26,7 +26,7 @@ class ClusteredNode(Node):
     """A node of a cluster in this process, for threads. `kcore.open(cluster=...)` returns it.
 
     Clients and the other nodes reach it over its listeners. The operations of this object go to the leaders of their
-    partitions, on whatever node these are. The node hands its partitions over when it is closed.
+    partitions, on any node. The node hands its partitions over when it is closed.
     """
 
     def __init__(self, url: str, config: Config) -> None:

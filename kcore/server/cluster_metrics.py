@@ -17,7 +17,7 @@ Collect = Callable[[Any], Samples]
 
 
 def _of(observer: Any) -> ClusterEngine | None:
-    """Returns the engine if it is a node of a cluster. Its class is not imported here, for a quick start of others."""
+    """Returns the engine if it is a node of a cluster. Its class is not imported here: other nodes start without it."""
     engine: ClusterEngine | None = observer.engine if hasattr(observer.engine, "membership") else None
     return engine
 
