@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.cluster.controller import Controller
 from kcore.broker.cluster.follower import MetadataFollower
 from kcore.broker.cluster.forwarding import FORWARDED, EnvelopeApi, Forwarder
+from kcore.broker.cluster.handover import AlterPartitionApi, BrokerHeartbeatApi, Farewell, Releases
 from kcore.broker.cluster.internal_topics import SharedInternalTopics
 from kcore.broker.cluster.leadership import LeadershipKeeper
 from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
 from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
+from kcore.broker.cluster.reassignment import MovingReassignmentsApi, PlannedMovesApi, RebalancingApi
 from kcore.broker.cluster.view import SharedClusterView
 from kcore.broker.data.shared_partitions import SharedPartitions
 from kcore.cluster.store import METADATA, ClusterStore
@@ -22,6 +25,7 @@ from kcore.log.errors import LogError, StoreUnavailableError
 from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.storage import Leadership
+from kcore.metrics import Histogram
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.runtime.cluster import Leader
@@ -29,6 +33,8 @@ from kcore.runtime.deferred import DeferredApi
 from kcore.runtime.peers import NoPeers, Peers
 from kcore.runtime.pending import Pending
 from kcore.runtime.shard import ShardState
+from kcore.share.node import start_share_coordinator
+from kcore.share.shared import SharedPersister
 from kcore.transaction.shared_markers import SharedMarkers
 from kcore.transaction.shared_verification import (
     RemoteCoordinators,
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.metadata import MetadataRequest
     from kcore.runtime import Api, RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.share.coordinator import ShareCoordinator
+    from kcore.share.persister import Persister
     from kcore.transaction.local_markers import LocalMarkers
     from kcore.transaction.verification import TransactionVerifier
 
@@ -90,6 +98,8 @@ class ClusterEngine(Engine):
         membership: this node's leases.
         leadership: the partitions that this node leads.
         controller: decides while this node is the controller.
+        releases: the partitions that this node has given up for planned moves.
+        store_time: the times of the driver's calls of the store, in seconds.
 
     Raises:
         StoreUnavailableError: the store cannot be reached, or no controller has prepared the cluster yet. The caller
@@ -121,6 +131,7 @@ class ClusterEngine(Engine):
         self._deciding = False
         self._opened = False
         self._on_fenced: Callable[[], None] | None = None
+        self.store_time = Histogram()
         log = SharedLogEngine(store.storage(), config.kcore_durability)
         super().__init__(log, config, clock, new_uuid)
         self._opened = True
@@ -158,6 +169,7 @@ class ClusterEngine(Engine):
 
     def _make_partitions(self) -> Partitions:
         partitions = SharedPartitions(self.log, self.pipeline, self.slices, self.control.topic_configs.effective)
+        self.releases = Releases(self.membership, self.topics, self.cluster, self, self.wheel)
         self.leadership = LeadershipKeeper(
             self.log,
             self.topics,
@@ -166,6 +178,8 @@ class ClusterEngine(Engine):
             membership=self.membership,
             wheel=self.wheel,
             shards_of=self._shards_of,
+            on_given_up=self._given_up,
+            releases=self.releases,
         )
         self.pipeline.on_fenced = self.leadership.refused
         self.forwarder = Forwarder(self.cluster, self)
@@ -175,6 +189,7 @@ class ClusterEngine(Engine):
         self.control.producer_ids = SharedProducerIds(self.control.shard, self.cluster, self._lease.epoch, self)
         self.follower = MetadataFollower(self.control.shard, self.log.open(METADATA))
         self.controller = Controller(self.control.shard, self.store, self.membership, run_inline)
+        self.controller.even = self.config.get("auto.leader.rebalance.enable")
         return partitions
 
     def _ensure_offsets_topic(self) -> None:
@@ -197,6 +212,15 @@ class ClusterEngine(Engine):
             pipeline=self.pipeline,
         )
 
+    def _share_coordinator(self, *services: Any) -> tuple[ShareCoordinator, Persister]:
+        make_persister = partial(SharedPersister, cluster=self.cluster, peers=self)
+        return partial(start_share_coordinator, make_persister=make_persister)(*services)
+
+    def _given_up(self, key: PartitionKey) -> None:
+        """Ends the delivery of a partition's records to share groups: its next leader delivers them."""
+        if self._opened:
+            self.share_partitions.resigned(key.topic_id, key.partition)
+
     def _led_partition(self, topic: str, index: int) -> Partition | None:
         """Returns a partition that this node leads, or None."""
         info = self.topics.by_name(topic)
@@ -214,11 +238,26 @@ class ClusterEngine(Engine):
                 (0, 0),
                 lambda: AllocateProducerIdsApi(self.control.shard, self.authorizer),
             ),
+            DeferredApi(ApiKey.ALTER_PARTITION, (3, 3), lambda: AlterPartitionApi(self.control.shard, self.authorizer)),
+            DeferredApi(
+                ApiKey.BROKER_HEARTBEAT,
+                (0, 0),
+                lambda: BrokerHeartbeatApi(self.control.shard, self.controller, self.authorizer),
+            ),
+            DeferredApi(
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                (0, 1),
+                lambda: MovingReassignmentsApi(self.control.shard, self.control.creation, self.authorizer),
+            ),
+            DeferredApi(
+                ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), lambda: PlannedMovesApi(self.topics, self.authorizer)
+            ),
+            DeferredApi(
+                ApiKey.ELECT_LEADERS,
+                (0, 2),
+                lambda: RebalancingApi(self.control.shard, self.cluster, self.controller, self.authorizer),
+            ),
         ]
-
-    def share_groups_enabled(self) -> bool:
-        """Returns False: the share coordinator serves share partitions of its own node only."""
-        return False
 
     def _first_epoch(self) -> int | None:
         return None
@@ -345,11 +384,26 @@ class ClusterEngine(Engine):
     def _after(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Any) -> Any:
         """Returns a response, or an error if the lease has ended meanwhile: another node may have other state.
 
-        A `Pending` waits for a commit, which the store refuses then, or for data in the log, which never changes.
+        A `Pending` that waits for a commit needs no check: the store refuses the commit then.
         """
-        if isinstance(response, Pending) or self.membership.is_serving() or request.API_KEY in LEASELESS:
+        if isinstance(response, Pending):
+            return self._checked_later(api, context, request, response) if response.parked else response
+        if self.membership.is_serving() or request.API_KEY in LEASELESS:
             return response
         return self._refuse(api, context, request)
+
+    def _checked_later(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Pending) -> Pending:
+        """Returns the `Pending` of a response that is replaced by an error if the lease has ended at its completion."""
+        checked = Pending(api, context, request, parked=True)
+
+        def arrived(value: Any) -> None:
+            if self.membership.is_serving():
+                checked.complete(value)
+            else:
+                checked.fail(api.storage_error)
+
+        response.on_complete(arrived)
+        return checked
 
     def _request_topics(self, context: RequestContext, request: MetadataRequest) -> None:
         """Has the controller create the missing topics of a Metadata request, if the request allows that."""
@@ -372,6 +426,14 @@ class ClusterEngine(Engine):
         return response
 
     # ---- the end
+
+    def hand_over(self, done: Callable[[], None]) -> None:
+        """Hands all partitions over to other nodes while this node still serves, before an orderly end.
+
+        Args:
+            done: called once when this node may end: it leads nothing, no other node can lead, or its lease has ended.
+        """
+        Farewell(self.membership, self.cluster, self, self.wheel, done).ask()
 
     def close(self) -> None:
         """Hands everything over: commits, ends the registration, and closes the log."""

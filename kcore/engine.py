@@ -44,8 +44,9 @@ from kcore.runtime.deferred import DeferredApi, ServedApis
 from kcore.runtime.failed_requests import error_response
 from kcore.runtime.recovery import Recovery
 from kcore.served_apis import apis_of
-from kcore.share.coordinator import ShareStateTopic
+from kcore.share.coordinator import ShareCoordinator, ShareStateTopic
 from kcore.share.node import ShardServices, start_share_coordinator
+from kcore.share.persister import Persister
 from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
 from kcore.transaction.local_markers import LocalMarkers
 from kcore.transaction.shard import Services, TransactionShard
@@ -224,10 +225,12 @@ class Engine:
         self.transaction_verifier = self._make_verifier()
         self.partition_verifier = PartitionVerifier(self.transaction_verifier, self.wheel, self.now)
 
+    _share_coordinator: Callable[..., tuple[ShareCoordinator, Persister]] = staticmethod(start_share_coordinator)
+
     def _start_share(self) -> None:
         """Starts the share coordinator and the delivery of records to share groups."""
         shards = ShardServices(self.pipeline, self.wheel, self.slices, self.now)
-        self.share, self.share_persister = start_share_coordinator(
+        self.share, self.share_persister = self._share_coordinator(
             self.config, self.topics, self.partitions.get, self.control.internal_topics.ensure, shards
         )
         self.topics.listen(ShareStateTopic(self.share, self._first_epoch()))
