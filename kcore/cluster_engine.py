@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from kcore.broker.cluster.controller import Controller
 from kcore.broker.cluster.follower import MetadataFollower
 from kcore.broker.cluster.forwarding import FORWARDED, EnvelopeApi, Forwarder
+from kcore.broker.cluster.handover import AlterPartitionApi, BrokerHeartbeatApi, Farewell, Releases
 from kcore.broker.cluster.internal_topics import SharedInternalTopics
 from kcore.broker.cluster.leadership import LeadershipKeeper
 from kcore.broker.cluster.membership import ClusterSight, Membership, Runner, Timing, run_inline
 from kcore.broker.cluster.producer_ids import AllocateProducerIdsApi, SharedProducerIds
+from kcore.broker.cluster.reassignment import MovingReassignmentsApi, PlannedMovesApi, RebalancingApi
 from kcore.broker.cluster.view import SharedClusterView
 from kcore.broker.data.shared_partitions import SharedPartitions
 from kcore.cluster.store import METADATA, ClusterStore
@@ -167,6 +169,7 @@ class ClusterEngine(Engine):
             membership=self.membership,
             wheel=self.wheel,
             shards_of=self._shards_of,
+            releases=Releases(self.membership, self.topics, self.cluster, self, self.wheel),
         )
         self.pipeline.on_fenced = self.leadership.refused
         self.forwarder = Forwarder(self.cluster, self)
@@ -176,6 +179,7 @@ class ClusterEngine(Engine):
         self.control.producer_ids = SharedProducerIds(self.control.shard, self.cluster, self._lease.epoch, self)
         self.follower = MetadataFollower(self.control.shard, self.log.open(METADATA))
         self.controller = Controller(self.control.shard, self.store, self.membership, run_inline)
+        self.controller.even = self.config.get("auto.leader.rebalance.enable")
         return partitions
 
     def _ensure_offsets_topic(self) -> None:
@@ -218,6 +222,25 @@ class ClusterEngine(Engine):
                 ApiKey.ALLOCATE_PRODUCER_IDS,
                 (0, 0),
                 lambda: AllocateProducerIdsApi(self.control.shard, self.authorizer),
+            ),
+            DeferredApi(ApiKey.ALTER_PARTITION, (3, 3), lambda: AlterPartitionApi(self.control.shard, self.authorizer)),
+            DeferredApi(
+                ApiKey.BROKER_HEARTBEAT,
+                (0, 0),
+                lambda: BrokerHeartbeatApi(self.control.shard, self.controller, self.authorizer),
+            ),
+            DeferredApi(
+                ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+                (0, 1),
+                lambda: MovingReassignmentsApi(self.control.shard, self.control.creation, self.authorizer),
+            ),
+            DeferredApi(
+                ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), lambda: PlannedMovesApi(self.topics, self.authorizer)
+            ),
+            DeferredApi(
+                ApiKey.ELECT_LEADERS,
+                (0, 2),
+                lambda: RebalancingApi(self.control.shard, self.cluster, self.controller, self.authorizer),
             ),
         ]
 
@@ -350,11 +373,26 @@ class ClusterEngine(Engine):
     def _after(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Any) -> Any:
         """Returns a response, or an error if the lease has ended meanwhile: another node may have other state.
 
-        A `Pending` waits for a commit, which the store refuses then, or for data in the log, which never changes.
+        A `Pending` that waits for a commit needs no check: the store refuses the commit then.
         """
-        if isinstance(response, Pending) or self.membership.is_serving() or request.API_KEY in LEASELESS:
+        if isinstance(response, Pending):
+            return self._checked_later(api, context, request, response) if response.parked else response
+        if self.membership.is_serving() or request.API_KEY in LEASELESS:
             return response
         return self._refuse(api, context, request)
+
+    def _checked_later(self, api: Api[Any, Any], context: RequestContext, request: Any, response: Pending) -> Pending:
+        """Returns the `Pending` of a response that is replaced by an error if the lease has ended at its completion."""
+        checked = Pending(api, context, request, parked=True)
+
+        def arrived(value: Any) -> None:
+            if self.membership.is_serving():
+                checked.complete(value)
+            else:
+                checked.fail(api.storage_error)
+
+        response.on_complete(arrived)
+        return checked
 
     def _request_topics(self, context: RequestContext, request: MetadataRequest) -> None:
         """Has the controller create the missing topics of a Metadata request, if the request allows that."""
@@ -377,6 +415,14 @@ class ClusterEngine(Engine):
         return response
 
     # ---- the end
+
+    def hand_over(self, done: Callable[[], None]) -> None:
+        """Hands all partitions over to other nodes while this node still serves, before an orderly end.
+
+        Args:
+            done: called once when this node may end: it leads nothing, no other node can lead, or its lease has ended.
+        """
+        Farewell(self.membership, self.cluster, self, self.wheel, done).ask()
 
     def close(self) -> None:
         """Hands everything over: commits, ends the registration, and closes the log."""

@@ -1,4 +1,4 @@
-"""`kcore cluster`: creates the store of a cluster, shows its nodes, drains and fences them."""
+"""`kcore cluster`: creates the store of a cluster, shows its nodes, drains and fences them, and moves leaders."""
 
 from __future__ import annotations
 
@@ -37,13 +37,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="fence it although its lease has not expired; it may answer reads until then",
     )
-    for action in (creating, showing, draining, fencing):
+    moving = actions.add_parser("move", help="let a node lead a partition; its leader finishes its work first")
+    spreading = actions.add_parser("rebalance", help="let the controller spread the leaders evenly over the nodes")
+    for action in (creating, showing, draining, fencing, moving, spreading):
         action.add_argument(
             "url",
             metavar="URL",
             help="postgresql://USER@HOST[,HOST]/DATABASE; the password is read from PGPASSWORD or ~/.pgpass",
         )
-    for action in (draining, fencing):
+    moving.add_argument("partition", metavar="PARTITION", help="the topic and the number: TOPIC-NUMBER")
+    for action in (moving, spreading):
+        action.add_argument(
+            "--command-config",
+            metavar="FILE",
+            help="a properties file with Kafka's names for the connection to a node: security.protocol, "
+            "sasl.mechanism, sasl.jaas.config, ssl.truststore.location (PEM), ...",
+        )
+    for action in (draining, fencing, moving):
         action.add_argument("node", metavar="NODE", type=int, help="the node's id")
     output.add_arguments(showing)
 
@@ -55,6 +65,12 @@ def run(options: argparse.Namespace) -> int:
     with closing(open_store(options.url)) as store:
         if options.action == "status":
             return status(store, options.format)
+        if options.action in ("move", "rebalance"):
+            from kcore.cli import cluster_moves  # noqa: PLC0415 - the other actions need no client
+
+            if options.action == "move":
+                return cluster_moves.move(store, options.partition, options.node, options.command_config)
+            return cluster_moves.rebalance(store, options.command_config)
         if options.action == "drain":
             return drain(store, options.node, not options.stop)
         return fence(store, options.node, options.force)

@@ -36,11 +36,16 @@ UNSUPPORTED: Mapping[str, str] = {
 
 UNDERSTOOD = frozenset(
     {
+        "auto.leader.rebalance.enable",
+        "broker.heartbeat.interval.ms",
+        "broker.session.timeout.ms",
         "controller.listener.names",
         "inter.broker.listener.name",
         "process.roles",
         "quota.window.num",
         "quota.window.size.seconds",
+        "sasl.mechanism.inter.broker.protocol",
+        "security.inter.broker.protocol",
     }
 )
 """Settings that are not in kcore's table and have an effect, or name listeners."""

@@ -61,6 +61,9 @@ class MetadataListener:
     def on_leader_changed(self, topic: TopicInfo, partition: int) -> None:
         """Handles a new leader of a partition. Not called for the leaders with which partitions are created."""
 
+    def on_move_planned(self, topic: TopicInfo, partition: int) -> None:
+        """Handles a planned move: the leader of the partition is asked to release it. The next leader is known."""
+
     def on_brokers_changed(self) -> None:
         """Handles changed nodes of the cluster."""
 

@@ -15,7 +15,7 @@ from kcore.cluster_engine import ClusterEngine
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.errors import ConfigError
 from kcore.log.errors import LogError, NodeAliveError, StoreUnavailableError
-from kcore.security.protocols import SecurityProtocol
+from kcore.server.inter_node import inter_node_listener, inter_node_security
 from kcore.server.listeners import parse_listeners
 from kcore.server.peers import TcpPeers
 from kcore.server.server import Server
@@ -23,12 +23,15 @@ from kcore.server.server import Server
 if TYPE_CHECKING:
     from kcore.cluster.store import ClusterStore, Lease
     from kcore.config.node import Config
-    from kcore.server.listeners import Listener
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 0.3
 """Time between two attempts to register, or to read the metadata of a cluster that is being created."""
+MIN_SESSION_MS = 1_000
+"""The shortest lease: a pause of the process or the store must not end it."""
+HAND_OVER_S = 10.0
+"""Maximum time for which a node that stops waits until other nodes lead its partitions."""
 
 
 class ClusterNode:
@@ -37,10 +40,10 @@ class ClusterNode:
     Args:
         open_store: opens the store.
         config: the node's settings; `node_id` and fixed ports are required.
-        timing: the intervals of leases and polls.
+        timing: the intervals of leases and polls; None: those of the settings.
 
     Raises:
-        ConfigError: a listener has port 0, or the listener for other nodes is missing or not PLAINTEXT.
+        ConfigError: a listener has port 0, or the listener for other nodes or its credentials are missing.
 
     Attributes:
         ended: is set when this incarnation was fenced, or the engine was interrupted.
@@ -48,10 +51,11 @@ class ClusterNode:
 
     def __init__(self, open_store: Callable[[], ClusterStore], config: Config, timing: Timing | None = None) -> None:
         self._open_store = open_store
-        self._timing = timing or Timing()
+        self._timing = timing or configured_timing(config)
         self.config = config
         self.listeners = parse_listeners(config)
-        self.inter_listener = _inter_listener(config, self.listeners)
+        self.inter_listener = inter_node_listener(config, self.listeners)
+        self._security = inter_node_security(config, self.inter_listener)
         self.ended = asyncio.Event()
         self.store: ClusterStore | None = None
         self._engine: ClusterEngine | None = None
@@ -104,7 +108,7 @@ class ClusterNode:
         store.listen(lambda: _call(loop, look))
 
     def _made_peers(self, driver: AsyncDriver, engine: ClusterEngine) -> TcpPeers:
-        self._peers = TcpPeers(driver, engine, self.inter_listener.name)
+        self._peers = TcpPeers(driver, engine, self.inter_listener.name, self._security)
         return self._peers
 
     async def _registered(self, store: ClusterStore) -> tuple[Lease, int]:
@@ -157,7 +161,9 @@ class ClusterNode:
         return NodeDescription(endpoints, self.config.broker_rack, self.inter_listener.name)
 
     async def stop(self) -> None:
-        """Ends in an orderly way: the others take over the partitions at once."""
+        """Ends in an orderly way: hands the partitions over while it still serves, then unregisters."""
+        if self._server is not None and self._engine is not None and not self.ended.is_set():
+            await self._hand_over(self._engine)
         try:
             await self._close_server()
         finally:
@@ -165,6 +171,18 @@ class ClusterNode:
                 self._engine.close()
             elif self.store is not None:
                 self.store.close()
+
+    async def _hand_over(self, engine: ClusterEngine) -> None:
+        """Waits until other nodes lead the partitions; `HAND_OVER_S` at most."""
+        handed_over = asyncio.Event()
+        self.driver.begin_round()
+        engine.hand_over(handed_over.set)
+        waits = [asyncio.ensure_future(event.wait()) for event in (handed_over, self.ended)]
+        await asyncio.wait(waits, timeout=HAND_OVER_S, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        if not handed_over.is_set():
+            logger.warning("cluster: node %d ends before all its partitions have new leaders", self.config.node_id)
 
     async def abort(self) -> None:
         """Ends an incarnation that was fenced: nothing more is written."""
@@ -206,21 +224,25 @@ class _Beside:
         self._driver.compute_beside(locked, done)
 
 
-def _inter_listener(config: Config, listeners: list[Listener]) -> Listener:
-    """Returns the listener that nodes use among themselves: `inter.broker.listener.name`, or the first one."""
-    for listener in listeners:
-        if not (listener.advertised_port or listener.port):
-            raise ConfigError(f"listener {listener.name}: a node of a cluster needs a fixed port, not 0")
-    name = config.get("inter.broker.listener.name")
-    chosen = listeners[0] if not name else next((one for one in listeners if one.name == name), None)
-    if chosen is None:
-        raise ConfigError(f"inter.broker.listener.name={name}: there is no such listener")
-    if chosen.protocol is not SecurityProtocol.PLAINTEXT:
+def configured_timing(config: Config) -> Timing:
+    """Returns the intervals of a node's membership: Kafka's settings of a broker's session, or the defaults.
+
+    Raises:
+        ConfigError: the session is too short for its heartbeats.
+    """
+    timing = Timing()
+    ttl_ms, renew_ms = timing.ttl_ms, timing.renew_ms
+    if config.source("broker.session.timeout.ms") != "default":
+        ttl_ms = config.get("broker.session.timeout.ms")
+        renew_ms = ttl_ms // 4
+    if config.source("broker.heartbeat.interval.ms") != "default":
+        renew_ms = config.get("broker.heartbeat.interval.ms")
+    if renew_ms < 1 or ttl_ms < MIN_SESSION_MS or 2 * renew_ms > ttl_ms:
         raise ConfigError(
-            f"listener {chosen.name}: nodes connect to each other without TLS and SASL; set inter.broker.listener.name"
-            " to a PLAINTEXT listener in a private network"
+            f"broker.session.timeout.ms={ttl_ms}, broker.heartbeat.interval.ms={renew_ms}: a session has at least "
+            f"{MIN_SESSION_MS} ms, and two heartbeats"
         )
-    return chosen
+    return timing._replace(ttl_ms=ttl_ms, margin_ms=max(100, ttl_ms // 12), renew_ms=renew_ms)
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from kcore.client.aio.connection import AsyncConnection
 from kcore.errors import KafkaError, KcoreError
 from kcore.runtime.peers import REQUEST_TIMEOUT_MS
+from kcore.security.mechanism import AuthenticationError
 
 if TYPE_CHECKING:
+    from kcore.client.security import ClientSecurity
     from kcore.cluster_engine import ClusterEngine
     from kcore.drivers.event_loop import AsyncDriver
 
@@ -31,12 +33,16 @@ class TcpPeers:
         driver: runs the engine; responses arrive in its rounds.
         engine: knows the addresses of the nodes.
         listener: the name of the listener that nodes use among themselves.
+        security: TLS and SASL of its connections, or None.
     """
 
-    def __init__(self, driver: AsyncDriver, engine: ClusterEngine, listener: str) -> None:
+    def __init__(
+        self, driver: AsyncDriver, engine: ClusterEngine, listener: str, security: ClientSecurity | None = None
+    ) -> None:
         self._driver = driver
         self._engine = engine
         self._listener = listener
+        self._security = security
         self._connections: dict[int, AsyncConnection] = {}
         self._locks: dict[int, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,7 +65,9 @@ class TcpPeers:
                     future = connection.start(request, version)
                 response = await future
         except (KcoreError, KafkaError, TimeoutError, OSError) as error:
-            logger.info("cluster: %s to node %d failed: %s", type(request).__name__, node_id, error)
+            # Wrong credentials need an operator; the other failures end when the node is there again.
+            level = logging.ERROR if isinstance(error, AuthenticationError) else logging.INFO
+            logger.log(level, "cluster: %s to node %d failed: %s", type(request).__name__, node_id, error)
             self._forget(node_id)
         if not self._closed:
             self._driver.begin_round()
@@ -74,7 +82,7 @@ class TcpPeers:
         if broker is None:
             await asyncio.sleep(RECONNECT_AFTER_S)  # a retry at once would find the same
             raise KcoreError(f"node {node_id} has no listener {self._listener}, or is not alive")
-        connection = await AsyncConnection.open(broker.host, broker.port, CLIENT_ID, CONNECT_TIMEOUT_S, None)
+        connection = await AsyncConnection.open(broker.host, broker.port, CLIENT_ID, CONNECT_TIMEOUT_S, self._security)
         self._connections[node_id] = connection
         return connection
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.x509.oid import NameOID
 
 from kcore.broker.cluster.membership import Timing
 from kcore.client.aio.connection import AsyncConnection
 from kcore.clock import SystemClock
 from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
 from kcore.config.node import Config
+from kcore.config.security import STANDARD_AUTHORIZER
 from kcore.errors import ConfigError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
-from kcore.server.cluster_node import ClusterNode
+from kcore.server.cluster_node import ClusterNode, configured_timing
 from tests.cluster.world import CLUSTER_ID, SETTINGS
 from tests.kit import COMMIT_VERSION, PRODUCE_VERSION, batch, commit, create, produce
+from tests.security.certificates import Authority
 
 TIMING = Timing(ttl_ms=6_000, margin_ms=500, renew_ms=500, poll_ms=30)
 
@@ -43,16 +47,19 @@ def loop_factory(request: pytest.FixtureRequest) -> LoopFactory:
 class Cluster:
     """Two nodes over a store in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: dict[str, str] | None = None, listener: str = "PLAINTEXT") -> None:
+        self.settings = settings or {}
+        self.listener = listener
         self.store = MemoryCluster(CLUSTER_ID, SystemClock().monotonic_ms)
         self.nodes: dict[int, ClusterNode] = {}
         self.ports: dict[int, int] = {}
 
     async def start(self, node_id: int) -> ClusterNode:
         self.ports[node_id] = free_port()
-        config = Config.of(
-            {**SETTINGS, "node.id": str(node_id), "listeners": f"PLAINTEXT://127.0.0.1:{self.ports[node_id]}"}
-        )
+        listeners = f"PLAINTEXT://127.0.0.1:{self.ports[node_id]}"
+        if self.listener != "PLAINTEXT":
+            listeners += f",{self.listener}://127.0.0.1:{free_port()}"
+        config = Config.of({**SETTINGS, **self.settings, "node.id": str(node_id), "listeners": listeners})
         node = ClusterNode(lambda: MemoryClusterStore(self.store), config, TIMING)
         await node.start()
         self.nodes[node_id] = node
@@ -78,9 +85,14 @@ class Cluster:
             await node.stop()
 
 
-def run(test: Callable[[Cluster], Awaitable[None]], loop_factory: LoopFactory = None) -> None:
+def run(
+    test: Callable[[Cluster], Awaitable[None]],
+    loop_factory: LoopFactory = None,
+    settings: dict[str, str] | None = None,
+    listener: str = "PLAINTEXT",
+) -> None:
     async def main() -> None:
-        cluster = Cluster()
+        cluster = Cluster(settings, listener)
         try:
             await cluster.start(1)
             await cluster.start(2)
@@ -113,6 +125,9 @@ def test_an_ended_node_hands_its_partitions_over() -> None:
     async def test(cluster: Cluster) -> None:
         await cluster.ask(1, create("t", partitions=2), 7)
 
+        async def decides() -> bool:
+            return cluster.nodes[2].engine.decides()
+
         async def written() -> bool:
             codes = []
             for index in (0, 1):
@@ -120,10 +135,10 @@ def test_an_ended_node_hands_its_partitions_over() -> None:
                 codes.append(response.responses[0].partition_responses[0].error_code)
             return set(codes) == {ErrorCode.NONE}
 
-        assert not await written()
         await cluster.nodes.pop(1).stop()
         await cluster.until(written, "node 2 leads both partitions")
-        assert cluster.nodes[2].engine.decides()
+        response = await cluster.ask(2, create("u"), 7)
+        await cluster.until(decides, "node 2 is the controller")
         response = await cluster.ask(2, commit("g", {("t", 0): 1}), COMMIT_VERSION)
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
@@ -150,6 +165,68 @@ def test_a_fenced_node_ends_its_incarnation_and_starts_again() -> None:
     run(test)
 
 
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="node" password="secret-of-nodes"'
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+def test_nodes_connect_with_tls_and_sasl(protocol: str, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.issue("node.pem", (NameOID.COMMON_NAME, "node"))
+    settings = {
+        "inter.broker.listener.name": "INTERNAL",
+        "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,INTERNAL:{protocol}",
+        "ssl.keystore.location": str(certificate),
+        "ssl.truststore.location": str(authority.file),
+        "ssl.client.auth": "required",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.internal.plain.sasl.jaas.config": f'{JAAS} user_node="secret-of-nodes";',
+        "authorizer.class.name": STANDARD_AUTHORIZER,
+        "super.users": "User:node;User:CN=node;User:ANONYMOUS",
+    }
+
+    async def test(cluster: Cluster) -> None:
+        response = await cluster.ask(2, create("t", partitions=4), 7)
+        assert response.topics[0].error_code == ErrorCode.NONE
+        listeners = [broker.addresses for broker in cluster.nodes[2].engine.topics.image.brokers.values()]
+        assert [address.listener for address in listeners[0]] == ["PLAINTEXT", "INTERNAL"]
+
+    run(test, settings=settings, listener="INTERNAL")
+
+
+def test_wrong_credentials_between_nodes_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {
+        "inter.broker.listener.name": "INTERNAL",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.internal.plain.sasl.jaas.config": f'{JAAS} user_node="another";',
+    }
+
+    async def test(cluster: Cluster) -> None:
+        response = await cluster.ask(2, create("t"), 7)
+        assert response.topics[0].error_code == ErrorCode.NOT_CONTROLLER
+        for node in cluster.nodes.values():
+            node.ended.set()  # without its peers a node has nobody to hand over to
+
+    run(test, settings=settings, listener="INTERNAL")
+    [refused, *_] = [record for record in caplog.records if "EnvelopeRequest to node 1 failed" in record.getMessage()]
+    assert refused.levelname == "ERROR"
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "timing"),
+    [
+        ({}, Timing()),
+        ({"broker.session.timeout.ms": "12000"}, Timing(12_000, 1_000, 3_000, 200)),
+        ({"broker.heartbeat.interval.ms": "1000"}, Timing(6_000, 500, 1_000, 200)),
+    ],
+)
+def test_leases_have_kafkas_settings(settings: dict[str, str], timing: Timing) -> None:
+    assert configured_timing(Config.of(settings)) == timing
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -157,8 +234,30 @@ def test_a_fenced_node_ends_its_incarnation_and_starts_again() -> None:
         ({"listeners": "PLAINTEXT://127.0.0.1:9", "inter.broker.listener.name": "OTHER"}, "no such listener"),
         (
             {"listeners": "A://127.0.0.1:9", "listener.security.protocol.map": "A:SASL_PLAINTEXT"},
-            "without TLS and SASL",
+            "must be one of PLAIN, SCRAM-SHA-256",
         ),
+        (
+            {
+                "listeners": "A://127.0.0.1:9",
+                "listener.security.protocol.map": "A:SASL_PLAINTEXT",
+                "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            },
+            "needs username",
+        ),
+        ({"listeners": "PLAINTEXT://127.0.0.1:9", "security.inter.broker.protocol": "SSL"}, "no listener has"),
+        (
+            {
+                "listeners": "PLAINTEXT://127.0.0.1:9",
+                "inter.broker.listener.name": "PLAINTEXT",
+                "security.inter.broker.protocol": "PLAINTEXT",
+            },
+            "exclude each other",
+        ),
+        (
+            {"listeners": "SSL://127.0.0.1:9", "ssl.truststore.location": "/nonexistent"},
+            "the key or the authorities cannot be used",
+        ),
+        ({"listeners": "PLAINTEXT://127.0.0.1:9", "broker.session.timeout.ms": "500"}, "a session has at least"),
     ],
 )
 def test_an_unusable_listener_is_refused(settings: dict[str, str], message: str) -> None:

@@ -86,10 +86,8 @@ def test_every_public_message_of_the_field_tables_is_declared() -> None:
     """The other messages are between brokers and controllers, or inside of KRaft snapshots."""
     declared = {cls.__name__ for cls in NAMED}
     between_nodes = [
-        "AlterPartition",
         "AssignReplicasToDirs",
         "BeginQuorumEpoch",
-        "BrokerHeartbeat",
         "BrokerRegistration",
         "ControllerRegistration",
         "EndQuorumEpoch",

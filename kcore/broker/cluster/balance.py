@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Move(NamedTuple):
-    """A new leader of a partition.
+    """A new leader of a partition, at once or planned.
 
     Attributes:
         topic: the topic.
@@ -30,6 +30,8 @@ class Move(NamedTuple):
 class Placement:
     """The number of partitions that each node leads, per topic and in total, while moves are planned.
 
+    A partition whose move is under way counts for the node that will lead it.
+
     Args:
         image: the metadata.
         targets: the nodes that may get partitions: live, and not draining.
@@ -41,11 +43,16 @@ class Placement:
         self.totals: Counter[int] = Counter(dict.fromkeys(self._targets, 0))
         self.leaders: dict[bytes, list[int]] = {}
         for topic in image.all():
-            leaders = self.leaders[topic.topic_id] = [
-                -1 if (leader := image.leader(topic.topic_id, index)) is None else leader.node_id
-                for index in range(topic.partitions)
-            ]
+            leaders = self.leaders[topic.topic_id] = [self._current(topic, index) for index in range(topic.partitions)]
+            for index, successor in image.successors.get(topic.topic_id, {}).items():
+                if successor in self._targets:
+                    leaders[index] = successor
             self.totals.update(leaders)
+
+    def _current(self, topic: TopicInfo, partition: int) -> int:
+        """Returns the node that leads a partition now; -1 if there is none."""
+        leader = self._image.leader(topic.topic_id, partition)
+        return -1 if leader is None else leader.node_id
 
     def best(self, topic: TopicInfo) -> int:
         """Returns the node that leads the fewest partitions of a topic, then the fewest of all; -1 if there is none."""
@@ -62,24 +69,30 @@ class Placement:
         self.totals[before] -= 1
         self.totals[leader] += 1
         held = self._image.replicas[topic.topic_id][partition]
-        if leader < 0:
-            return Move(topic, partition, leader, held)
-        others = [node for node in held if node not in (leader, before)]
-        if leader in held:
-            others.append(before)
-        return Move(topic, partition, leader, (leader, *others)[: len(held)])
+        return Move(topic, partition, leader, moved_replicas(held, self._current(topic, partition), leader))
 
     def homeless(self, alive: Collection[int]) -> Iterator[Move]:
         """Yields moves of the partitions whose leader is not alive. Without a target they get no leader."""
         for topic in self._image.all():
-            for partition, leader in enumerate(self.leaders[topic.topic_id]):
+            for partition, planned in enumerate(self.leaders[topic.topic_id]):
+                leader = self._current(topic, partition)
                 if leader in alive:
                     continue
                 held = self._image.replicas[topic.topic_id][partition]
                 live = [node for node in held if node in self._targets]
                 target = live[0] if live and len(held) > 1 else self.best(topic)
+                if planned != leader:
+                    target = planned
                 if target != leader:
                     yield self.move(topic, partition, target)
+
+    def stranded(self) -> Iterator[Move]:
+        """Yields moves that end plans whose next leader is not alive any more: the present leader leads again."""
+        for topic in self._image.all():
+            for partition, successor in self._image.successors.get(topic.topic_id, {}).items():
+                leader = self._current(topic, partition)
+                if successor not in self._targets and leader >= 0:
+                    yield Move(topic, partition, leader, self._image.replicas[topic.topic_id][partition])
 
     def drained(self) -> Iterator[Move]:
         """Yields moves of partitions away from live nodes that may not get any, if there is a target."""
@@ -123,6 +136,22 @@ class Placement:
         if self.totals[most] - self.totals[least] < 2 or counts[most] <= counts[least]:
             return None
         return self.move(topic, _last(leaders, most), least)
+
+
+def moved_replicas(held: tuple[int, ...], before: int, leader: int) -> tuple[int, ...]:
+    """Returns the nodes that hold a partition after a move, the leader first.
+
+    Args:
+        held: the nodes before.
+        before: the leader before.
+        leader: the new leader; -1: none.
+    """
+    if leader < 0 or leader == before:
+        return held
+    others = [node for node in held if node not in (leader, before)]
+    if leader in held:
+        others.append(before)
+    return (leader, *others)[: len(held)]
 
 
 def _last(leaders: list[int], node: int) -> int:

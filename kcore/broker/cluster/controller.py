@@ -17,6 +17,7 @@ from kcore.broker.metadata.brokers import (
     ListenerAddress,
     fencing_record,
     leader_record,
+    successor_record,
 )
 from kcore.log.errors import FencedWriteError, LogError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kcore.broker.cluster.membership import ClusterSight, Membership, Runner
+    from kcore.broker.metadata.image import MetadataImage
     from kcore.broker.metadata.machine import MetadataMachine
     from kcore.cluster.store import ClusterStore, RegisteredNode
     from kcore.runtime.machine import Outcome, Record
@@ -34,7 +36,7 @@ logger = logging.getLogger(__name__)
 URGENT_MOVES: Final = 2_000
 """Maximum number of partitions without a live leader that one decision moves."""
 GENTLE_MOVES: Final = 20
-"""Maximum number of partitions that one look at the cluster moves for balance. Each is a load of its log."""
+"""Maximum number of planned moves that are under way. Each is a load of its log."""
 
 
 class Controller:
@@ -48,10 +50,23 @@ class Controller:
 
     Attributes:
         failovers: the number of partitions that were moved because their leader was not alive.
-        balanced: the number of partitions that were moved for balance, or because their node is draining.
+        balanced: the number of planned moves: for balance, or because a node is draining or stops.
+        stopping: the nodes that want to stop, with their epochs. They are asked to release all partitions.
+        even: True to spread the leaders evenly whenever they are not; False: only after `rebalance`.
     """
 
-    __slots__ = ("_fencing", "_membership", "_shard", "_store", "balanced", "failovers", "run")
+    __slots__ = (
+        "_fencing",
+        "_membership",
+        "_rebalancing",
+        "_shard",
+        "_store",
+        "balanced",
+        "even",
+        "failovers",
+        "run",
+        "stopping",
+    )
 
     def __init__(self, shard: Shard[MetadataMachine], store: ClusterStore, membership: Membership, run: Runner) -> None:
         self._shard = shard
@@ -59,6 +74,9 @@ class Controller:
         self._membership = membership
         self.run = run
         self._fencing: set[int] = set()
+        self._rebalancing = False
+        self.stopping: dict[int, int] = {}
+        self.even = True
         self.failovers = 0
         self.balanced = 0
 
@@ -71,6 +89,29 @@ class Controller:
                 if not node.fenced and not node.lease.remaining_ms:
                     self._fence(node)
         self._shard.perform(lambda: self._decide(sight.nodes))
+
+    def rebalance(self) -> None:
+        """Spreads the leaders evenly once, also if `even` is False."""
+        self._rebalancing = True
+        self._membership.look_soon()
+
+    def stop(self, node_id: int, epoch: int) -> bool:
+        """Takes note that a node wants to stop. Returns True if it may stop now: nothing is left to hand over."""
+        if self.stopping.get(node_id) != epoch:
+            self.stopping[node_id] = epoch
+            self._membership.look_soon()
+        image = self._shard.machine.image
+        others = [node for node, broker in image.brokers.items() if not broker.fenced and self._may_lead(node)]
+        return not others or not any(
+            leader is not None and leader.node_id == node_id
+            for topic in image.all()
+            for leader in (image.leader(topic.topic_id, index) for index in range(topic.partitions))
+        )
+
+    def _may_lead(self, node_id: int) -> bool:
+        """Returns True unless a node is draining or stops."""
+        broker = self._shard.machine.image.brokers[node_id]
+        return not broker.draining and self.stopping.get(node_id) != broker.epoch
 
     def _fence(self, node: RegisteredNode) -> None:
         """Fences a node whose lease has expired; the next poll then finds it fenced."""
@@ -108,21 +149,41 @@ class Controller:
                 records.append(fencing_record(broker, fenced=True))
                 logger.warning("controller: node %d in epoch %d is not alive", node_id, broker.epoch)
         targets = {
-            node_id for node_id in alive if not registered[node_id].draining and registered[node_id].lease.remaining_ms
+            node_id
+            for node_id in alive
+            if not registered[node_id].draining
+            and registered[node_id].lease.remaining_ms
+            and self.stopping.get(node_id) != registered[node_id].lease.epoch
         }
         placement = Placement(image, targets)
         moves = list(islice(placement.homeless(alive), URGENT_MOVES))
         self.failovers += len(moves)
+        moves += placement.stranded()
         if not moves:
-            leading = {leader for leaders in placement.leaders.values() for leader in leaders}
-            joined = self._joined(machine, nodes, leading)
+            joined = self._joined(machine, nodes, _leading(image))
             records += joined
             if not joined:
-                moves = [*islice(placement.drained(), GENTLE_MOVES)]
-                moves += islice(placement.evened(), GENTLE_MOVES - len(moves))
-                self.balanced += len(moves)
+                records += self._planned(placement)
         records += self._move_records(moves)
         return machine.outcome(records) if records else None
+
+    def _planned(self, placement: Placement) -> list[Record]:
+        """Makes the records of planned moves, as many as may be under way."""
+        image = self._shard.machine.image
+        room = GENTLE_MOVES - sum(map(len, image.successors.values()))
+        if room <= 0:
+            return []
+        moves = [*islice(placement.drained(), room)]
+        if self.even or self._rebalancing:
+            moves += islice(placement.evened(), room - len(moves))
+            self._rebalancing = self._rebalancing and bool(moves)
+        self.balanced += len(moves)
+        records = []
+        for topic, partition, successor, _ in moves:
+            before = image.leader(topic.topic_id, partition)
+            records.append(successor_record(topic.topic_id, partition, successor))
+            logger.info("controller: %s-%d is to move from %s to node %d", topic.name, partition, before, successor)
+        return records
 
     def _joined(self, machine: MetadataMachine, nodes: list[RegisteredNode], leading: set[int]) -> list[Record]:
         """Makes the registrations of nodes that are alive.
@@ -153,6 +214,16 @@ class Controller:
             records.append(leader_record(topic.topic_id, partition, leader, None if replicas == held else replicas))
             logger.info("controller: %s-%d moves from %s to node %d", topic.name, partition, before, leader)
         return records
+
+
+def _leading(image: MetadataImage) -> set[int]:
+    """Returns the nodes that lead partitions."""
+    return {
+        leader.node_id
+        for topic in image.all()
+        for index in range(topic.partitions)
+        if (leader := image.leader(topic.topic_id, index)) is not None
+    }
 
 
 def _registration(node: RegisteredNode) -> BrokerRegistration:

@@ -12,6 +12,7 @@ from kcore.log.storage import Leadership
 from kcore.runtime.topics import MetadataListener
 
 if TYPE_CHECKING:
+    from kcore.broker.cluster.handover import Releases
     from kcore.broker.cluster.membership import Membership
     from kcore.broker.data.shared_partitions import SharedPartitions
     from kcore.broker.metadata.topics import Topics
@@ -43,6 +44,7 @@ class LeadershipKeeper(MetadataListener):
         membership: this node's registration; an earlier incarnation's partitions are not adopted.
         wheel: the node's timers.
         shards_of: returns the coordinators of an internal topic, or None.
+        releases: reports the partitions that were given up for a planned move.
 
     Attributes:
         moves: the number of partitions that this node has taken or given up.
@@ -60,6 +62,7 @@ class LeadershipKeeper(MetadataListener):
         "_partitions",
         "_pipeline",
         "_refused",
+        "_releases",
         "_retrying",
         "_shards_of",
         "_topics",
@@ -78,6 +81,7 @@ class LeadershipKeeper(MetadataListener):
         membership: Membership,
         wheel: TimerWheel,
         shards_of: Callable[[str], Shards[Any] | None],
+        releases: Releases,
     ) -> None:
         self._log = log
         self._topics = topics
@@ -86,6 +90,7 @@ class LeadershipKeeper(MetadataListener):
         self._membership = membership
         self._wheel = wheel
         self._shards_of = shards_of
+        self._releases = releases
         self._changed: dict[PartitionKey, None] = {}  # partitions whose leader may have changed
         self._led: dict[PartitionKey, tuple[str, int]] = {}  # partition -> topic and leader epoch
         self._refused: dict[PartitionKey, int] = {}  # the last epoch that the store refused
@@ -133,6 +138,11 @@ class LeadershipKeeper(MetadataListener):
             leader = self._leader(key)
             assert leader is not None, f"{topic.name}-{partition} has a new leader"
             self._log.move(key, leader.node_id, leader.epoch, leader.epoch - 1)
+
+    def on_move_planned(self, topic: TopicInfo, partition: int) -> None:
+        """Gives the partition up soon if this node leads it."""
+        self._begin()
+        self._changed[PartitionKey(topic.topic_id, partition)] = None
 
     def on_brokers_changed(self) -> None:
         """Considers every partition again: this node may have been registered."""
@@ -183,10 +193,16 @@ class LeadershipKeeper(MetadataListener):
         for key in changed:
             leader = self._mine(key)
             led = self._led.get(key)
-            if led is not None and (leader is None or leader.epoch != led[1]):
+            released = leader is not None and self._topics.image.successor(*key) is not None
+            if led is not None and (leader is None or leader.epoch != led[1] or released):
                 self._give_up(key)
-            if leader is not None and key not in self._led:
+            if leader is None:
+                continue
+            if released:
+                self._releases.add(key, leader.epoch)
+            elif key not in self._led:
                 adopted.append(Leadership(key, leader.epoch))
+        self._releases.report()
         for first in range(0, len(adopted), ADOPTED_AT_ONCE):
             self._adopt(adopted[first : first + ADOPTED_AT_ONCE])
         if self._changed:

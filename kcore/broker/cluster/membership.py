@@ -100,6 +100,7 @@ class Membership:
 
     __slots__ = (
         "_clock",
+        "_look_again",
         "_polling",
         "_renewing",
         "_steady_from_ms",
@@ -133,6 +134,7 @@ class Membership:
         self.run = run
         self._renewing = False
         self._polling = False
+        self._look_again = False  # a change was notified during a look, which may not have seen it
         self.timing = timing
         self.lease = lease
         self.controller: Lease | None = None
@@ -227,15 +229,22 @@ class Membership:
         if self.stopped or self.fenced:
             return
         self._schedule(self.timing.poll_ms, self.poll)
-        self.look()
+        if not self._polling:
+            self.look()
 
     def look_soon(self) -> None:
         """Looks at the cluster when the present work is done."""
         self._schedule(0, self.look)
 
     def look(self) -> None:
-        """Looks at the cluster once, for example because the store has notified of a change."""
-        if self._polling or self.stopped or self.fenced:
+        """Looks at the cluster, for example because the store has notified of a change.
+
+        If a look is under way, it may not have seen the change: another one follows it.
+        """
+        if self._polling:
+            self._look_again = True
+            return
+        if self.stopped or self.fenced:
             return
         self._polling = True
         storage = self._store.storage()
@@ -252,6 +261,9 @@ class Membership:
 
     def _seen(self, result: tuple[ClusterSight, Lease | None] | LogError) -> None:
         self._polling = False
+        if self._look_again:
+            self._look_again = False
+            self.look_soon()
         if isinstance(result, FencedWriteError):
             self.lost()
             return

@@ -124,12 +124,29 @@ def leader_record(topic_id: bytes, partition: int, leader: int, replicas: tuple[
     )
 
 
-def led_partition_records(topic_id: bytes, partitions: Iterable[tuple[int, tuple[int, ...], Leader]]) -> list[Record]:
+def successor_record(topic_id: bytes, partition: int, successor: int) -> Record:
+    """Makes the record of a planned move: the leader releases the partition, and then `successor` leads it.
+
+    The record is that of a reassignment which adds a replica (KIP-455).
+    """
+    return metadata_record(
+        PartitionChangeRecord(topic_id=topic_id, partition_id=partition, adding_replicas=(successor,))
+    )
+
+
+def replicas_record(topic_id: bytes, partition: int, replicas: tuple[int, ...]) -> Record:
+    """Makes the record of the nodes that hold a partition from now on."""
+    return metadata_record(PartitionChangeRecord(topic_id=topic_id, partition_id=partition, replicas=replicas))
+
+
+def led_partition_records(
+    topic_id: bytes, partitions: Iterable[tuple[int, tuple[int, ...], Leader, int | None]]
+) -> list[Record]:
     """Makes the records of partitions whose leaders may differ from their first replicas.
 
     Args:
         topic_id: the topic's id.
-        partitions: (number, replicas, leader) of each partition.
+        partitions: (number, replicas, leader, planned next leader or None) of each partition.
     """
     return [
         metadata_record(
@@ -138,10 +155,11 @@ def led_partition_records(topic_id: bytes, partitions: Iterable[tuple[int, tuple
                 topic_id=topic_id,
                 replicas=replicas,
                 isr=replicas,
+                adding_replicas=() if successor is None else (successor,),
                 leader=leader.node_id,
                 leader_epoch=leader.epoch,
                 partition_epoch=leader.epoch,
             )
         )
-        for index, replicas, leader in partitions
+        for index, replicas, leader, successor in partitions
     ]

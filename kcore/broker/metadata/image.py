@@ -49,6 +49,7 @@ class MetadataImage:
         ids: topic id -> topic.
         replicas: topic id -> for each partition the nodes that hold it, the preferred leader first.
         leaders: topic id -> partition -> leader, for partitions that are not led by their first replica in epoch 0.
+        successors: topic id -> partition -> the node that leads it after the planned move that is under way.
         brokers: node id -> the registration of a node of a cluster; empty for a node with a log of its own.
         collisions: collision key of a name -> number of topics with that key.
         settings: owner -> setting -> value as written by the client.
@@ -76,6 +77,7 @@ class MetadataImage:
         "scram",
         "scram_forms",
         "settings",
+        "successors",
     )
 
     def __init__(self) -> None:
@@ -83,6 +85,7 @@ class MetadataImage:
         self.ids: dict[bytes, TopicInfo] = {}
         self.replicas: dict[bytes, list[tuple[int, ...]]] = {}
         self.leaders: dict[bytes, dict[int, Leader]] = {}
+        self.successors: dict[bytes, dict[int, int]] = {}
         self.brokers: dict[int, BrokerRegistration] = {}
         self.collisions: dict[str, int] = {}
         self.settings: dict[ConfigKey, dict[str, str]] = {}
@@ -116,6 +119,11 @@ class MetadataImage:
             return None
         return Leader(held[partition][0], 0)
 
+    def successor(self, topic_id: bytes, partition: int) -> int | None:
+        """Returns the node to which the leadership of a partition moves; None if no move is planned."""
+        planned = self.successors.get(topic_id)
+        return None if planned is None else planned.get(partition)
+
     def settings_of(self, config_type: int, name: str) -> Mapping[str, str]:
         """Returns the settings of one owner, name -> value as written."""
         return self.settings.get(ConfigKey(config_type, name), NO_SETTINGS)
@@ -147,12 +155,22 @@ class MetadataImage:
         """Sets the leader of a partition."""
         self.leaders.setdefault(topic_id, {})[partition] = leader
 
+    def set_successor(self, topic_id: bytes, partition: int, node_id: int | None) -> None:
+        """Plans the move of a partition's leadership to a node; None ends the plan."""
+        if node_id is not None:
+            self.successors.setdefault(topic_id, {})[partition] = node_id
+            return
+        planned = self.successors.get(topic_id)
+        if planned is not None and planned.pop(partition, None) is not None and not planned:
+            del self.successors[topic_id]
+
     def remove_topic(self, topic: TopicInfo) -> None:
         """Removes a topic and its settings."""
         del self.names[topic.name]
         del self.ids[topic.topic_id]
         del self.replicas[topic.topic_id]
         self.leaders.pop(topic.topic_id, None)
+        self.successors.pop(topic.topic_id, None)
         key = collision_key(topic.name)
         self.collisions[key] -= 1
         if not self.collisions[key]:

@@ -101,12 +101,12 @@ def _partitions(
     image: MetadataImage, topic_id: bytes, first: int, assignments: list[tuple[int, ...]]
 ) -> list[MetadataItem]:
     """Makes the records of some partitions of a topic with their present leaders."""
-    moved = image.leaders.get(topic_id)
+    moved = {**image.leaders.get(topic_id, {}), **image.successors.get(topic_id, {})}
     if not moved or not any(first + at in moved for at in range(len(assignments))):
         return new_partitions(topic_id, first, assignments)
     led = []
     for index, replicas in enumerate(assignments, first):
         leader = image.leader(topic_id, index)
         assert leader is not None, "every partition of the image has a leader"
-        led.append((index, replicas, leader))
+        led.append((index, replicas, leader, image.successor(topic_id, index)))
     return [*led_partition_records(topic_id, led)]

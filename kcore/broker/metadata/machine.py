@@ -240,6 +240,8 @@ class MetadataMachine:
         self.image.add_partition(topic, tuple(record.replicas))
         if record.leader_epoch > 0 or record.leader != record.replicas[0]:
             self.image.set_leader(topic.topic_id, first, Leader(record.leader, record.leader_epoch))
+        if record.adding_replicas:
+            self.image.set_successor(topic.topic_id, first, record.adding_replicas[0])
         self._grown(topic.topic_id, first)
 
     def _replay_partition_change(self, offset: int, record: PartitionChangeRecord) -> None:
@@ -253,8 +255,12 @@ class MetadataMachine:
         if record.replicas is not None:
             image.replicas[topic.topic_id][index] = tuple(record.replicas)
             image.set_leader(topic.topic_id, index, before)
+        if record.adding_replicas:
+            image.set_successor(topic.topic_id, index, record.adding_replicas[0])
+            self._change(("successor", (topic.topic_id, index)), lambda: self.topics.planned(topic, index))
         if record.leader != LEADER_UNCHANGED:
             image.set_leader(topic.topic_id, index, Leader(record.leader, before.epoch + 1))
+            image.set_successor(topic.topic_id, index, None)
             if ("topic", topic.topic_id) not in self._changed:
                 self._change(("leader", (topic.topic_id, index)), lambda: self.topics.moved(topic, index))
 

@@ -81,6 +81,11 @@ class Topics:
         for listener in self._listeners:
             listener.on_leader_changed(topic, partition)
 
+    def planned(self, topic: TopicInfo, partition: int) -> None:
+        """Notifies the listeners that the leadership of a partition is going to move."""
+        for listener in self._listeners:
+            listener.on_move_planned(topic, partition)
+
     def brokers_changed(self) -> None:
         """Notifies the listeners of changed nodes."""
         for listener in self._listeners:
@@ -145,3 +150,6 @@ class Topics:
             leader = image.leader(topic_id, partition)
             if partition < known_partitions and leader not in (None, before.leader(topic_id, partition)):
                 self.moved(topic, partition)
+        for partition, node_id in image.successors.get(topic_id, {}).items():
+            if before.successor(topic_id, partition) != node_id:
+                self.planned(topic, partition)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.alter_client_quotas import AlterClientQuotasResponse as AlterClientQuotasResponse
     from kcore.protocol.messages.alter_configs import AlterConfigsRequest as AlterConfigsRequest
     from kcore.protocol.messages.alter_configs import AlterConfigsResponse as AlterConfigsResponse
+    from kcore.protocol.messages.alter_partition import AlterPartitionRequest as AlterPartitionRequest
+    from kcore.protocol.messages.alter_partition import AlterPartitionResponse as AlterPartitionResponse
     from kcore.protocol.messages.alter_partition_reassignments import (
         AlterPartitionReassignmentsRequest as AlterPartitionReassignmentsRequest,
     )
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
     )
     from kcore.protocol.messages.api_versions import ApiVersionsRequest as ApiVersionsRequest
     from kcore.protocol.messages.api_versions import ApiVersionsResponse as ApiVersionsResponse
+    from kcore.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest as BrokerHeartbeatRequest
+    from kcore.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse as BrokerHeartbeatResponse
     from kcore.protocol.messages.consumer_group_describe import (
         ConsumerGroupDescribeRequest as ConsumerGroupDescribeRequest,
     )

@@ -1,0 +1,307 @@
+"""Planned moves: the leader of a partition finishes its work and releases it; then the controller names the next one.
+
+The controller writes the plan into the metadata log. The leader replays it, gives the partition up, and reports that
+with AlterPartition. The controller then writes the new leader. So at no moment two nodes serve the partition, and the
+plan survives the death of any of the three nodes. A node that stops asks for such moves with BrokerHeartbeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from kcore.broker.apis.control import ControlApi, client_code
+from kcore.broker.cluster.balance import moved_replicas
+from kcore.broker.metadata.brokers import leader_record
+from kcore.log.interface import PartitionKey
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.authorizer import Operation, ResourceType
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    PartitionResult,
+    TopicData,
+    TopicResult,
+)
+from kcore.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+
+if TYPE_CHECKING:
+    from kcore.broker.cluster.controller import Controller
+    from kcore.broker.cluster.membership import Membership
+    from kcore.broker.metadata.image import MetadataImage
+    from kcore.broker.metadata.machine import MetadataMachine
+    from kcore.broker.metadata.topics import Topics
+    from kcore.protocol.authorizer import Authorizer
+    from kcore.runtime.api import RequestContext
+    from kcore.runtime.cluster import ClusterView
+    from kcore.runtime.machine import Outcome, Record
+    from kcore.runtime.peers import Peers
+    from kcore.runtime.shard import Shard
+    from kcore_ext.runtime.timer_wheel import TimerWheel
+
+RETRY_MS: Final = 200
+"""The time after which an unconfirmed release is reported again."""
+HEARTBEAT_MS: Final = 50
+"""The time between two heartbeats of a node that wants to stop."""
+VERSION: Final = 3
+
+
+class Releases:
+    """The partitions that this node has given up for a planned move, until the metadata have their next leader.
+
+    Args:
+        membership: this node's registration.
+        topics: the metadata.
+        cluster: the present controller.
+        peers: sends requests to it.
+        wheel: the node's timers.
+    """
+
+    __slots__ = ("_asking", "_cluster", "_epochs", "_membership", "_peers", "_topics", "_waiting", "_wheel")
+
+    def __init__(
+        self, membership: Membership, topics: Topics, cluster: ClusterView, peers: Peers, wheel: TimerWheel
+    ) -> None:
+        self._membership = membership
+        self._topics = topics
+        self._cluster = cluster
+        self._peers = peers
+        self._wheel = wheel
+        self._epochs: dict[PartitionKey, int] = {}  # the leader epoch that ends
+        self._asking = self._waiting = False
+
+    def add(self, key: PartitionKey, epoch: int) -> None:
+        """Adds a partition that this node does not serve any more; `report` sends it."""
+        self._epochs[key] = epoch
+
+    def report(self) -> None:
+        """Reports all released partitions to the controller, now and again until the metadata have new leaders."""
+        if self._asking or self._membership.fenced or self._membership.stopped:
+            return
+        image = self._topics.image
+        for key, epoch in list(self._epochs.items()):
+            leader = image.leader(key.topic_id, key.partition)
+            if leader is None or leader.epoch != epoch or image.successor(key.topic_id, key.partition) is None:
+                del self._epochs[key]
+        if not self._epochs:
+            return
+        controller = self._cluster.controller_id
+        if controller < 0:
+            self._again()
+            return
+        self._asking = True
+        self._peers.send(controller, self._request(image), VERSION, self._arrived)
+
+    def _request(self, image: MetadataImage) -> AlterPartitionRequest:
+        topics: dict[bytes, list[PartitionData]] = {}
+        for (topic_id, index), epoch in self._epochs.items():
+            successor = image.successor(topic_id, index)
+            assert successor is not None, "the others were removed before"
+            in_sync = [BrokerState(broker_id=successor)]
+            topics.setdefault(topic_id, []).append(
+                PartitionData(partition_index=index, leader_epoch=epoch, new_isr_with_epochs=in_sync)
+            )
+        lease = self._membership.lease
+        return AlterPartitionRequest(
+            broker_id=lease.holder,
+            broker_epoch=lease.epoch,
+            topics=[TopicData(topic_id=topic_id, partitions=parts) for topic_id, parts in topics.items()],
+        )
+
+    def _arrived(self, response: AlterPartitionResponse | None) -> None:
+        self._asking = False
+        self._again()  # the metadata may show the new leaders before; then nothing is left to report
+
+    def _again(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self._wheel.add(self._wheel.now_ms + RETRY_MS, self._retry)
+
+    def _retry(self) -> None:
+        self._waiting = False
+        self.report()
+
+
+class AlterPartitionApi(ControlApi[AlterPartitionRequest, AlterPartitionResponse]):
+    """Gives released partitions to their next leaders, on the controller. Args: as for `ControlApi`."""
+
+    __slots__ = ()
+
+    key: ClassVar[ApiKey] = ApiKey.ALTER_PARTITION
+    request_type: ClassVar[type] = AlterPartitionRequest
+    response_type: ClassVar[type] = AlterPartitionResponse
+    versions: ClassVar[tuple[int, int]] = (VERSION, VERSION)
+
+    def decide(
+        self, machine: MetadataMachine, context: RequestContext, request: AlterPartitionRequest
+    ) -> AlterPartitionResponse | Outcome:
+        """Writes the new leaders of partitions whose leader and epoch are those of the request."""
+        code = self._refusal(machine, context, request)
+        if code:
+            return self.error(context, request, code)
+        records: list[Record] = []
+        topics = []
+        for topic in request.topics:
+            results = []
+            for part in topic.partitions:
+                code = self._check(machine.image, request.broker_id, topic.topic_id, part)
+                successor = part.new_isr_with_epochs[0].broker_id if part.new_isr_with_epochs else -1
+                if not code:
+                    held = machine.image.replicas[topic.topic_id][part.partition_index]
+                    replicas = moved_replicas(held, request.broker_id, successor)
+                    records.append(
+                        leader_record(
+                            topic.topic_id, part.partition_index, successor, None if replicas == held else replicas
+                        )
+                    )
+                results.append(
+                    PartitionResult(
+                        partition_index=part.partition_index,
+                        error_code=code,
+                        leader_id=-1 if code else successor,
+                        leader_epoch=-1 if code else part.leader_epoch + 1,
+                        isr=() if code else (successor,),
+                        partition_epoch=-1 if code else part.leader_epoch + 1,
+                    )
+                )
+            topics.append(TopicResult(topic_id=topic.topic_id, partitions=results))
+        return machine.outcome(records, AlterPartitionResponse(topics=topics))
+
+    def _refusal(
+        self, machine: MetadataMachine, context: RequestContext, request: AlterPartitionRequest
+    ) -> ErrorCode | None:
+        if not self.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return registration_error(machine, request.broker_id, request.broker_epoch)
+
+    def _check(self, image: MetadataImage, node_id: int, topic_id: bytes, part: PartitionData) -> ErrorCode:
+        leader = image.leader(topic_id, part.partition_index)
+        if leader is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        if leader != (node_id, part.leader_epoch):
+            return ErrorCode.FENCED_LEADER_EPOCH
+        successor = image.successor(topic_id, part.partition_index)
+        if successor is None or [state.broker_id for state in part.new_isr_with_epochs] != [successor]:
+            return ErrorCode.INVALID_REQUEST
+        broker = image.brokers.get(successor)
+        return ErrorCode.INELIGIBLE_REPLICA if broker is None or broker.fenced else ErrorCode.NONE
+
+    def error(
+        self, context: RequestContext, request: AlterPartitionRequest, code: ErrorCode, message: str | None = None
+    ) -> AlterPartitionResponse:
+        """Makes a response with the code for the whole request."""
+        return AlterPartitionResponse(error_code=client_code(code))
+
+
+class BrokerHeartbeatApi(ControlApi[BrokerHeartbeatRequest, BrokerHeartbeatResponse]):
+    """Hands the partitions of a node that wants to stop to the others, on the controller.
+
+    Args:
+        shard: the metadata shard.
+        controller: plans the moves.
+        authorizer: decides about each operation; None allows all.
+    """
+
+    __slots__ = ("_controller",)
+
+    key: ClassVar[ApiKey] = ApiKey.BROKER_HEARTBEAT
+    request_type: ClassVar[type] = BrokerHeartbeatRequest
+    response_type: ClassVar[type] = BrokerHeartbeatResponse
+    versions: ClassVar[tuple[int, int]] = (0, 0)
+    differs: ClassVar[str] = "Only a node that wants to stop sends it: leases in the store take its other role."
+
+    def __init__(
+        self, shard: Shard[MetadataMachine], controller: Controller, authorizer: Authorizer | None = None
+    ) -> None:
+        super().__init__(shard, authorizer)
+        self._controller = controller
+
+    def decide(
+        self, machine: MetadataMachine, context: RequestContext, request: BrokerHeartbeatRequest
+    ) -> BrokerHeartbeatResponse:
+        """Responds whether the node leads nothing more, so that it may stop."""
+        if not self.allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
+            return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        code = registration_error(machine, request.broker_id, request.broker_epoch)
+        if code is None and not machine.leads():
+            code = ErrorCode.NOT_CONTROLLER
+        if code is not None:
+            return self.error(context, request, code)
+        may_stop = request.want_shut_down and self._controller.stop(request.broker_id, request.broker_epoch)
+        return BrokerHeartbeatResponse(is_caught_up=True, is_fenced=False, should_shut_down=may_stop)
+
+    def error(
+        self, context: RequestContext, request: BrokerHeartbeatRequest, code: ErrorCode, message: str | None = None
+    ) -> BrokerHeartbeatResponse:
+        """Makes a response with the code."""
+        return BrokerHeartbeatResponse(error_code=client_code(code))
+
+
+def registration_error(machine: MetadataMachine, node_id: int, epoch: int) -> ErrorCode | None:
+    """Returns the error for a request of a node that is not registered in this epoch; None if it is."""
+    broker = machine.image.brokers.get(node_id)
+    if broker is None:
+        return ErrorCode.BROKER_ID_NOT_REGISTERED
+    return None if broker.epoch == epoch and not broker.fenced else ErrorCode.STALE_BROKER_EPOCH
+
+
+class Farewell:
+    """The end of a node that hands all its partitions over: asks the controller until nothing is left.
+
+    Args:
+        membership: this node's registration.
+        cluster: the present controller.
+        peers: sends requests to it.
+        wheel: the node's timers.
+        done: called once, when the node may stop.
+    """
+
+    __slots__ = ("_cluster", "_done", "_membership", "_peers", "_wheel", "ended")
+
+    def __init__(
+        self,
+        membership: Membership,
+        cluster: ClusterView,
+        peers: Peers,
+        wheel: TimerWheel,
+        done: Callable[[], None],
+    ) -> None:
+        self._membership = membership
+        self._cluster = cluster
+        self._peers = peers
+        self._wheel = wheel
+        self._done = done
+        self.ended = False
+
+    def ask(self) -> None:
+        """Sends a heartbeat, unless the node cannot hand anything over any more."""
+        if self.ended:
+            return
+        membership = self._membership
+        if membership.stopped or not membership.is_serving():
+            self._end()
+            return
+        controller = self._cluster.controller_id
+        if controller < 0:
+            self._again()
+            return
+        lease = membership.lease
+        request = BrokerHeartbeatRequest(broker_id=lease.holder, broker_epoch=lease.epoch, want_shut_down=True)
+        self._peers.send(controller, request, 0, self._arrived)
+
+    def _arrived(self, response: BrokerHeartbeatResponse | None) -> None:
+        if response is not None and not response.error_code and response.should_shut_down:
+            self._end()
+        else:
+            self._again()
+
+    def _again(self) -> None:
+        self._wheel.add(self._wheel.now_ms + HEARTBEAT_MS, self.ask)
+
+    def _end(self) -> None:
+        if not self.ended:
+            self.ended = True
+            self._done()
