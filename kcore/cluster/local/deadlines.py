@@ -10,6 +10,7 @@ from typing import Final
 
 from kcore.cluster.local.locks import FileLock
 from kcore.log.data_folder import FILE_MODE
+from kcore.log.node_journals import node_folder
 
 _DEADLINE: Final = struct.Struct(">q")
 LIMIT_S: Final = 1.0
@@ -30,6 +31,11 @@ class Deadline:
     def __init__(self, path: str) -> None:
         self._path = path
         self._lock = FileLock(path, LIMIT_S)
+
+    @classmethod
+    def of_node(cls, path: str, node_id: int) -> Deadline:
+        """Returns the deadline of a node's lease in a data folder."""
+        return cls(os.path.join(node_folder(path, node_id), "lease"))
 
     @contextlib.contextmanager
     def hold(self) -> Iterator[None]:

@@ -23,14 +23,14 @@ from kcore.log.write_set import PartitionMeta
 NO_LEADER = -1
 
 
-def prepare(path: str, epochs: Mapping[PartitionKey, tuple[int, int]], base: int) -> None:
+def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: int) -> None:
     """Creates the database of nodes and leaders in a folder that a single process has closed.
 
     The caller holds the folder's lock. `fold`, at the next opening by a single process, removes the database.
 
     Args:
         path: the data folder.
-        epochs: the leader and the leader epoch of each partition in the metadata log. No node may write before the
+        leaders: the leader and the leader epoch of each partition in the metadata log. No node may write before the
             controller has given it the partition in a later epoch.
         base: the epoch after which those of nodes and controllers begin: not lower than any epoch in the folder.
 
@@ -42,7 +42,7 @@ def prepare(path: str, epochs: Mapping[PartitionKey, tuple[int, int]], base: int
     def work(txn: Any) -> None:
         rows = Rows(txn, environment)
         rows.put_base(base)
-        for key, (leader, epoch) in {**epochs, METADATA: (NO_LEADER, base)}.items():
+        for key, (leader, epoch) in {**leaders, METADATA: (NO_LEADER, base)}.items():
             rows.put_leader(key, LeaderRow(_number(txn, environment, key), leader, epoch, 0))
         require_put(txn.put(FORMAT_KEY, U32.pack(SHARED_VERSION), db=environment.meta_db))
 

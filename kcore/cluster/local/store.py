@@ -100,8 +100,7 @@ class LocalClusterStore(ClusterStore):
     def _deadline(self, node_id: int) -> Deadline:
         deadline = self._deadlines.get(node_id)
         if deadline is None:
-            deadline = Deadline(os.path.join(node_folder(self._path, node_id), "lease"))
-            deadline = self._deadlines.setdefault(node_id, deadline)
+            deadline = self._deadlines.setdefault(node_id, Deadline.of_node(self._path, node_id))
         return deadline
 
     def _remaining_ms(self, node_id: int, row: NodeRow | None) -> int:
