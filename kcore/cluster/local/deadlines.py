@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import struct
-from collections.abc import Iterator
 from typing import Final
 
 from kcore.cluster.local.locks import FileLock
@@ -19,7 +17,7 @@ LIMIT_S: Final = 1.0
 class Deadline:
     """The end of one lease by the machine's monotonic clock.
 
-    A renewal reads the holder of the lease and writes the deadline under `hold`. A transaction that ends the lease
+    A renewal reads the holder of the lease and writes the deadline under the lock. A transaction that ends the lease
     does the same, so that no renewal succeeds after the transaction has read the deadline.
 
     Args:
@@ -37,11 +35,13 @@ class Deadline:
         """Returns the deadline of a node's lease in a data folder."""
         return cls(os.path.join(node_folder(path, node_id), "lease"))
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        """Excludes all other changes of the deadline during the block; raises StoreUnavailableError."""
-        with self._lock.hold():
-            yield
+    def acquire(self) -> None:
+        """Excludes all other changes of the deadline until `release`; raises StoreUnavailableError."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """Allows other changes, if this object has excluded them."""
+        self._lock.release()
 
     def read_ms(self) -> int:
         """Returns the deadline; 0 if there is none."""

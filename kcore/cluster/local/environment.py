@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import lmdb
@@ -40,12 +39,13 @@ class SharedEnvironment(LmdbEnvironment):
         sync: True to flush each transaction.
     """
 
-    __slots__ = ("_writer", "cluster_db", "path")
+    __slots__ = ("_write_lock", "_writer", "cluster_db", "path")
 
     def __init__(self, path: str, sync: bool, map_size_bytes: int = DEFAULT_MAP_SIZE_BYTES) -> None:
         super().__init__(path, sync, map_size_bytes, MAX_MAP_SIZE_BYTES)
         self.path = path
         self.cluster_db: Any = None
+        self._write_lock = threading.Lock()
         self._writer = FileLock(os.path.join(path, CLUSTER_FOLDER, "writer"), WRITER_LIMIT_S)
 
     def _open_databases(self, env: lmdb.Environment, txn: Any, create: bool) -> None:
@@ -55,14 +55,17 @@ class SharedEnvironment(LmdbEnvironment):
     def _handle(self, database: bytes) -> Any:
         return self.cluster_db if database == CLUSTER_DB else super()._handle(database)
 
-    @contextmanager
-    def read(self, doing: str) -> Iterator[Any]:
-        """Begins a read transaction on the database of nodes and leaders, which returns copies; raises LogError."""
+    def read(self, work: Callable[[Any], T], doing: str) -> T:
+        """Runs `work` in a read transaction on the database of nodes and leaders, which returns copies.
+
+        Raises:
+            LogError: the file cannot be read.
+        """
         try:
             with self.gate:
                 txn = self.begin_read(CLUSTER_DB, buffers=False)
                 try:
-                    yield txn
+                    return work(txn)
                 finally:
                     txn.abort()
         except lmdb.Error as error:
@@ -75,24 +78,25 @@ class SharedEnvironment(LmdbEnvironment):
             StoreUnavailableError: another process holds the writer's lock; nothing is stored.
             LogError: the transaction failed. It may be stored only if LMDB failed in its commit.
         """
-        with self._writer.hold():
-            while True:
-                try:
-                    txn = self.env_for_write.begin(write=True)
-                    try:
-                        result = work(txn)
-                    except BaseException:
-                        txn.abort()
-                        raise
-                    txn.commit()
-                    return result
-                except lmdb.MapFullError:
-                    self.grow()
-                except lmdb.MapResizedError:
-                    self.adopt_size()
-                except lmdb.Error as error:
-                    self.reopen()
-                    raise log_error(error, doing, os.path.join(self.path, DATA_NAME)) from error
+        with self._write_lock:
+            try:
+                self._writer.acquire()
+                return self._transact(work, doing)
+            finally:
+                self._writer.release()
+
+    def _transact(self, work: Callable[[Any], T], doing: str) -> T:
+        while True:
+            try:
+                with self.env_for_write.begin(write=True) as txn:
+                    return work(txn)
+            except lmdb.MapFullError:
+                self.grow()
+            except lmdb.MapResizedError:
+                self.adopt_size()
+            except lmdb.Error as error:
+                self.reopen()
+                raise log_error(error, doing, os.path.join(self.path, DATA_NAME)) from error
 
     def forget_dead_readers(self) -> None:
         """Lets LMDB reuse the pages that a process read when it died."""

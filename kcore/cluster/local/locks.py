@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import threading
 import time
-from collections.abc import Iterator
 from typing import Final
 
 from kcore.log.data_folder import FILE_MODE
@@ -23,41 +21,37 @@ LONGEST_PAUSE_S: Final = 0.005
 
 
 class FileLock:
-    """A lock that one thread of one process holds at a time.
+    """A lock that one process holds at a time. In a process, only one thread at a time may use the object.
+
+    Callers take and release it within one `try` statement. An exception just before the release leaves the file
+    locked until the next use of the object, which succeeds, because the descriptor has the lock already.
 
     Args:
         path: the file, created if missing. It is never removed, because another process may wait for its lock.
         limit_s: the time after which a caller gives up.
     """
 
-    __slots__ = ("_fd", "_limit_s", "_thread_lock", "path")
+    __slots__ = ("_fd", "_limit_s", "path")
 
     def __init__(self, path: str, limit_s: float) -> None:
         self.path = path
         self._fd = -1
         self._limit_s = limit_s
-        self._thread_lock = threading.Lock()
 
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        """Holds the lock during the block.
+    def acquire(self) -> None:
+        """Takes the lock.
 
         Raises:
-            StoreUnavailableError: another process or thread has held the lock for the whole time limit.
+            StoreUnavailableError: another process has held the lock for the whole time limit.
             LogError: the file cannot be opened.
         """
-        until_s = time.monotonic() + self._limit_s
-        if not self._thread_lock.acquire(timeout=self._limit_s):
-            raise self._refusal()
-        try:
-            self._open()
-            try:
-                self._wait(until_s)
-                yield
-            finally:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)
-        finally:
-            self._thread_lock.release()
+        self._open()
+        self._wait()
+
+    def release(self) -> None:
+        """Releases the lock, if this object holds it."""
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
 
     def _open(self) -> None:
         if self._fd < 0:
@@ -66,23 +60,22 @@ class FileLock:
             except OSError as error:
                 raise file_error(error, "opening a lock of the cluster") from error
 
-    def _wait(self, until_s: float) -> None:
+    def _wait(self) -> None:
+        until_s = time.monotonic() + self._limit_s
         pause_s = FIRST_PAUSE_S
         while not try_lock(self._fd, fcntl.LOCK_EX):
             if time.monotonic() >= until_s:
-                raise self._refusal()
+                raise StoreUnavailableError(
+                    f"another process has held {self.path} for {self._limit_s} s: it may be stopped"
+                )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _refusal(self) -> StoreUnavailableError:
-        return StoreUnavailableError(f"another process has held {self.path} for {self._limit_s} s: it may be stopped")
-
     def close(self) -> None:
-        """Closes the file. A thread that holds the lock keeps it until then; later calls open the file again."""
-        with self._thread_lock:
-            fd, self._fd = self._fd, -1
-            if fd >= 0:
-                os.close(fd)
+        """Closes the file; a later call opens it again."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class LifeLock:

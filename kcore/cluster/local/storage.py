@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kcore.cluster.local.environment import SharedEnvironment
 from kcore.cluster.local.locks import FileLock
@@ -26,6 +25,8 @@ from kcore.log.lmdb_recovery import load_numbers, load_partition, load_partition
 from kcore.log.node_journals import move_node_journal, node_folder, node_journal_key
 from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
 from kcore.log.write_set import StoredPartition, WriteSet
+
+T = TypeVar("T")
 
 TOKEN_BYTES: Final = 16
 NODE_LIMIT_S: Final = 5.0
@@ -47,7 +48,7 @@ class Unsettled(NamedTuple):
 
 
 class NodeLocks:
-    """The locks of the nodes of a data folder.
+    """The locks of the nodes of a data folder. Only one thread at a time may use the object.
 
     The lock of a node protects its journal and what the node leads. Whoever takes a partition from a node, fences it
     or registers it again holds its lock. Several locks are taken in order of node id, and the writer's lock last.
@@ -62,13 +63,15 @@ class NodeLocks:
         self._path = path
         self._locks: dict[int, FileLock] = {}
 
-    @contextlib.contextmanager
-    def hold(self, *node_ids: int) -> Iterator[None]:
-        """Holds the locks of nodes during the block; raises StoreUnavailableError if one is not free in time."""
-        with contextlib.ExitStack() as stack:
-            for node_id in sorted(set(node_ids)):
-                stack.enter_context(self._lock(node_id).hold())
-            yield
+    def acquire(self, *node_ids: int) -> None:
+        """Takes the locks of nodes; raises StoreUnavailableError if one is not free in time."""
+        for node_id in sorted(set(node_ids)):
+            self._lock(node_id).acquire()
+
+    def release(self) -> None:
+        """Releases all locks that this object holds."""
+        for lock in list(self._locks.values()):
+            lock.release()
 
     def _lock(self, node_id: int) -> FileLock:
         lock = self._locks.get(node_id)
@@ -96,7 +99,6 @@ class LocalStorage(LmdbReader, SharedStorage):
 
     Args:
         environment: the shared environment. The caller closes it.
-        locks: the locks of the nodes. The caller closes them.
         node_id: this node.
         epoch: the epoch of its incarnation.
         sync: True to flush each commit.
@@ -115,11 +117,9 @@ class LocalStorage(LmdbReader, SharedStorage):
 
     _environment: SharedEnvironment
 
-    def __init__(
-        self, environment: SharedEnvironment, locks: NodeLocks, node_id: int, epoch: int, *, sync: bool
-    ) -> None:
+    def __init__(self, environment: SharedEnvironment, node_id: int, epoch: int, *, sync: bool) -> None:
         self._environment = environment
-        self._locks = locks
+        self._locks = NodeLocks(environment.path)
         self._node_id = node_id
         self._lock = threading.Lock()
         self._closed = False
@@ -178,27 +178,39 @@ class LocalStorage(LmdbReader, SharedStorage):
         Raises:
             FencedWriteError: the node is fenced, or does not lead the named partitions.
         """
-        with self._environment.read("reading the leaders") as txn:
-            self._require_alive(Rows(txn, self._environment))
-        refused = [key for key, epoch in partitions if self._led.get(key) != epoch]
-        if refused:
-            names = ", ".join(map(repr, refused[:5]))
-            raise FencedWriteError(f"node {self._node_id} does not lead {names}", refused)
+        self._environment.read(
+            lambda txn: self._require_alive(Rows(txn, self._environment)), "reading the state of the node"
+        )
+        self._refuse([key for key, epoch in partitions if self._led.get(key) != epoch])
+
+    def _refuse(self, keys: list[PartitionKey]) -> None:
+        """Raises FencedWriteError if there are partitions that this node does not lead."""
+        if keys:
+            names = ", ".join(map(repr, keys[:5]))
+            raise FencedWriteError(f"node {self._node_id} does not lead {names}", keys)
+
+    def _exclusively(self, work: Callable[[], T], *node_ids: int) -> T:
+        """Runs `work` under the locks of nodes; raises StoreUnavailableError if one is not free in time."""
+        with self._lock:
+            try:
+                self._locks.acquire(*node_ids)
+                return work()
+            finally:
+                self._locks.release()
 
     def adopt(self, partitions: Sequence[Leadership]) -> list[StoredPartition]:
         """Implements `SharedStorage.adopt`."""
         self._require_open()
-        environment = self._environment
-        with self._lock, self._locks.hold(self._node_id), environment.read("adopting partitions") as txn:
-            rows = Rows(txn, environment)
+
+        def work(txn: Any) -> list[StoredPartition]:
+            rows = Rows(txn, self._environment)
             self._require_alive(rows)
-            refused = [key for key, epoch in partitions if not self._leads(rows, key, epoch)]
-            if refused:
-                names = ", ".join(map(repr, refused[:5]))
-                raise FencedWriteError(f"node {self._node_id} does not lead {names}", refused)
+            self._refuse([key for key, epoch in partitions if not self._leads(rows, key, epoch)])
             stored = [self._load(txn, key) for key, _ in partitions]
             self._led.update(partitions)
             return stored
+
+        return self._exclusively(lambda: self._environment.read(work, "adopting partitions"), self._node_id)
 
     def _load(self, txn: Any, key: PartitionKey) -> StoredPartition:
         """Reads a partition, with the batches that are still in this node's journal."""
@@ -214,23 +226,30 @@ class LocalStorage(LmdbReader, SharedStorage):
         """Implements `SharedStorage.look_up`. The metadata log is never in a journal; others are moved out of it."""
         self._require_open()
         environment = self._environment
-        with environment.read("reading an end") as txn:
+
+        def work(txn: Any) -> StoredPartition | int | None:
             rows = Rows(txn, environment)
             if rows.leader(key) is None:
                 return None
-            leader = rows.live_leader(key)
-            if key == METADATA or leader in (-1, self._node_id):
-                return self._load(txn, key)
-        with self._locks.hold(leader):
+            leader = -1 if key == METADATA else rows.live_leader(key)
+            return self._load(txn, key) if leader in (-1, self._node_id) else leader
+
+        found = environment.read(work, "reading an end")
+        if not isinstance(found, int):
+            return found
+        leader = found
+
+        def revoke() -> None:
             environment.transact(lambda txn: self._revoke(txn, leader), "moving the journal of another node")
-        with environment.read("reading an end") as txn:
-            return self._load(txn, key)
+
+        self._exclusively(revoke, leader)
+        return environment.read(lambda txn: self._load(txn, key), "reading an end")
 
     def removed_numbers(self) -> tuple[list[int], int]:
         """Implements `SharedStorage.removed_numbers`."""
         self._require_open()
-        with self._environment.read("reading removed partitions") as txn:
-            return load_numbers(txn, self._environment, self._environment.path)
+        environment = self._environment
+        return environment.read(lambda txn: load_numbers(txn, environment, environment.path), "reading removed numbers")
 
     # -- writing
 
@@ -239,19 +258,30 @@ class LocalStorage(LmdbReader, SharedStorage):
         self._require_open()
         owned = [Leadership(sealed.key, sealed.log.owned_epoch) for sealed in write_set.partitions]
         changes = write_set.cluster
-        with self._lock:
-            if self._unsettled is not None:
-                raise UnknownOutcomeError("the outcome of the previous write set is unknown: settle it first")
-            if changes is None:
-                with self._locks.hold(self._node_id):
-                    self._require_led(owned)
-                    if not self._write_entry(write_set):
-                        self._write_transaction(write_set, ())
-            else:
-                owned.append(Leadership(METADATA, changes.controller_epoch))
-                self._write_changes(write_set, owned)
+        if changes is None:
+            self._exclusively(lambda: self._write_own(write_set, owned), self._node_id)
+        else:
+            owned.append(Leadership(METADATA, changes.controller_epoch))
+            losers: set[int] = set()
+            # Until the locks of all losers are held, more of them may come.
+            while not self._exclusively(
+                lambda: self._write_changes(write_set, owned, losers),
+                *(self._node_id, *losers),
+            ):
+                continue
         if changes is not None or any(key == METADATA for key, _ in owned):
             notify(self._environment.path)
+
+    def _require_settled(self) -> None:
+        if self._unsettled is not None:
+            raise UnknownOutcomeError("the outcome of the previous write set is unknown: settle it first")
+
+    def _write_own(self, write_set: WriteSet, owned: list[Leadership]) -> None:
+        """Writes a write set that concerns only this node."""
+        self._require_settled()
+        self._require_led(owned)
+        if not self._write_entry(write_set):
+            self._write_transaction(write_set, ())
 
     def _write_entry(self, write_set: WriteSet) -> bool:
         """Writes a write set to the journal; returns False if it must take a transaction.
@@ -272,26 +302,37 @@ class LocalStorage(LmdbReader, SharedStorage):
         self._unsettled = None
         return True
 
-    def _write_changes(self, write_set: WriteSet, owned: list[Leadership]) -> None:
-        """Writes a write set that takes partitions from other nodes, under their locks."""
-        others: set[int] = set()
-        while True:
-            with self._locks.hold(self._node_id, *others):
-                self._require_led(owned)
-                needed = self._losers(write_set)
-                if needed <= others:
-                    self._write_transaction(write_set, needed)
-                    return
-            others |= needed
+    def _write_changes(self, write_set: WriteSet, owned: list[Leadership], losers: set[int]) -> bool:
+        """Writes a write set that takes partitions from other nodes.
+
+        Args:
+            write_set: the write set.
+            owned: what this node must lead.
+            losers: the other nodes whose locks the caller holds. If more are needed, they are added.
+
+        Returns:
+            False if more locks are needed; nothing is written then.
+        """
+        self._require_settled()
+        self._require_led(owned)
+        needed = self._losers(write_set)
+        if not needed <= losers:
+            losers |= needed
+            return False
+        self._write_transaction(write_set, needed)
+        return True
 
     def _losers(self, write_set: WriteSet) -> set[int]:
         """Returns the other nodes that may still write partitions that a write set moves or removes."""
         changes = write_set.cluster
         assert changes is not None, "the write set has changes of the cluster"
-        with self._environment.read("reading the leaders") as txn:
+        keys = [*changes.removed, *(change.key for change in changes.moved)]
+
+        def work(txn: Any) -> set[int]:
             rows = Rows(txn, self._environment)
-            keys = [*changes.removed, *(change.key for change in changes.moved)]
             return {rows.live_leader(key) for key in keys} - {-1, self._node_id}
+
+        return self._environment.read(work, "reading the leaders")
 
     def _write_transaction(self, write_set: WriteSet, losers: Sequence[int] | set[int]) -> None:
         changes = write_set.cluster
@@ -341,24 +382,29 @@ class LocalStorage(LmdbReader, SharedStorage):
 
     def settle(self) -> None:
         """Implements `SharedStorage.settle`."""
-        if self._unsettled is None:
-            return
-        with self._lock:
-            unsettled = self._unsettled
-            if unsettled is not None:
-                with self._locks.hold(self._node_id):
-                    self._settle(unsettled)
-                self._revision = STALE
-                self._unsettled = None
+        if self._unsettled is not None:
+            self._exclusively(self._settle, self._node_id)
 
-    def _settle(self, unsettled: Unsettled) -> None:
+    def _settle(self) -> None:
+        unsettled = self._unsettled
+        if unsettled is None:
+            return
+        self._settle_write(unsettled)
+        self._revision = STALE
+        self._unsettled = None
+
+    def _settle_write(self, unsettled: Unsettled) -> None:
         write_set, token = unsettled
-        with self._environment.read("reading the outcome of a commit") as txn:
+
+        def work(txn: Any) -> tuple[bytes, bool]:
             rows = Rows(txn, self._environment)
-            identity = self._stored_identity(rows)
-            stored = bool(token) and rows.round(self._node_id, self.node_epoch) == token
-            if not token and write_set is not None and not write_set.is_durable:
-                stored = self._is_in_log(txn, write_set)
+            if token:
+                stored = rows.round(self._node_id, self.node_epoch) == token
+            else:
+                stored = write_set is not None and (write_set.is_durable or self._is_in_log(txn, write_set))
+            return self._stored_identity(rows), stored
+
+        identity, stored = self._environment.read(work, "reading the outcome of a commit")
         journal = self._journal
         if write_set is not None:
             write_set.is_durable = write_set.is_durable or stored
@@ -408,25 +454,28 @@ class LocalStorage(LmdbReader, SharedStorage):
             journal.move(txn, environment, begin=journal.in_use)
             done = reclaim_tasks(txn, environment, tasks, max_entries)
 
-        with self._lock:
-            if self._unsettled is not None:
-                raise UnknownOutcomeError("the outcome of the previous write set is unknown: settle it first")
-            with self._locks.hold(self._node_id):
-                with environment.read("reading the leaders") as txn:
-                    rows = Rows(txn, environment)
-                    owned = [
-                        Leadership((None if task.forget else rows.key_of(task.number)) or METADATA, task.leader_epoch)
-                        for task in tasks
-                    ]
-                self._require_led(owned)
-                self._transact(None, work, "freeing the space of deleted batches")
+        def owned(txn: Any) -> list[Leadership]:
+            rows = Rows(txn, environment)
+            keys = [None if task.forget else rows.key_of(task.number) for task in tasks]
+            return [Leadership(key or METADATA, task.leader_epoch) for key, task in zip(keys, tasks, strict=True)]
+
+        def exclusive() -> None:
+            self._require_settled()
+            self._require_led(environment.read(owned, "reading the leaders"))
+            self._transact(None, work, "freeing the space of deleted batches")
+
+        self._exclusively(exclusive, self._node_id)
         return done
 
     def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
         """Implements `Storage.stray_entries`. A partition of any node is known, not only those of `known`."""
-        with self._environment.read("looking for stray batches") as txn:
-            stored, _, _ = load_partitions(txn, self._environment, self._environment.path, True)
-            return stray_numbers(txn, self._environment, {found.meta.number: found.key for found in stored})
+        environment = self._environment
+
+        def work(txn: Any) -> list[Finding]:
+            stored, _, _ = load_partitions(txn, environment, environment.path, True)
+            return stray_numbers(txn, environment, {found.meta.number: found.key for found in stored})
+
+        return environment.read(work, "looking for stray batches")
 
     def sync(self) -> None:
         """Implements `Storage.sync`."""
@@ -447,3 +496,4 @@ class LocalStorage(LmdbReader, SharedStorage):
             self._closed = True
             with self._lock:
                 self._journal.close()
+                self._locks.close()

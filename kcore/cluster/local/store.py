@@ -6,7 +6,6 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any, Final, TypeVar
 
 from kcore.cluster.local.deadlines import Deadline
@@ -88,14 +87,25 @@ class LocalClusterStore(ClusterStore):
     # -- transactions
 
     def _read(self, work: Callable[[Rows], T], doing: str) -> T:
-        with self._environment.read(doing) as txn:
-            return work(Rows(txn, self._environment))
+        return self._environment.read(lambda txn: work(Rows(txn, self._environment)), doing)
 
     def _transact(self, work: Callable[[Rows], T], doing: str) -> T:
         def with_rows(txn: Any) -> T:
             return work(Rows(txn, self._environment))
 
         return self._environment.transact(with_rows, doing)
+
+    def _under(self, node_ids: Sequence[int], deadlines: Sequence[Deadline], work: Callable[[], T]) -> T:
+        """Runs `work` under the locks of nodes, and then those of deadlines."""
+        try:
+            self._locks.acquire(*node_ids)
+            for deadline in deadlines:
+                deadline.acquire()
+            return work()
+        finally:
+            for deadline in deadlines:
+                deadline.release()
+            self._locks.release()
 
     def _deadline(self, node_id: int) -> Deadline:
         deadline = self._deadlines.get(node_id)
@@ -124,8 +134,10 @@ class LocalClusterStore(ClusterStore):
 
     def cluster_id(self) -> str:
         """Implements `ClusterStore.cluster_id`."""
-        with self._environment.read("reading the cluster's id") as txn:
-            value = txn.get(CLUSTER_ID_KEY, db=self._environment.meta_db)
+        environment = self._environment
+        value = environment.read(
+            lambda txn: txn.get(CLUSTER_ID_KEY, db=environment.meta_db), "reading the cluster's id"
+        )
         if value is None:
             raise LogError("the data folder has no cluster id", FailureReason.CORRUPT)
         return bytes(value).decode()
@@ -160,8 +172,9 @@ class LocalClusterStore(ClusterStore):
             return epoch
 
         try:
-            with self._locks.hold(node_id), self._deadline(node_id).hold():
-                epoch = self._transact(work, "registering the node")
+            epoch = self._under(
+                [node_id], [self._deadline(node_id)], lambda: self._transact(work, "registering the node")
+            )
         except BaseException as error:
             # The transaction may be stored nevertheless: the next attempt then finds a dead process.
             for life in lives:
@@ -179,7 +192,7 @@ class LocalClusterStore(ClusterStore):
         if self._storage is not None:
             self._storage.close()
         self._node_id, self._epoch, self._life = node_id, epoch, life
-        self._storage = LocalStorage(self._environment, self._locks, node_id, epoch, sync=self._sync)
+        self._storage = LocalStorage(self._environment, node_id, epoch, sync=self._sync)
         DataFolder.sync_folder(node_folder(self._path, node_id))
 
     def _end_life(self) -> None:
@@ -198,11 +211,14 @@ class LocalClusterStore(ClusterStore):
 
     def _renew(self, lease: Lease, ttl_ms: int) -> bool:
         deadline = self._controller if lease.name == CONTROLLER_LEASE else self._deadline(lease.holder)
-        with deadline.hold():
+
+        def work() -> bool:
             held = self._read(lambda rows: _is_held(rows, lease), "renewing a lease")
             if held:
                 deadline.write_ms(self._clock_ms() + ttl_ms)
             return held
+
+        return self._under([], [deadline], work)
 
     def unregister(self, lease: Lease) -> None:
         """Implements `ClusterStore.unregister`."""
@@ -215,9 +231,11 @@ class LocalClusterStore(ClusterStore):
             controller = rows.controller()
             return controller is not None and controller.holder == node_id
 
-        with self._locks.hold(node_id), self._deadline(node_id).hold(), self._controller.hold():
+        def exclusive() -> None:
             if self._transact(work, "unregistering the node"):
                 self._controller.write_ms(0)
+
+        self._under([node_id], [self._deadline(node_id), self._controller], exclusive)
         if (node_id, lease.epoch) == (self._node_id, self._epoch):
             self._end_life()
         notify(self._path)
@@ -252,20 +270,26 @@ class LocalClusterStore(ClusterStore):
                 rows.put_node(loser, row._replace(revision=row.revision + 1))
             return Lease(CONTROLLER_LEASE, node.holder, epoch, ttl_ms)
 
-        # The lock of the earlier leader: it must not write in the metadata log between its check and its transaction.
-        with self._locks.hold(*({before, node.holder} - {-1})), self._controller.hold():
+        def exclusive() -> Lease | None:
             taken = self._transact(work, "taking the controller lease")
             if taken is not None:
                 self._controller.write_ms(self._clock_ms() + ttl_ms)
+            return taken
+
+        # The lock of the earlier leader: it must not write in the metadata log between its check and its transaction.
+        taken = self._under([*({before, node.holder} - {-1})], [self._controller], exclusive)
         if taken is not None:
             notify(self._path)
         return taken
 
     def release_controller(self, lease: Lease) -> None:
         """Implements `ClusterStore.release_controller`."""
-        with self._controller.hold():
+
+        def work() -> None:
             if self._read(lambda rows: _is_held(rows, lease), "releasing the controller lease"):
                 self._controller.write_ms(0)
+
+        self._under([], [self._controller], work)
         notify(self._path)
 
     # -- the cluster
@@ -306,12 +330,8 @@ class LocalClusterStore(ClusterStore):
 
         if self._read(lambda rows: rows.node(node_id), "fencing a node") is None:
             return False
-        with ExitStack() as stack:
-            stack.enter_context(self._locks.hold(node_id))
-            stack.enter_context(self._deadline(node_id).hold())
-            if controller is not None:
-                stack.enter_context(self._controller.hold())
-            is_fenced = self._transact(work, "fencing a node")
+        deadlines = [self._deadline(node_id), *([] if controller is None else [self._controller])]
+        is_fenced = self._under([node_id], deadlines, lambda: self._transact(work, "fencing a node"))
         if is_fenced:
             self._environment.forget_dead_readers()
             notify(self._path)
