@@ -62,6 +62,7 @@ class ClusterNode:
         self._driver: AsyncDriver | None = None
         self._server: Server | None = None
         self._peers: TcpPeers | None = None
+        self._serving = False
 
     @property
     def engine(self) -> ClusterEngine:
@@ -106,6 +107,7 @@ class ClusterNode:
                 engine.membership.look()
 
         store.listen(lambda: _call(loop, look))
+        self._serving = True
 
     def _made_peers(self, driver: AsyncDriver, engine: ClusterEngine) -> TcpPeers:
         self._peers = TcpPeers(driver, engine, self.inter_listener.name, self._security)
@@ -166,8 +168,8 @@ class ClusterNode:
         Args:
             hand_over: False if all nodes end.
         """
-        if hand_over and self._server is not None and self._engine is not None and not self.ended.is_set():
-            await self._hand_over(self._engine)
+        if hand_over and self._serving and not self.ended.is_set():
+            await self._hand_over(self.engine)
         try:
             await self._close_server()
         finally:

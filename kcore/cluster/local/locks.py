@@ -18,6 +18,7 @@ from kcore.log.lmdb_environment import file_error
 
 FIRST_PAUSE_S: Final = 0.000_1
 LONGEST_PAUSE_S: Final = 0.005
+LIFE_PREFIX: Final = "alive-"
 
 
 class FileLock:
@@ -98,6 +99,8 @@ class LifeLock:
         if not try_lock(self._fd, fcntl.LOCK_EX):
             self.end()
             raise OSError(f"{self._path} is locked by another process")
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)  # for people, as in kcore.lock
 
     def __del__(self) -> None:
         self.end()
@@ -109,6 +112,16 @@ class LifeLock:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
             os.close(fd)
+
+
+def remove_dead(folder: str, epoch: int) -> None:
+    """Removes the files of earlier incarnations of a node."""
+    own = _life_path(folder, epoch)
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if name.startswith(LIFE_PREFIX) and path != own:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 def is_alive(folder: str, epoch: int) -> bool:
@@ -133,4 +146,4 @@ def try_lock(fd: int, operation: int) -> bool:
 
 
 def _life_path(folder: str, epoch: int) -> str:
-    return os.path.join(folder, f"alive-{epoch}")
+    return os.path.join(folder, f"{LIFE_PREFIX}{epoch}")

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from kcore.cluster.local.deadlines import Deadline
 from kcore.cluster.local.environment import close_environment, open_environment
-from kcore.cluster.local.locks import LifeLock, is_alive, try_lock
+from kcore.cluster.local.locks import LifeLock, is_alive, remove_dead, try_lock
 from kcore.cluster.local.rows import ControllerRow, LeaderRow, NodeRow, Rows
 from kcore.cluster.local.storage import LocalStorage, NodeLocks
 from kcore.cluster.local.wake import Listener, notify
@@ -193,7 +193,9 @@ class LocalClusterStore(ClusterStore):
             self._storage.close()
         self._node_id, self._epoch, self._life = node_id, epoch, life
         self._storage = LocalStorage(self._environment, node_id, epoch, sync=self._sync)
-        DataFolder.sync_folder(node_folder(self._path, node_id))
+        folder = node_folder(self._path, node_id)
+        remove_dead(folder, epoch)
+        DataFolder.sync_folder(folder)
 
     def _end_life(self) -> None:
         life, self._life = self._life, None
