@@ -16,9 +16,10 @@ from kcore.cluster.local import LocalClusterStore, locks, open_store
 from kcore.cluster.local.locks import FileLock, is_alive
 from kcore.cluster.local.storage import LocalStorage
 from kcore.cluster.store import METADATA
-from kcore.log import journal_file, repair_folder, verify_folder
+from kcore.log import journal_file, verify_folder
 from kcore.log.errors import DataFolderError, FencedWriteError, LogError, StoreUnavailableError
 from kcore.log.node_journals import node_folder
+from kcore.log.repair import repair_folder
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.storage import Leadership
 from tests.cluster.conftest import TTL_MS, description
@@ -107,24 +108,10 @@ def test_one_process_finds_everything_in_the_folder(pair: Pair, clean: bool) -> 
     assert verify_folder(pair.shared.path) == []
 
 
-def test_a_damaged_journal_of_a_node_refuses_the_folder(pair: Pair) -> None:
-    fill(pair.log, pair.second, 1)
-    fill(pair.log, pair.second, 1)
-    pair.shared.close()
-    path = Path(node_folder(str(pair.shared.path), 2)) / "journal"
-    data = bytearray(path.read_bytes())
-    data[60] ^= 1
-    path.write_bytes(data)
-    before = (pair.shared.path / "data.mdb").read_bytes()
-    with pytest.raises(DataFolderError, match="journal is damaged"):
-        pair.shared.closed_engine()
-    assert (pair.shared.path / "data.mdb").read_bytes() == before
-
-
 def test_a_folder_with_journals_of_nodes_is_not_repaired(pair: Pair) -> None:
     pair.shared.close()
     with pytest.raises(DataFolderError, match="several processes served the folder"):
-        repair_folder(pair.shared.path)
+        repair_folder(str(pair.shared.path), lambda: pytest.fail("the folder was refused before"))
     assert pair.shared.closed_engine().get(key(1)) is not None
 
 
@@ -156,6 +143,20 @@ def opened(shared: LocalShared) -> LocalClusterStore:
     store = LocalClusterStore(str(shared.path), "fsync", shared.clock.monotonic_ms)
     shared._opened.append(store)
     return store
+
+
+def test_a_damaged_journal_of_a_node_refuses_the_folder(synced: Pair) -> None:
+    fill(synced.log, synced.second, 1)
+    fill(synced.log, synced.second, 1)
+    synced.shared.close()
+    path = Path(node_folder(str(synced.shared.path), 2)) / "journal"
+    data = bytearray(path.read_bytes())
+    data[60] ^= 1
+    path.write_bytes(data)
+    before = (synced.shared.path / "data.mdb").read_bytes()
+    with pytest.raises(DataFolderError, match="journal is damaged"):
+        synced.shared.closed_engine()
+    assert (synced.shared.path / "data.mdb").read_bytes() == before
 
 
 def test_a_failed_flush_of_the_journal_fails_the_commit(synced: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
