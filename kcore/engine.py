@@ -68,6 +68,24 @@ def random_uuid() -> bytes:
     return version_4(os.urandom(16))
 
 
+def stored_cluster_id(log: LogEngine, config: Config, new_uuid: Callable[[], bytes] = random_uuid) -> str:
+    """Returns the cluster's id: the stored one, else the configured one, else a new one. Stages it if it is new.
+
+    Raises:
+        ConfigError: the configured id differs from the stored one.
+    """
+    stored = log.get_meta(CLUSTER_ID_META)
+    configured = config.cluster_id
+    if stored is not None:
+        stored_id = stored.decode()
+        if configured and configured != stored_id:
+            raise ConfigError(f"cluster.id={configured} was set, but the data folder belongs to cluster {stored_id}")
+        return stored_id
+    cluster_id: str = configured or to_text(new_uuid())
+    log.put_meta(CLUSTER_ID_META, cluster_id.encode())
+    return cluster_id
+
+
 class Engine:
     """One node.
 
@@ -278,7 +296,12 @@ class Engine:
 
     def _make_cluster(self) -> AdvertisedCluster:
         config = self.config
-        return SingleNodeCluster(config.node_id, self._cluster_id(), self.log.node_epoch, config.broker_rack)
+        return SingleNodeCluster(
+            config.node_id,
+            stored_cluster_id(self.log, self.config, self.new_uuid),
+            self.log.node_epoch,
+            config.broker_rack,
+        )
 
     def _metadata_log(self) -> PartitionLog:
         return self.log.open(METADATA_PARTITION)
@@ -305,21 +328,6 @@ class Engine:
     def _first_epoch(self) -> int | None:
         """Returns the epoch in which this node leads every coordinator from the start; None if it leads none then."""
         return self.log.node_epoch
-
-    def _cluster_id(self) -> str:
-        """Returns the cluster's id: the stored one, else the configured one, else a new one. Stores it if it is new."""
-        stored = self.log.get_meta(CLUSTER_ID_META)
-        configured = self.config.cluster_id
-        if stored is not None:
-            stored_id = stored.decode()
-            if configured and configured != stored_id:
-                raise ConfigError(
-                    f"cluster.id={configured} was set, but the data folder belongs to cluster {stored_id}"
-                )
-            return stored_id
-        cluster_id = configured or to_text(self.new_uuid())
-        self.log.put_meta(CLUSTER_ID_META, cluster_id.encode())
-        return cluster_id
 
     def _finish(self, stage: str) -> None:
         """Finishes the queued loads, or only that of the metadata without `wait`, and commits their decisions."""

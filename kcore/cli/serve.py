@@ -42,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", metavar="URL", help="serve as a node of the cluster whose nodes share the store at this URL, such "
         "as postgresql://HOST/DATABASE; `kcore cluster init` creates it",
     )  # fmt: skip
+    parser.add_argument(
+        "--processes", metavar="N", type=int, help="serve the data folder with N processes, one cluster for clients: "
+        "ids and ports ascend from node.id and the given ports",
+    )  # fmt: skip
     parser.add_argument("--node-id", metavar="N", type=int, help="this node's id (node.id), unique in its cluster")
     parser.add_argument("--config", metavar="FILE", type=Path, help="a properties file with Kafka's names")
     parser.add_argument("-c", metavar="KEY=VALUE", action="append", default=[], dest="settings", help="one setting")
@@ -68,6 +72,8 @@ def run(options: argparse.Namespace) -> int:
     if options.node_id is not None:
         given["node.id"] = str(options.node_id)
     config = make_config(options.config, options.settings, given)
+    if options.processes is not None:
+        return _run_processes(config, options, given)
     if options.cluster is not None:
         return _run_cluster(config, options)
     forgetful = not config.kcore_data_dir and config.source("kcore.durability") == "default"
@@ -83,6 +89,22 @@ def run(options: argparse.Namespace) -> int:
         return serve_controlled(config, options.control)
     gc.disable()  # until all modules are imported: collections would take a fifth of the start time
     return run_loop(_serve(config, forgetful))
+
+
+def _run_processes(config: Config, options: argparse.Namespace, given: dict[str, str]) -> int:
+    """Serves a data folder with several processes."""
+    from kcore.cli.serve_processes import Start, serve_processes  # noqa: PLC0415  # only the supervisor needs it
+
+    for name in ("cluster", "control"):
+        if getattr(options, name) is not None:
+            raise ConfigError(f"--processes and --{name} exclude each other")
+    if options.print_config:
+        print_config(config)
+        return 0
+    process_logging.configure(sys.stderr, options.log_level, options.log_format)
+    file = None if options.config is None else str(options.config)
+    start = Start(config.node_id, file, options.settings, given, options.log_level, options.log_format)
+    return serve_processes(config, options.processes, start)
 
 
 def _run_cluster(config: Config, options: argparse.Namespace) -> int:

@@ -13,13 +13,27 @@ from kcore.errors import ConfigError, EngineInterruptedError
 from kcore.log.errors import LogError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Callable
 
+    from kcore.cluster.store import ClusterStore
     from kcore.config.node import Config
     from kcore.server.cluster_node import ClusterNode
     from kcore.server.http import HttpServer
 
 logger = logging.getLogger("kcore.serve")
+
+
+class Stop:
+    """The request to end a node.
+
+    Attributes:
+        requested: is set when the node should end.
+        hand_over: False if all nodes of the cluster end, so that none can take partitions over.
+    """
+
+    def __init__(self) -> None:
+        self.requested = asyncio.Event()
+        self.hand_over = True
 
 
 async def serve_cluster(config: Config, url: str) -> int:
@@ -33,27 +47,45 @@ async def serve_cluster(config: Config, url: str) -> int:
         The exit code: 1 if the node cannot serve.
     """
     from kcore.cluster.urls import open_store  # noqa: PLC0415  # only nodes of a cluster need it
-    from kcore.server.cluster_node import ClusterNode  # noqa: PLC0415
 
     if config.kcore_data_dir:
         raise ConfigError(f"kcore.data.dir={config.kcore_data_dir}: a node of a cluster has no data folder")
+    return await serve_node(config, lambda: open_store(url, config.kcore_durability), Stop())
+
+
+async def serve_node(
+    config: Config, open_store: Callable[[], ClusterStore], stop: Stop, ready: Callable[[], None] = lambda: None
+) -> int:
+    """Serves as one node of a cluster until SIGTERM, SIGINT or `stop`. It registers again if it is fenced.
+
+    Args:
+        config: the node's settings.
+        open_store: opens the cluster's store.
+        stop: ends the node.
+        ready: called whenever the node has begun to serve.
+
+    Returns:
+        The exit code: 1 if the node cannot serve.
+    """
+    from kcore.server.cluster_node import ClusterNode  # noqa: PLC0415  # only nodes of a cluster need it
+
     loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.set)
-    while not stop.is_set():
-        node = ClusterNode(lambda: open_store(url, config.kcore_durability), config)
+            loop.add_signal_handler(number, stop.requested.set)
+    while not stop.requested.is_set():
+        node = ClusterNode(open_store, config)
         if not await _started(node, stop):
-            return 1
+            return 0 if stop.requested.is_set() else 1
         http = await _http(node, config)
         for name, (host, port) in node.server.addresses.items():
             print(f"kcore: node {config.node_id}: {name} listening on {host or '0.0.0.0'}:{port}", flush=True)
-        await _first(stop.wait(), node.ended.wait())
+        ready()
+        await _first(stop.requested.wait(), node.ended.wait())
         if http is not None:
             await http.stop()
         if not node.ended.is_set():
-            await node.stop()
+            await node.stop(hand_over=stop.hand_over)
             return 0
         broken = node.engine.pipeline.settling
         await node.abort()
@@ -64,11 +96,11 @@ async def serve_cluster(config: Config, url: str) -> int:
     return 0
 
 
-async def _started(node: ClusterNode, stop: asyncio.Event) -> bool:
+async def _started(node: ClusterNode, stop: Stop) -> bool:
     """Starts a node, unless a signal comes first. Returns False if it cannot start; the cause is printed."""
     starting = asyncio.ensure_future(node.start())
     try:
-        await _first(stop.wait(), starting)
+        await _first(stop.requested.wait(), starting)
         if not starting.done():
             starting.cancel()
         await starting

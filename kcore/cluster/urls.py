@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FACTORIES: Final = {
     "memory": "kcore.cluster.memory_store:open_store",
+    "local": "kcore.cluster.local:open_store",
     "postgresql": "kcore.cluster.postgresql:open_store",
     "postgres": "kcore.cluster.postgresql:open_store",
 }

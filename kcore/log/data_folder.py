@@ -171,6 +171,11 @@ class DataFolder:
             elif os.path.exists(leftover):
                 os.unlink(leftover)
 
+    def lock_descriptors(self) -> tuple[int, ...]:
+        """Returns the descriptors of the locks: a child process that inherits them keeps the folder locked."""
+        data_lock = () if self._data_lock is None else (self._data_lock.descriptor,)
+        return (self._lock_fd, *data_lock)
+
     @staticmethod
     def sync_folder(path: str) -> None:
         """Makes the names in a folder durable: a new file survives a power failure only if its name is durable."""

@@ -36,6 +36,11 @@ class DataFileLock:
         # An interrupt may drop the object before its caller has it.
         self.abandon()
 
+    @property
+    def descriptor(self) -> int:
+        """The descriptor that has the lock."""
+        return self._fd
+
     def release(self) -> None:
         """Unlocks the file. Closing alone would not unlock it while a forked child has a copy of the descriptor."""
         if self._fd >= 0:

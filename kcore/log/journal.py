@@ -78,6 +78,7 @@ class Journal:
     Args:
         folder: the data folder.
         sync: True to flush each entry.
+        key: the key of LMDB's metadata that has the identity of the journal in use.
 
     Attributes:
         identity: the identity of the journal in use, or `NO_IDENTITY`.
@@ -90,6 +91,7 @@ class Journal:
         "_flags",
         "_folder",
         "_fresh",
+        "_key",
         "_lock",
         "_rounds",
         "_size_bytes",
@@ -98,8 +100,9 @@ class Journal:
         "next_identity",
     )
 
-    def __init__(self, folder: str, sync: bool) -> None:
+    def __init__(self, folder: str, sync: bool, key: bytes = JOURNAL_KEY) -> None:
         self._folder = folder
+        self._key = key
         self._file = JournalFile(folder, sync)
         self._flags = FLUSHED if sync else 0
         self._lock = threading.Lock()
@@ -133,19 +136,12 @@ class Journal:
         Raises:
             JournalDamagedError: acknowledged batches are missing or damaged.
         """
-        identity = txn.get(JOURNAL_KEY, db=environment.meta_db)
+        identity = txn.get(self._key, db=environment.meta_db)
         self.next_identity = NO_IDENTITY
         if identity is None:
             return
-        data = read_file(self._folder)
-        batches: Batches = {}
-        for entry in load_entries(data, bytes(identity)):
-            for number, base, batch in iter_batches(data, entry.start, entry.end, f"round {entry.round}"):
-                batches.setdefault(number, []).append((base, batch))
-        stored = _put_pairs(txn, environment, log_pairs(batches)[0])
-        if stored:
-            raise JournalDamagedError(f"{stored} of its batches are in the log already")
-        txn.delete(JOURNAL_KEY, db=environment.meta_db)
+        move_file(txn, environment, self._folder, bytes(identity))
+        txn.delete(self._key, db=environment.meta_db)
 
     def prepare(self) -> None:
         """Opens the file for writing, after `recover`; raises OSError."""
@@ -227,11 +223,11 @@ class Journal:
             return
         if begin:
             identity = os.urandom(IDENTITY_BYTES)
-            if not txn.put(JOURNAL_KEY, identity, db=environment.meta_db):
+            if not txn.put(self._key, identity, db=environment.meta_db):
                 raise LogError("LMDB refused an overwriting put")
             self.next_identity = identity
         else:
-            txn.delete(JOURNAL_KEY, db=environment.meta_db)
+            txn.delete(self._key, db=environment.meta_db)
             self.next_identity = NO_IDENTITY
 
     def _require_end(self) -> None:
@@ -282,6 +278,33 @@ class Journal:
     def close(self) -> None:
         """Closes the file. Can be repeated."""
         self._file.close()
+
+
+def move_file(txn: Any, environment: LmdbEnvironment, folder: str, identity: bytes) -> int:
+    """Moves the entries of a journal file to the log, for a process whose memory does not have them.
+
+    Args:
+        txn: the write transaction.
+        environment: the environment with the databases.
+        folder: the folder of the journal file.
+        identity: the identity of the journal in use. The caller changes it in the same transaction.
+
+    Returns:
+        The number of entries.
+
+    Raises:
+        JournalDamagedError: acknowledged batches are missing or damaged.
+    """
+    data = read_file(folder)
+    entries = load_entries(data, identity)
+    batches: Batches = {}
+    for entry in entries:
+        for number, base, batch in iter_batches(data, entry.start, entry.end, f"round {entry.round}"):
+            batches.setdefault(number, []).append((base, batch))
+    stored = _put_pairs(txn, environment, log_pairs(batches)[0])
+    if stored:
+        raise JournalDamagedError(f"{stored} of its batches are in the log already")
+    return len(entries)
 
 
 def _put_pairs(txn: Any, environment: LmdbEnvironment, pairs: list[tuple[bytes, bytes]]) -> int:

@@ -27,6 +27,10 @@ Since 2: logs may be compacted, up to an offset in the partition's metadata. Sin
 journal, which was a database. Since 4: the journal is a file.
 """
 
+SHARED_VERSION: Final = 500 + FORMAT_VERSION
+"""The version of a folder that several processes serve: nodes have journals of their own, so a process that does not
+know them must not open it. `fold` makes it `FORMAT_VERSION`."""
+
 FIRST_VERSION: Final = 1
 DAMAGED_VERSION: Final = 1_000
 """From here on a version is a damaged one, not one of a newer kcore."""
@@ -36,11 +40,17 @@ OLD_JOURNAL_DB: Final = b"journal"
 """The journal of format version 3: round (u64) -> the batches of an entry of the journal file."""
 META_DB: Final = b"meta"
 SNAP_DB: Final = b"snap"
+CLUSTER_DB: Final = b"cluster"
+"""Nodes and leaders of a folder that several processes serve; `kcore.cluster.local` has its layout."""
 
 FORMAT_KEY: Final = b"format"
 NODE_EPOCH_KEY: Final = b"node_epoch"
 JOURNAL_KEY: Final = b"journal"
 """The identity of the journal in use; it is missing while no journal is in use, such as after a clean close."""
+NODE_JOURNAL_PREFIX: Final = b"journal:"
+"""The identity of the journal of one of several processes; the node id (i32) follows."""
+CLUSTER_EPOCH_KEY: Final = b"cluster_epoch"
+"""The highest epoch of any leader or node of a folder that several processes serve."""
 NEXT_NUMBER_KEY: Final = b"next_partition_number"
 PARTITION_PREFIX: Final = b"partition:"
 DROPPED_PREFIX: Final = b"dropped:"

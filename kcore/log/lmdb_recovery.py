@@ -17,6 +17,7 @@ from kcore.log.lmdb_layout import (
     SNAP_KEY,
     U32,
     parse_partition_meta_key,
+    partition_meta_key,
 )
 from kcore.log.lmdb_pages import REMEDY
 from kcore.log.write_set import PartitionMeta, StoredPartition
@@ -39,14 +40,7 @@ def load_partitions(
     Raises:
         DataFolderError: the metadata or the ends of a partition are damaged.
     """
-    next_number = txn.get(NEXT_NUMBER_KEY, db=environment.meta_db)
-    try:
-        free = 0 if next_number is None else U32.unpack(next_number)[0]
-        dropped = [
-            U32.unpack(bytes(key)[len(DROPPED_PREFIX) :])[0] for key, _ in _prefixed(txn, environment, DROPPED_PREFIX)
-        ]
-    except struct.error as error:
-        raise DataFolderError(path, f"damaged: {error}{REMEDY}", "numbers of partitions") from error
+    dropped, free = load_numbers(txn, environment, path)
     log_cursor = txn.cursor(environment.log_db)
     snap_cursor = txn.cursor(environment.snap_db)
     stored = []
@@ -74,6 +68,37 @@ def load_partitions(
             raise DataFolderError(path, f"damaged: {finding.detail}: `kcore log verify` shows more{REMEDY}", DATA_NAME)
     stored.sort(key=lambda partition: partition.meta.number)
     return stored, dropped, free
+
+
+def load_numbers(txn: Any, environment: LmdbEnvironment, path: str) -> tuple[list[int], int]:
+    """Loads the dropped numbers and the next free number; raises DataFolderError if they are damaged."""
+    next_number = txn.get(NEXT_NUMBER_KEY, db=environment.meta_db)
+    try:
+        free = 0 if next_number is None else U32.unpack(next_number)[0]
+        dropped = [
+            U32.unpack(bytes(key)[len(DROPPED_PREFIX) :])[0] for key, _ in _prefixed(txn, environment, DROPPED_PREFIX)
+        ]
+    except struct.error as error:
+        raise DataFolderError(path, f"damaged: {error}{REMEDY}", "numbers of partitions") from error
+    return dropped, free
+
+
+def load_partition(txn: Any, environment: LmdbEnvironment, path: str, key: PartitionKey) -> StoredPartition | None:
+    """Loads one partition, with the checks of `load_partitions`; None if it does not exist.
+
+    Raises:
+        DataFolderError: the metadata or the ends of the partition are damaged.
+    """
+    value = txn.get(partition_meta_key(key), db=environment.meta_db)
+    if value is None:
+        return None
+    try:
+        meta = PartitionMeta.decode(bytes(value))
+        end_offset, garbage = _ends(txn.cursor(environment.log_db), key, meta, path)
+        garbage = garbage or _has_old_snapshot(txn.cursor(environment.snap_db), meta)
+    except (ValueError, struct.error) as error:
+        raise DataFolderError(path, f"damaged: {error}{REMEDY}", f"partition {key}") from error
+    return StoredPartition(key, meta, end_offset, garbage)
 
 
 def _prefixed(txn: Any, environment: LmdbEnvironment, prefix: bytes) -> list[tuple[Any, Any]]:

@@ -24,6 +24,7 @@ from kcore.log.lmdb_layout import (
     META_DB,
     NODE_EPOCH_KEY,
     OLD_JOURNAL_DB,
+    SHARED_VERSION,
     SNAP_DB,
     U32,
     U64,
@@ -35,6 +36,7 @@ from kcore.log.lmdb_put import put_batches, put_metas, require_put
 from kcore.log.lmdb_reader import LmdbReader
 from kcore.log.lmdb_reclaim import reclaim_tasks
 from kcore.log.lmdb_recovery import load_partitions
+from kcore.log.node_journals import fold
 from kcore.log.storage import ReclaimTask
 from kcore.log.write_set import StoredPartition, WriteSet
 
@@ -171,7 +173,10 @@ class LmdbStorage(LmdbReader):
             OLD_JOURNAL_DB: self._environment.old_journal(txn),
         }
         try:
-            migrate(txn, databases, U32.unpack(version)[0])
+            if U32.unpack(version)[0] == SHARED_VERSION:
+                fold(txn, self._environment, self.path)
+            else:
+                migrate(txn, databases, U32.unpack(version)[0])
             self.node_epoch = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))[0] + 1
         except struct.error as error:
             raise FormatError(f"damaged: format version or node epoch of the wrong size: {error}") from error

@@ -32,6 +32,7 @@ from kcore.log.lmdb_layout import (
     LOG_DB,
     LOG_KEY,
     META_DB,
+    SHARED_VERSION,
     SNAP_DB,
     SNAP_KEY,
     U32,
@@ -144,6 +145,9 @@ def _require_known_version(path: str, salvage: Salvage) -> None:
     if found is None and not salvage.log and not salvage.meta:
         raise DataFolderError(path, "nothing of a kcore log can be read", DATA_NAME)
     version = b"" if found is None else found[0][1]
+    if version == U32.pack(SHARED_VERSION):
+        what = "several processes served the folder, and their journals are not in the log yet: open the folder once"
+        raise DataFolderError(path, what, DATA_NAME)
     if len(version) == U32.size and FORMAT_VERSION < U32.unpack(version)[0] < DAMAGED_VERSION:
         raise DataFolderError(path, "a newer format version than this version of kcore knows", DATA_NAME)
 

@@ -165,9 +165,13 @@ class ClusterNode:
         )
         return NodeDescription(endpoints, self.config.broker_rack, self.inter_listener.name)
 
-    async def stop(self) -> None:
-        """Ends in an orderly way: hands the partitions over while it still serves, then unregisters."""
-        if self._serves and not self.ended.is_set():
+    async def stop(self, *, hand_over: bool = True) -> None:
+        """Ends in an orderly way: hands the partitions over while it still serves, then unregisters.
+
+        Args:
+            hand_over: False if all nodes end.
+        """
+        if hand_over and self._serves and not self.ended.is_set():
             await self._hand_over(self.engine)
         try:
             await self._close_server()

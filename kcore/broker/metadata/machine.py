@@ -405,6 +405,11 @@ class MetadataMachine:
         if self._records >= self._compact_at:
             self._consider_compaction()
 
+    def rewrite(self) -> None:
+        """Replaces the log by its image now, in slices."""
+        self._records = image_size(self.image)
+        self.context.in_slices(self._compaction())
+
     def _consider_compaction(self) -> None:
         """Compacts the log if it is long enough; else sets the length at which to check again."""
         needed = image_size(self.image)

@@ -1,0 +1,115 @@
+"""The leaders and leader epochs in the metadata of a data folder that several processes are about to serve.
+
+A process that serves a folder alone leads every partition in the epoch that counts the openings of the folder, and the
+metadata log does not have that epoch. The controller of several processes elects leaders in the epoch after that of
+the metadata log. If a partition's log has a later epoch, the metadata must first be raised above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from kcore.broker.metadata.machine import METADATA_PARTITION, MetadataMachine, metadata_shard
+from kcore.broker.metadata.topics import Topics
+from kcore.log.errors import LogError
+from kcore.log.interface import PartitionKey
+from kcore.runtime import CommitPipeline, Slices
+from kcore.runtime.cluster import Leader
+from kcore.runtime.shard import ShardState
+from kcore_ext.runtime.timer_wheel import TimerWheel
+
+if TYPE_CHECKING:
+    from kcore.clock import Now
+    from kcore.log.interface import LogEngine
+    from kcore.runtime.shard import Shard
+
+MAX_ROUNDS: Final = 100_000
+"""More than the commits that any metadata log needs."""
+
+
+def raise_leader_epochs(log: LogEngine, now: Now) -> dict[PartitionKey, Leader]:
+    """Makes the leader epochs of the metadata at least as high as those of the logs.
+
+    If a log has a higher epoch, the metadata log is replaced by its image in which all partitions have the epoch of
+    this opening. If that is interrupted, the next call repeats it.
+
+    Args:
+        log: the folder's log, open in this process alone.
+        now: the time.
+
+    Returns:
+        The leader of each partition in the metadata.
+
+    Raises:
+        LogError: the metadata log cannot be read or written.
+    """
+    metadata = _Metadata(log, now)
+    machine = metadata.load()
+    if any(_is_behind(log, key, leader) for key, leader in _leaders(machine)):
+        for key, leader in list(_leaders(machine)):
+            machine.image.set_leader(key.topic_id, key.partition, Leader(leader.node_id, log.node_epoch))
+        metadata.rewrite()
+        machine = _Metadata(log, now).load()
+        behind = [key for key, leader in _leaders(machine) if _is_behind(log, key, leader)]
+        if behind:
+            raise LogError(f"the leader epochs of {len(behind)} partitions cannot be raised: {behind[:5]}")
+    return dict(_leaders(machine))
+
+
+def _leaders(machine: MetadataMachine) -> Iterator[tuple[PartitionKey, Leader]]:
+    image = machine.image
+    for topic in image.all():
+        for index in range(topic.partitions):
+            leader = image.leader(topic.topic_id, index)
+            assert leader is not None, "the partition exists"
+            yield PartitionKey(topic.topic_id, index), leader
+
+
+def _is_behind(log: LogEngine, key: PartitionKey, leader: Leader) -> bool:
+    partition = log.get(key)
+    return partition is not None and partition.leader_epoch > leader.epoch
+
+
+class _Metadata:
+    """The metadata shard of a folder, without a node."""
+
+    def __init__(self, log: LogEngine, now: Now) -> None:
+        self._log = log
+        self._deciding = False
+        self._pipeline = CommitPipeline(log)
+        self._slices = Slices()
+        self._shard: Shard[MetadataMachine] = metadata_shard(
+            log.open(METADATA_PARTITION),
+            Topics(),
+            pipeline=self._pipeline,
+            wheel=TimerWheel(now.now_ms),
+            slices=self._slices,
+            now=now,
+            leads=lambda: self._deciding,
+        )
+        self._shard.leader_epoch = log.node_epoch
+
+    def load(self) -> MetadataMachine:
+        """Replays the log. It decides nothing."""
+        self._shard.load()
+        self._commit()
+        if self._shard.state is not ShardState.ACTIVE:
+            raise LogError("the metadata log cannot be read: see the log for the cause")
+        return self._shard.machine
+
+    def rewrite(self) -> None:
+        """Replaces the log by the present image."""
+        self._deciding = True
+        self._shard.perform(self._shard.machine.rewrite)
+        self._commit()
+        self._deciding = False
+
+    def _commit(self) -> None:
+        for _ in range(MAX_ROUNDS):
+            self._slices.finish()
+            if not self._pipeline.commit():
+                raise LogError("the metadata log cannot be written: see the log for the cause")
+            if not (self._slices or self._pipeline.dirty):
+                return
+        raise LogError("the metadata log was not written completely")

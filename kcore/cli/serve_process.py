@@ -1,0 +1,91 @@
+"""One of the processes of `kcore serve --processes`: a node of the cluster that they form.
+
+The supervisor starts it as `python -m kcore.cli.serve_process`. Its standard input has one line, a JSON object, and
+stays open: its end shows that the supervisor has died, and the process then ends too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from kcore import process_logging
+from kcore.cli.properties import make_config
+from kcore.cli.serve import run_loop, tune_collector
+from kcore.cli.serve_cluster import Stop, serve_node
+from kcore.errors import KcoreError
+
+logger = logging.getLogger("kcore.serve")
+
+ALL_END: Final = b"end\n"
+"""The line by which the supervisor ends all processes, so that none takes over from the others."""
+LAST_S: Final = 10.0
+"""The time in which a process without a supervisor must have ended."""
+
+
+def main() -> int:
+    """Reads the settings and serves; returns the exit status."""
+    line = sys.stdin.buffer.readline()
+    if not line:
+        return 1
+    start = json.loads(line)
+    process_logging.configure(sys.stderr, start["log_level"], start["log_format"])
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(partial(_with_node, start["node_id"]))
+    try:
+        return run_loop(_serve(start))
+    except KcoreError as error:
+        print(f"kcore: node {start['node_id']}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _with_node(node_id: int, record: logging.LogRecord) -> bool:
+    """Adds the node's id to the fields of a line of the log."""
+    record.fields = {"node": node_id, **(getattr(record, "fields", None) or {})}
+    return True
+
+
+async def _serve(start: dict[str, Any]) -> int:
+    from kcore.cluster.local import LocalClusterStore  # noqa: PLC0415  # after the start of the log
+
+    file = None if start["file"] is None else Path(start["file"])
+    config = make_config(file, start["settings"], start["options"])
+    path = config.kcore_data_dir
+    stop = Stop()
+    loop = asyncio.get_running_loop()
+    threading.Thread(target=_watch, args=(loop, stop), name="kcore-supervisor", daemon=True).start()
+    tune_collector()
+
+    def ready() -> None:
+        gc.freeze()
+        with contextlib.suppress(OSError):  # the supervisor has died
+            os.write(start["ready"], b"\0")
+
+    return await serve_node(config, lambda: LocalClusterStore(path, config.kcore_durability), stop, ready)
+
+
+def _watch(loop: asyncio.AbstractEventLoop, stop: Stop) -> None:
+    """Ends this process when the supervisor asks for it, or has died."""
+    line = sys.stdin.buffer.readline()
+    stop.hand_over = False
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(stop.requested.set)
+    if line != ALL_END:
+        timer = threading.Timer(LAST_S, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

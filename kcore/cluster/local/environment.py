@@ -1,0 +1,158 @@
+"""The LMDB environment that the processes of a cluster share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import lmdb
+
+from kcore.cluster.local.locks import FileLock
+from kcore.log.data_folder import DATA_NAME
+from kcore.log.errors import LogError
+from kcore.log.lmdb_environment import (
+    DEFAULT_MAP_SIZE_BYTES,
+    MAX_MAP_SIZE_BYTES,
+    LmdbEnvironment,
+    file_error,
+    log_error,
+)
+from kcore.log.lmdb_layout import CLUSTER_DB
+from kcore.log.node_journals import CLUSTER_FOLDER
+
+T = TypeVar("T")
+
+WRITER_LIMIT_S: Final = 5.0
+"""The time after which a transaction gives up if another process holds the writer's lock."""
+
+
+class SharedEnvironment(LmdbEnvironment):
+    """An environment with the database of nodes and leaders, and with transactions that have a time limit.
+
+    LMDB's own lock for writers knows no time limit. A file lock in front of it does, so a stopped process delays the
+    others, but does not block them for ever.
+
+    Args:
+        path: the data folder.
+        sync: True to flush each transaction.
+    """
+
+    __slots__ = ("_write_lock", "_writer", "cluster_db", "path")
+
+    def __init__(self, path: str, sync: bool, map_size_bytes: int = DEFAULT_MAP_SIZE_BYTES) -> None:
+        super().__init__(path, sync, map_size_bytes, MAX_MAP_SIZE_BYTES)
+        self.path = path
+        self.cluster_db: Any = None
+        self._write_lock = threading.Lock()
+        self._writer = FileLock(os.path.join(path, CLUSTER_FOLDER, "writer"), WRITER_LIMIT_S)
+
+    def _open_databases(self, env: lmdb.Environment, txn: Any, create: bool) -> None:
+        super()._open_databases(env, txn, create)
+        self.cluster_db = env.open_db(CLUSTER_DB, txn=txn, create=create)
+
+    def _handle(self, database: bytes) -> Any:
+        return self.cluster_db if database == CLUSTER_DB else super()._handle(database)
+
+    def read(self, work: Callable[[Any], T], doing: str) -> T:
+        """Runs `work` in a read transaction on the database of nodes and leaders, which returns copies.
+
+        Raises:
+            LogError: the file cannot be read.
+        """
+        try:
+            with self.gate:
+                txn = self.begin_read(CLUSTER_DB, buffers=False)
+                try:
+                    return work(txn)
+                finally:
+                    txn.abort()
+        except lmdb.Error as error:
+            raise log_error(error, doing) from error
+
+    def transact(self, work: Callable[[Any], T], doing: str) -> T:
+        """Runs `work` in a write transaction, and again if the map had to grow.
+
+        Raises:
+            StoreUnavailableError: another process holds the writer's lock; nothing is stored.
+            LogError: the transaction failed. It may be stored only if LMDB failed in its commit.
+        """
+        with self._write_lock:
+            try:
+                self._writer.acquire()
+                return self._transact(work, doing)
+            finally:
+                self._writer.release()
+
+    def _transact(self, work: Callable[[Any], T], doing: str) -> T:
+        while True:
+            try:
+                with self.env_for_write.begin(write=True) as txn:
+                    return work(txn)
+            except lmdb.MapFullError:
+                self.grow()
+            except lmdb.MapResizedError:
+                self.adopt_size()
+            except lmdb.Error as error:
+                self.reopen()
+                raise log_error(error, doing, os.path.join(self.path, DATA_NAME)) from error
+
+    def forget_dead_readers(self) -> None:
+        """Lets LMDB reuse the pages that a process read when it died."""
+        with self.gate:
+            self.env.reader_check()
+
+    def flush(self, doing: str) -> None:
+        """Forces all transactions to the device; raises LogError."""
+        try:
+            fd = os.open(os.path.join(self.path, DATA_NAME), os.O_RDWR | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise file_error(error, doing) from error
+
+    def close(self) -> None:
+        """Closes the environment for good."""
+        super().close()
+        self._writer.close()
+
+
+_OPEN: dict[str, tuple[SharedEnvironment, int]] = {}
+_OPEN_LOCK = threading.Lock()
+
+
+def open_environment(path: str, sync: bool) -> SharedEnvironment:
+    """Returns the environment of a folder. LMDB allows one in each process, so all stores of a process share it.
+
+    Raises:
+        LogError: no cluster serves the folder, or its file cannot be opened.
+    """
+    path = os.path.realpath(path)
+    with _OPEN_LOCK:
+        environment, users = _OPEN.get(path, (None, 0))
+        if environment is None:
+            environment = SharedEnvironment(path, sync)
+            try:
+                environment.open(create=False)
+            except lmdb.NotFoundError:
+                raise LogError(f"{path}: no cluster of processes serves this folder") from None
+            except lmdb.Error as error:
+                raise log_error(error, f"opening {path}") from error
+            except OSError as error:
+                raise LogError(f"opening {path}: {error}") from error
+        _OPEN[path] = environment, users + 1
+        return environment
+
+
+def close_environment(environment: SharedEnvironment) -> None:
+    """Closes the environment after the last store of this process."""
+    with _OPEN_LOCK:
+        users = _OPEN[environment.path][1] - 1
+        if users:
+            _OPEN[environment.path] = environment, users
+            return
+        del _OPEN[environment.path]
+    environment.close()

@@ -1,0 +1,149 @@
+"""File locks between the processes of one machine.
+
+The kernel releases a flock(2) when its process ends in any way. A descriptor belongs to one object, so two objects of
+one process exclude each other like two processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from typing import Final
+
+from kcore.log.data_folder import FILE_MODE
+from kcore.log.errors import StoreUnavailableError
+from kcore.log.lmdb_environment import file_error
+
+FIRST_PAUSE_S: Final = 0.000_1
+LONGEST_PAUSE_S: Final = 0.005
+LIFE_PREFIX: Final = "alive-"
+
+
+class FileLock:
+    """A lock that one process holds at a time. In a process, only one thread at a time may use the object.
+
+    Callers take and release it within one `try` statement. An exception just before the release leaves the file
+    locked until the next use of the object, which succeeds, because the descriptor has the lock already.
+
+    Args:
+        path: the file, created if missing. It is never removed, because another process may wait for its lock.
+        limit_s: the time after which a caller gives up.
+    """
+
+    __slots__ = ("_fd", "_limit_s", "path")
+
+    def __init__(self, path: str, limit_s: float) -> None:
+        self.path = path
+        self._fd = -1
+        self._limit_s = limit_s
+
+    def acquire(self) -> None:
+        """Takes the lock.
+
+        Raises:
+            StoreUnavailableError: another process has held the lock for the whole time limit.
+            LogError: the file cannot be opened.
+        """
+        self._open()
+        self._wait()
+
+    def release(self) -> None:
+        """Releases the lock, if this object holds it."""
+        if self._fd >= 0:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _open(self) -> None:
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+            except OSError as error:
+                raise file_error(error, "opening a lock of the cluster") from error
+
+    def _wait(self) -> None:
+        until_s = time.monotonic() + self._limit_s
+        pause_s = FIRST_PAUSE_S
+        while not try_lock(self._fd, fcntl.LOCK_EX):
+            if time.monotonic() >= until_s:
+                raise StoreUnavailableError(
+                    f"another process has held {self.path} for {self._limit_s} s: it may be stopped"
+                )
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def close(self) -> None:
+        """Closes the file; a later call opens it again."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class LifeLock:
+    """The lock of one incarnation of a node, held until the process ends or the node unregisters.
+
+    Args:
+        folder: the folder of the node.
+        epoch: the epoch of the incarnation.
+
+    Raises:
+        OSError: the file cannot be created or locked.
+    """
+
+    __slots__ = ("_fd", "_path")
+
+    def __init__(self, folder: str, epoch: int) -> None:
+        self._path = _life_path(folder, epoch)
+        self._fd = -1
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        if not try_lock(self._fd, fcntl.LOCK_EX):
+            self.end()
+            raise OSError(f"{self._path} is locked by another process")
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)  # for people, as in kcore.lock
+
+    def __del__(self) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Ends the incarnation for all observers. Can be repeated."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)
+            os.close(fd)
+
+
+def remove_dead(folder: str, epoch: int) -> None:
+    """Removes the files of earlier incarnations of a node."""
+    own = _life_path(folder, epoch)
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        if name.startswith(LIFE_PREFIX) and path != own:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+def is_alive(folder: str, epoch: int) -> bool:
+    """Returns True if the process of an incarnation exists."""
+    try:
+        fd = os.open(_life_path(folder, epoch), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not try_lock(fd, fcntl.LOCK_SH)
+    finally:
+        os.close(fd)
+
+
+def try_lock(fd: int, operation: int) -> bool:
+    """Takes a flock without waiting; returns False if it is not free."""
+    try:
+        fcntl.flock(fd, operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _life_path(folder: str, epoch: int) -> str:
+    return os.path.join(folder, f"{LIFE_PREFIX}{epoch}")

@@ -1,0 +1,76 @@
+"""Makes a data folder ready for several processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import lmdb
+
+from kcore.cluster.local.environment import SharedEnvironment
+from kcore.cluster.local.rows import LeaderRow, Rows
+from kcore.cluster.store import METADATA
+from kcore.log.data_folder import FOLDER_MODE, DataFolder
+from kcore.log.errors import CorruptLogError, LogError
+from kcore.log.interface import PartitionKey
+from kcore.log.lmdb_environment import file_error, log_error
+from kcore.log.lmdb_layout import FORMAT_KEY, NEXT_NUMBER_KEY, SHARED_VERSION, U32, partition_meta_key
+from kcore.log.lmdb_put import require_put
+from kcore.log.node_journals import CLUSTER_FOLDER
+from kcore.log.write_set import PartitionMeta
+
+NO_LEADER = -1
+
+
+def prepare(path: str, leaders: Mapping[PartitionKey, tuple[int, int]], base: int) -> None:
+    """Creates the database of nodes and leaders in a folder that a single process has closed.
+
+    The caller holds the folder's lock. `fold`, at the next opening by a single process, removes the database.
+
+    Args:
+        path: the data folder.
+        leaders: the leader and the leader epoch of each partition in the metadata log. No node may write before the
+            controller has given it the partition in a later epoch.
+        base: the epoch after which those of nodes and controllers begin: not lower than any epoch in the folder.
+
+    Raises:
+        LogError: the folder cannot be written, or has no metadata log.
+    """
+    environment = SharedEnvironment(path, True)
+
+    def work(txn: Any) -> None:
+        rows = Rows(txn, environment)
+        rows.put_base(base)
+        for key, (leader, epoch) in {**leaders, METADATA: (NO_LEADER, base)}.items():
+            rows.put_leader(key, LeaderRow(_number(txn, environment, key), leader, epoch, 0))
+        require_put(txn.put(FORMAT_KEY, U32.pack(SHARED_VERSION), db=environment.meta_db))
+
+    try:
+        os.makedirs(os.path.join(path, CLUSTER_FOLDER), FOLDER_MODE, exist_ok=True)
+        DataFolder.sync_folder(path)
+        environment.open(create=True)
+        environment.transact(work, "preparing the folder for several processes")
+    except lmdb.Error as error:
+        raise log_error(error, "preparing the folder for several processes") from error
+    except OSError as error:
+        raise file_error(error, "preparing the folder for several processes") from error
+    finally:
+        environment.close()
+
+
+def _number(txn: Any, environment: SharedEnvironment, key: PartitionKey) -> int:
+    """Returns the number of a partition; creates the partition if a crash has left it out."""
+    value = txn.get(partition_meta_key(key), db=environment.meta_db)
+    if value is not None:
+        return PartitionMeta.decode(bytes(value)).number
+    if key == METADATA:
+        raise CorruptLogError(key, None, "the folder has no metadata log")
+    counted = txn.get(NEXT_NUMBER_KEY, db=environment.meta_db)
+    if counted is None:
+        raise LogError("the folder has no partitions")
+    (number,) = U32.unpack(bytes(counted))
+    meta = PartitionMeta(number, 0, (), None)
+    require_put(txn.put(partition_meta_key(key), meta.encode(), db=environment.meta_db))
+    require_put(txn.put(NEXT_NUMBER_KEY, U32.pack(number + 1), db=environment.meta_db))
+    return int(number)

@@ -1,0 +1,248 @@
+"""The rows of the database of nodes and leaders, in the LMDB file that the processes share.
+
+node:<id>             the incarnation of a node
+controller            the lease `controller`
+leader:<partition>    the leader of a partition
+number:<number>       the partition with this number
+round:<id><epoch>     the last transaction of an incarnation
+base                  the epoch after which all epochs of this run begin
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kcore.log.errors import CorruptLogError, FailureReason, LogError
+from kcore.log.interface import PartitionKey
+from kcore.log.lmdb_layout import CLUSTER_EPOCH_KEY, DROPPED_PREFIX, U32, U64, partition_meta_key
+from kcore.log.lmdb_put import require_put
+
+if TYPE_CHECKING:
+    from kcore.cluster.local.environment import SharedEnvironment
+    from kcore.log.write_set import ClusterChanges
+
+_NODE: Final = struct.Struct(">qBBQ")
+_LEADER: Final = struct.Struct(">Iiiq")
+_CONTROLLER: Final = struct.Struct(">iqq")
+_NODE_ID: Final = struct.Struct(">i")
+_INCARNATION: Final = struct.Struct(">iq")
+_PARTITION: Final = struct.Struct(">16si")
+
+NODE_PREFIX: Final = b"node:"
+LEADER_PREFIX: Final = b"leader:"
+NUMBER_PREFIX: Final = b"number:"
+ROUND_PREFIX: Final = b"round:"
+CONTROLLER_KEY: Final = b"controller"
+BASE_KEY: Final = b"base"
+
+
+class NodeRow(NamedTuple):
+    """An incarnation of a node.
+
+    Attributes:
+        epoch: the epoch of its lease.
+        fenced: True if its writes are refused.
+        draining: True if it should lead nothing.
+        revision: increases when another process takes something from the node. The node then reads again what it leads.
+        description: the encoded `NodeDescription`.
+    """
+
+    epoch: int
+    fenced: bool
+    draining: bool
+    revision: int
+    description: bytes
+
+
+class LeaderRow(NamedTuple):
+    """The leader of a partition.
+
+    Attributes:
+        number: the partition's number.
+        leader: the node; -1 for none.
+        leader_epoch: its epoch.
+        node_epoch: the incarnation of the node at the time of its election; no other incarnation may write.
+    """
+
+    number: int
+    leader: int
+    leader_epoch: int
+    node_epoch: int
+
+
+class ControllerRow(NamedTuple):
+    """The holder of the lease `controller`, its epoch, and the incarnation of the holder."""
+
+    holder: int
+    epoch: int
+    node_epoch: int
+
+
+class Rows:
+    """The rows within one transaction.
+
+    Args:
+        txn: a transaction of the environment.
+        environment: the environment with the databases.
+    """
+
+    __slots__ = ("_cluster", "_meta", "txn")
+
+    def __init__(self, txn: Any, environment: SharedEnvironment) -> None:
+        self.txn = txn
+        self._cluster = environment.cluster_db
+        self._meta = environment.meta_db
+
+    def _get(self, key: bytes) -> bytes | None:
+        value = self.txn.get(key, db=self._cluster)
+        return None if value is None else bytes(value)
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        require_put(self.txn.put(key, value, db=self._cluster))
+
+    def _pairs(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        cursor = self.txn.cursor(self._cluster)
+        if cursor.set_range(prefix):
+            for key, value in cursor.iternext():
+                name = bytes(key)
+                if not name.startswith(prefix):
+                    return
+                yield name[len(prefix) :], bytes(value)
+
+    # -- nodes
+
+    def node(self, node_id: int) -> NodeRow | None:
+        """Returns a registered node, or None."""
+        value = self._get(NODE_PREFIX + _NODE_ID.pack(node_id))
+        return None if value is None else _node(value)
+
+    def put_node(self, node_id: int, row: NodeRow) -> None:
+        """Stores a node, and counts its epoch."""
+        head = _NODE.pack(row.epoch, row.fenced, row.draining, row.revision)
+        self._put(NODE_PREFIX + _NODE_ID.pack(node_id), head + row.description)
+        self.count_epoch(row.epoch)
+
+    def nodes(self) -> list[tuple[int, NodeRow]]:
+        """Returns all nodes in order of id."""
+        return sorted((_NODE_ID.unpack(key)[0], _node(value)) for key, value in self._pairs(NODE_PREFIX))
+
+    def incarnation(self, node_id: int) -> int:
+        """Returns the epoch of a node that may write; 0 if it may not."""
+        row = self.node(node_id)
+        return 0 if row is None or row.fenced else row.epoch
+
+    # -- the controller
+
+    def controller(self) -> ControllerRow | None:
+        """Returns the last holder of the lease `controller`, or None."""
+        value = self._get(CONTROLLER_KEY)
+        return None if value is None else ControllerRow(*_CONTROLLER.unpack(value))
+
+    def put_controller(self, row: ControllerRow) -> None:
+        """Stores the holder of the lease `controller`, and counts its epoch."""
+        self._put(CONTROLLER_KEY, _CONTROLLER.pack(*row))
+        self.count_epoch(row.epoch)
+
+    # -- leaders
+
+    def leader(self, key: PartitionKey) -> LeaderRow | None:
+        """Returns the leader of a partition; None if the partition does not exist."""
+        value = self._get(LEADER_PREFIX + _PARTITION.pack(*key))
+        return None if value is None else LeaderRow(*_LEADER.unpack(value))
+
+    def put_leader(self, key: PartitionKey, row: LeaderRow) -> None:
+        """Stores the leader of a partition, and counts its epoch."""
+        name = _PARTITION.pack(*key)
+        self._put(LEADER_PREFIX + name, _LEADER.pack(*row))
+        self._put(NUMBER_PREFIX + U32.pack(row.number), name)
+        self.count_epoch(row.leader_epoch)
+
+    def leaders(self) -> list[tuple[PartitionKey, LeaderRow]]:
+        """Returns the leaders of all partitions."""
+        return [
+            (PartitionKey(*_PARTITION.unpack(key)), LeaderRow(*_LEADER.unpack(value)))
+            for key, value in self._pairs(LEADER_PREFIX)
+        ]
+
+    def key_of(self, number: int) -> PartitionKey | None:
+        """Returns the partition with a number, or None."""
+        value = self._get(NUMBER_PREFIX + U32.pack(number))
+        return None if value is None else PartitionKey(*_PARTITION.unpack(value))
+
+    def live_leader(self, key: PartitionKey) -> int:
+        """Returns the node that may write a partition now; -1 if none may."""
+        row = self.leader(key)
+        if row is None or row.leader < 0 or self.incarnation(row.leader) != row.node_epoch or not row.node_epoch:
+            return -1
+        return row.leader
+
+    # -- the controller's changes
+
+    def check(self, changes: ClusterChanges) -> None:
+        """Refuses changes that do not fit the rows.
+
+        Raises:
+            CorruptLogError: the metadata log and the rows differ.
+        """
+        for new in changes.created:
+            if new.key not in changes.removed and self.leader(new.key) is not None:
+                raise CorruptLogError(new.key, None, "the partition exists in the store")
+        created = {new.key for new in changes.created}
+        for change in changes.moved:
+            row = self.leader(change.key)
+            if change.key in created or row is None or row.leader_epoch != change.previous_epoch:
+                raise CorruptLogError(change.key, None, f"its leader epoch in the store is not {change.previous_epoch}")
+
+    def apply(self, changes: ClusterChanges) -> None:
+        """Applies checked changes."""
+        for key in changes.removed:
+            row = self.leader(key)
+            if row is not None:
+                self.txn.delete(LEADER_PREFIX + _PARTITION.pack(*key), db=self._cluster)
+                self.txn.delete(NUMBER_PREFIX + U32.pack(row.number), db=self._cluster)
+                self.txn.delete(partition_meta_key(key), db=self._meta)
+                require_put(self.txn.put(DROPPED_PREFIX + U32.pack(row.number), b"", db=self._meta))
+        for new in changes.created:
+            require_put(self.txn.put(partition_meta_key(new.key), new.meta.encode(), db=self._meta))
+            epoch = self.incarnation(new.leader)
+            self.put_leader(new.key, LeaderRow(new.meta.number, new.leader, new.leader_epoch, epoch))
+        for change in changes.moved:
+            before = self.leader(change.key)
+            assert before is not None, "the change was checked"
+            epoch = self.incarnation(change.leader)
+            self.put_leader(change.key, LeaderRow(before.number, change.leader, change.leader_epoch, epoch))
+
+    # -- rounds and epochs
+
+    def round(self, node_id: int, epoch: int) -> bytes | None:
+        """Returns the token of the last transaction of an incarnation, or None."""
+        return self._get(ROUND_PREFIX + _INCARNATION.pack(node_id, epoch))
+
+    def put_round(self, node_id: int, epoch: int, token: bytes) -> None:
+        """Stores the token of the present transaction of an incarnation."""
+        self._put(ROUND_PREFIX + _INCARNATION.pack(node_id, epoch), token)
+
+    def base(self) -> int:
+        """Returns the epoch after which all epochs of this run begin."""
+        value = self._get(BASE_KEY)
+        if value is None or len(value) != U64.size:
+            raise LogError("the database of the cluster is damaged: its first epoch is missing", FailureReason.CORRUPT)
+        return int(U64.unpack(value)[0])
+
+    def put_base(self, epoch: int) -> None:
+        """Stores the epoch after which all epochs of this run begin."""
+        self._put(BASE_KEY, U64.pack(epoch))
+        self.count_epoch(epoch)
+
+    def count_epoch(self, epoch: int) -> None:
+        """Notes the highest epoch, above which the next process begins that opens the folder."""
+        value = self.txn.get(CLUSTER_EPOCH_KEY, db=self._meta)
+        if value is None or U64.unpack(bytes(value))[0] < epoch:
+            require_put(self.txn.put(CLUSTER_EPOCH_KEY, U64.pack(epoch), db=self._meta))
+
+
+def _node(value: bytes) -> NodeRow:
+    epoch, fenced, draining, revision = _NODE.unpack_from(value)
+    return NodeRow(epoch, bool(fenced), bool(draining), revision, value[_NODE.size :])

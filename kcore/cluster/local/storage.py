@@ -1,0 +1,499 @@
+"""The logs of a cluster of processes, as one registered node sees them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from kcore.cluster.local.environment import SharedEnvironment
+from kcore.cluster.local.locks import FileLock
+from kcore.cluster.local.rows import Rows
+from kcore.cluster.local.wake import notify
+from kcore.cluster.store import METADATA
+from kcore.log.batch_header import last_offset
+from kcore.log.errors import CorruptLogError, FencedWriteError, LogClosedError, LogError, UnknownOutcomeError
+from kcore.log.interface import Finding, PartitionKey
+from kcore.log.journal import NO_IDENTITY, Journal
+from kcore.log.lmdb_environment import file_error
+from kcore.log.lmdb_layout import LOG_KEY
+from kcore.log.lmdb_put import put_batches, put_metas
+from kcore.log.lmdb_reader import LmdbReader
+from kcore.log.lmdb_reclaim import reclaim_tasks
+from kcore.log.lmdb_recovery import load_numbers, load_partition, load_partitions, stray_numbers
+from kcore.log.node_journals import move_node_journal, node_folder, node_journal_key
+from kcore.log.storage import Leadership, ReclaimTask, SharedStorage
+from kcore.log.write_set import StoredPartition, WriteSet
+
+T = TypeVar("T")
+
+TOKEN_BYTES: Final = 16
+NODE_LIMIT_S: Final = 5.0
+"""The time after which a caller gives up if another process holds the lock of a node."""
+STALE: Final = -1
+"""The revision that differs from every stored one."""
+
+
+class Unsettled(NamedTuple):
+    """A write whose result is not known.
+
+    Attributes:
+        write_set: the write set; None for a transaction without one.
+        token: the token of its transaction; empty for an entry of the journal.
+    """
+
+    write_set: WriteSet | None
+    token: bytes
+
+
+class NodeLocks:
+    """The locks of the nodes of a data folder. Only one thread at a time may use the object.
+
+    The lock of a node protects its journal and what the node leads. Whoever takes a partition from a node, fences it
+    or registers it again holds its lock. Several locks are taken in order of node id, and the writer's lock last.
+
+    Args:
+        path: the data folder.
+    """
+
+    __slots__ = ("_locks", "_path")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._locks: dict[int, FileLock] = {}
+
+    def acquire(self, *node_ids: int) -> None:
+        """Takes the locks of nodes; raises StoreUnavailableError if one is not free in time."""
+        for node_id in sorted(set(node_ids)):
+            self._lock(node_id).acquire()
+
+    def release(self) -> None:
+        """Releases all locks that this object holds."""
+        for lock in list(self._locks.values()):
+            lock.release()
+
+    def _lock(self, node_id: int) -> FileLock:
+        lock = self._locks.get(node_id)
+        if lock is None:
+            path = os.path.join(node_folder(self._path, node_id), "lock")
+            lock = self._locks.setdefault(node_id, FileLock(path, NODE_LIMIT_S))
+        return lock
+
+    def close(self) -> None:
+        """Closes all files."""
+        for lock in list(self._locks.values()):
+            lock.close()
+
+
+class LocalStorage(LmdbReader, SharedStorage):
+    """A SharedStorage over one LMDB file and a journal for each node.
+
+    A write set that only appends a few batches is an entry of the node's journal: no other process is involved. Others
+    take an LMDB transaction. Both are written under the node's lock. A process that takes something from this node
+    holds that lock, moves the node's journal to the log, and increases the node's revision in its own transaction. So
+    an unchanged revision under the lock proves that this node leads all that it led before.
+
+    After an exception, `settle` reads the result: that of a transaction from its token, that of an entry from the
+    journal's identity, or from the log if another process has moved the journal meanwhile.
+
+    Args:
+        environment: the shared environment. The caller closes it.
+        node_id: this node.
+        epoch: the epoch of its incarnation.
+        sync: True to flush each commit.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_led",
+        "_lock",
+        "_locks",
+        "_node_id",
+        "_revision",
+        "_unsettled",
+        "node_epoch",
+    )
+
+    _environment: SharedEnvironment
+
+    def __init__(self, environment: SharedEnvironment, node_id: int, epoch: int, *, sync: bool) -> None:
+        self._environment = environment
+        self._locks = NodeLocks(environment.path)
+        self._node_id = node_id
+        self._lock = threading.Lock()
+        self._closed = False
+        self._revision = STALE
+        self._led: dict[PartitionKey, int] = {}  # the leader epochs that the store had at this revision
+        self._unsettled: Unsettled | None = None
+        self.node_epoch = epoch
+        self._journal = Journal(node_folder(environment.path, node_id), sync, node_journal_key(node_id))
+        try:
+            self._journal.prepare()
+        except OSError as error:
+            raise file_error(error, "preparing the journal") from error
+
+    def load(self) -> tuple[list[StoredPartition], list[int], int]:
+        """Implements `SharedStorage.load`: a node begins with no partition."""
+        return [], [], 0
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise LogClosedError("the store of the cluster is closed")
+
+    # -- leadership, under the node's lock
+
+    def _require_alive(self, rows: Rows) -> None:
+        """Refuses a fenced incarnation. Reads again what this node leads if another process has taken something.
+
+        Raises:
+            FencedWriteError: this incarnation has ended.
+        """
+        row = rows.node(self._node_id)
+        if row is None or row.fenced or row.epoch != self.node_epoch:
+            raise FencedWriteError(f"node {self._node_id} is fenced", node=True)
+        if row.revision != self._revision:
+            self._follow_journal(rows)
+            self._led = {key: epoch for key, epoch in self._led.items() if self._leads(rows, key, epoch)}
+            self._revision = row.revision
+
+    def _leads(self, rows: Rows, key: PartitionKey, epoch: int) -> bool:
+        row = rows.leader(key)
+        return row is not None and row[1:] == (self._node_id, epoch, self.node_epoch)
+
+    def _follow_journal(self, rows: Rows) -> None:
+        """Forgets the batches that another process has moved from this node's journal to the log."""
+        identity = self._stored_identity(rows)
+        if identity != self._journal.identity:
+            self._journal.next_identity = identity
+            self._journal.moved()
+
+    def _stored_identity(self, rows: Rows) -> bytes:
+        identity = rows.txn.get(node_journal_key(self._node_id), db=self._environment.meta_db)
+        return NO_IDENTITY if identity is None else bytes(identity)
+
+    def _require_led(self, partitions: Sequence[Leadership]) -> None:
+        """Refuses an operation on partitions that this node does not lead. The caller holds the node's lock.
+
+        Raises:
+            FencedWriteError: the node is fenced, or does not lead the named partitions.
+        """
+        self._environment.read(
+            lambda txn: self._require_alive(Rows(txn, self._environment)), "reading the state of the node"
+        )
+        self._refuse([key for key, epoch in partitions if self._led.get(key) != epoch])
+
+    def _refuse(self, keys: list[PartitionKey]) -> None:
+        """Raises FencedWriteError if there are partitions that this node does not lead."""
+        if keys:
+            names = ", ".join(map(repr, keys[:5]))
+            raise FencedWriteError(f"node {self._node_id} does not lead {names}", keys)
+
+    def _exclusively(self, work: Callable[[], T], *node_ids: int) -> T:
+        """Runs `work` under the locks of nodes; raises StoreUnavailableError if one is not free in time."""
+        with self._lock:
+            try:
+                self._locks.acquire(*node_ids)
+                return work()
+            finally:
+                self._locks.release()
+
+    def adopt(self, partitions: Sequence[Leadership]) -> list[StoredPartition]:
+        """Implements `SharedStorage.adopt`."""
+        self._require_open()
+
+        def work(txn: Any) -> list[StoredPartition]:
+            rows = Rows(txn, self._environment)
+            self._require_alive(rows)
+            self._refuse([key for key, epoch in partitions if not self._leads(rows, key, epoch)])
+            stored = [self._load(txn, key) for key, _ in partitions]
+            self._led.update(partitions)
+            return stored
+
+        return self._exclusively(lambda: self._environment.read(work, "adopting partitions"), self._node_id)
+
+    def _load(self, txn: Any, key: PartitionKey) -> StoredPartition:
+        """Reads a partition, with the batches that are still in this node's journal."""
+        found = load_partition(txn, self._environment, self._environment.path, key)
+        if found is None:
+            raise CorruptLogError(key, None, "the store has a leader of the partition, but not the partition")
+        batches = self._journal.waiting().get(found.meta.number)
+        if batches:
+            found = found._replace(end_offset=max(found.end_offset, last_offset(batches[-1][1]) + 1))
+        return found
+
+    def look_up(self, key: PartitionKey) -> StoredPartition | None:
+        """Implements `SharedStorage.look_up`. The metadata log is never in a journal; others are moved out of it."""
+        self._require_open()
+        environment = self._environment
+
+        def work(txn: Any) -> StoredPartition | int | None:
+            rows = Rows(txn, environment)
+            if rows.leader(key) is None:
+                return None
+            leader = -1 if key == METADATA else rows.live_leader(key)
+            return self._load(txn, key) if leader in (-1, self._node_id) else leader
+
+        found = environment.read(work, "reading an end")
+        if not isinstance(found, int):
+            return found
+        leader = found
+
+        def revoke() -> None:
+            environment.transact(lambda txn: self._revoke(txn, leader), "moving the journal of another node")
+
+        self._exclusively(revoke, leader)
+        return environment.read(lambda txn: self._load(txn, key), "reading an end")
+
+    def removed_numbers(self) -> tuple[list[int], int]:
+        """Implements `SharedStorage.removed_numbers`."""
+        self._require_open()
+        environment = self._environment
+        return environment.read(lambda txn: load_numbers(txn, environment, environment.path), "reading removed numbers")
+
+    # -- writing
+
+    def write(self, write_set: WriteSet) -> None:
+        """Implements `SharedStorage.write`."""
+        self._require_open()
+        owned = [Leadership(sealed.key, sealed.log.owned_epoch) for sealed in write_set.partitions]
+        changes = write_set.cluster
+        if changes is None:
+            self._exclusively(lambda: self._write_own(write_set, owned), self._node_id)
+        else:
+            owned.append(Leadership(METADATA, changes.controller_epoch))
+            losers: set[int] = set()
+            # Until the locks of all losers are held, more of them may come.
+            while not self._exclusively(
+                lambda: self._write_changes(write_set, owned, losers),
+                *(self._node_id, *losers),
+            ):
+                continue
+        if changes is not None or any(key == METADATA for key, _ in owned):
+            notify(self._environment.path)
+
+    def _require_settled(self) -> None:
+        if self._unsettled is not None:
+            raise UnknownOutcomeError("the outcome of the previous write set is unknown: settle it first")
+
+    def _write_own(self, write_set: WriteSet, owned: list[Leadership]) -> None:
+        """Writes a write set that concerns only this node."""
+        self._require_settled()
+        self._require_led(owned)
+        if not self._write_entry(write_set):
+            self._write_transaction(write_set, ())
+
+    def _write_entry(self, write_set: WriteSet) -> bool:
+        """Writes a write set to the journal; returns False if it must take a transaction.
+
+        Batches of the metadata log take a transaction, because other nodes read them at once.
+        """
+        journal = self._journal
+        if any(sealed.key == METADATA for sealed in write_set.partitions):
+            return False
+        entry = journal.entry_of(write_set)
+        if entry is None:
+            return False
+        self._unsettled = Unsettled(write_set, b"")
+        try:
+            journal.append(write_set, entry)
+        except OSError as error:
+            raise file_error(error, "commit failed: writing the journal") from error
+        self._unsettled = None
+        return True
+
+    def _write_changes(self, write_set: WriteSet, owned: list[Leadership], losers: set[int]) -> bool:
+        """Writes a write set that takes partitions from other nodes.
+
+        Args:
+            write_set: the write set.
+            owned: what this node must lead.
+            losers: the other nodes whose locks the caller holds. If more are needed, they are added.
+
+        Returns:
+            False if more locks are needed; nothing is written then.
+        """
+        self._require_settled()
+        self._require_led(owned)
+        needed = self._losers(write_set)
+        if not needed <= losers:
+            losers |= needed
+            return False
+        self._write_transaction(write_set, needed)
+        return True
+
+    def _losers(self, write_set: WriteSet) -> set[int]:
+        """Returns the other nodes that may still write partitions that a write set moves or removes."""
+        changes = write_set.cluster
+        assert changes is not None, "the write set has changes of the cluster"
+        keys = [*changes.removed, *(change.key for change in changes.moved)]
+
+        def work(txn: Any) -> set[int]:
+            rows = Rows(txn, self._environment)
+            return {rows.live_leader(key) for key in keys} - {-1, self._node_id}
+
+        return self._environment.read(work, "reading the leaders")
+
+    def _write_transaction(self, write_set: WriteSet, losers: Sequence[int] | set[int]) -> None:
+        changes = write_set.cluster
+
+        def work(txn: Any) -> None:
+            rows = Rows(txn, self._environment)
+            if changes is not None:
+                rows.check(changes)
+            self._journal.move(txn, self._environment, begin=True)
+            for node_id in losers:
+                self._revoke(txn, node_id)
+            if changes is not None:
+                rows.apply(changes)
+            put_batches(txn, self._environment, write_set)
+            put_metas(txn, self._environment, write_set)
+
+        self._transact(write_set, work, "commit failed")
+        if changes is not None:
+            self._revision = STALE  # the changes may have taken partitions from this node
+
+    def _revoke(self, txn: Any, node_id: int) -> None:
+        """Moves the journal of another node to the log, and lets the node read again what it leads."""
+        move_node_journal(txn, self._environment, self._environment.path, node_id, end=False)
+        rows = Rows(txn, self._environment)
+        row = rows.node(node_id)
+        assert row is not None, "a leader is registered"
+        rows.put_node(node_id, row._replace(revision=row.revision + 1))
+
+    def _transact(self, write_set: WriteSet | None, work: Callable[[Any], None], doing: str) -> None:
+        """Runs a transaction that may move this node's journal. The caller holds the node's lock."""
+        token = os.urandom(TOKEN_BYTES)
+        unsettled = Unsettled(write_set, token)
+        self._unsettled = unsettled
+        environment = self._environment
+
+        def tokened(txn: Any) -> None:
+            work(txn)
+            Rows(txn, environment).put_round(self._node_id, self.node_epoch, token)
+
+        environment.transact(tokened, doing)
+        if write_set is not None:
+            write_set.is_durable = True
+        self._journal.moved()
+        self._unsettled = None
+
+    # -- unknown results
+
+    def settle(self) -> None:
+        """Implements `SharedStorage.settle`."""
+        if self._unsettled is not None:
+            self._exclusively(self._settle, self._node_id)
+
+    def _settle(self) -> None:
+        unsettled = self._unsettled
+        if unsettled is None:
+            return
+        self._settle_write(unsettled)
+        self._revision = STALE
+        self._unsettled = None
+
+    def _settle_write(self, unsettled: Unsettled) -> None:
+        write_set, token = unsettled
+
+        def work(txn: Any) -> tuple[bytes, bool]:
+            rows = Rows(txn, self._environment)
+            if token:
+                stored = rows.round(self._node_id, self.node_epoch) == token
+            else:
+                stored = write_set is not None and (write_set.is_durable or self._is_in_log(txn, write_set))
+            return self._stored_identity(rows), stored
+
+        identity, stored = self._environment.read(work, "reading the outcome of a commit")
+        journal = self._journal
+        if write_set is not None:
+            write_set.is_durable = write_set.is_durable or stored
+        if token:
+            if identity != journal.identity:
+                journal.next_identity = identity
+                journal.moved()
+            if stored:
+                self._confirm()
+        elif identity == journal.identity:
+            # No other process has moved the journal: this one has the acknowledged batches in memory, and the entry in
+            # question becomes invalid.
+            if write_set is not None and write_set.is_durable:
+                journal.restore(write_set)
+            self._environment.transact(
+                lambda txn: journal.move(txn, self._environment, begin=True, trusted=True), "leaving the journal"
+            )
+            journal.moved()
+        else:
+            journal.next_identity = identity
+            journal.moved()
+
+    def _is_in_log(self, txn: Any, write_set: WriteSet) -> bool:
+        """Returns True if another process has moved the entry of a write set to the log."""
+        sealed = next(one for one in write_set.partitions if one.batches)
+        value = txn.get(LOG_KEY.pack(sealed.number, sealed.bases[0]), db=self._environment.log_db)
+        return value is not None and bytes(value) == sealed.batches[0]
+
+    def _confirm(self) -> None:
+        """Commits once more, so that both meta pages of LMDB follow a transaction whose result was unknown."""
+        token = os.urandom(TOKEN_BYTES)
+        self._environment.transact(
+            lambda txn: Rows(txn, self._environment).put_round(self._node_id, self.node_epoch, token),
+            "confirming a commit",
+        )
+
+    # -- housekeeping
+
+    def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
+        """Implements `SharedStorage.reclaim`."""
+        self._require_open()
+        environment, journal = self._environment, self._journal
+        done = 0
+
+        def work(txn: Any) -> None:
+            nonlocal done
+            journal.move(txn, environment, begin=journal.in_use)
+            done = reclaim_tasks(txn, environment, tasks, max_entries)
+
+        def owned(txn: Any) -> list[Leadership]:
+            rows = Rows(txn, environment)
+            keys = [None if task.forget else rows.key_of(task.number) for task in tasks]
+            return [Leadership(key or METADATA, task.leader_epoch) for key, task in zip(keys, tasks, strict=True)]
+
+        def exclusive() -> None:
+            self._require_settled()
+            self._require_led(environment.read(owned, "reading the leaders"))
+            self._transact(None, work, "freeing the space of deleted batches")
+
+        self._exclusively(exclusive, self._node_id)
+        return done
+
+    def stray_entries(self, known: dict[int, PartitionKey]) -> list[Finding]:
+        """Implements `Storage.stray_entries`. A partition of any node is known, not only those of `known`."""
+        environment = self._environment
+
+        def work(txn: Any) -> list[Finding]:
+            stored, _, _ = load_partitions(txn, environment, environment.path, True)
+            return stray_numbers(txn, environment, {found.meta.number: found.key for found in stored})
+
+        return environment.read(work, "looking for stray batches")
+
+    def sync(self) -> None:
+        """Implements `Storage.sync`."""
+        self._require_open()
+        try:
+            self._journal.flush()
+        except OSError as error:
+            raise LogError(f"flushing the log: {error}") from error
+        self._environment.flush("flushing the log")
+
+    def sizes(self) -> tuple[int, int]:
+        """Implements `Storage.sizes`, for the file of all nodes."""
+        return self._environment.sizes()
+
+    def close(self) -> None:
+        """Implements `Storage.close`. It changes nothing in the store."""
+        if not self._closed:
+            self._closed = True
+            with self._lock:
+                self._journal.close()
+                self._locks.close()

@@ -1,0 +1,104 @@
+"""The journals of several processes that serve one data folder, and the end of that service.
+
+Each process is a node with a journal in a folder of its own. LMDB has the identities of all journals. The holder of a
+node's lock may move the journal of that node to the log: the node itself, a node that takes partitions over from it,
+or the next process that opens the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import lmdb
+
+from kcore.log.journal import move_file
+from kcore.log.journal_file import IDENTITY_BYTES
+from kcore.log.lmdb_layout import (
+    CLUSTER_DB,
+    CLUSTER_EPOCH_KEY,
+    FORMAT_KEY,
+    FORMAT_VERSION,
+    NODE_EPOCH_KEY,
+    NODE_JOURNAL_PREFIX,
+    U32,
+    U64,
+)
+from kcore.log.lmdb_put import require_put
+
+if TYPE_CHECKING:
+    from kcore.log.lmdb_environment import LmdbEnvironment
+
+CLUSTER_FOLDER: Final = "cluster"
+"""The folder with the files of the processes, within the data folder."""
+_NODE_ID: Final = struct.Struct(">i")
+
+
+def node_folder(path: str, node_id: int) -> str:
+    """Returns the folder with the journal and the locks of a node."""
+    return os.path.join(path, CLUSTER_FOLDER, f"node-{node_id}")
+
+
+def node_journal_key(node_id: int) -> bytes:
+    """Returns the key of the identity of a node's journal."""
+    return NODE_JOURNAL_PREFIX + _NODE_ID.pack(node_id)
+
+
+def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id: int, *, end: bool) -> None:
+    """Moves the journal of a node to the log, on behalf of that node. The caller holds the node's lock.
+
+    Args:
+        txn: the write transaction.
+        environment: the environment with the databases.
+        path: the data folder.
+        node_id: the node.
+        end: True to have no journal in use; False to begin the next one, for a node that runs.
+
+    Raises:
+        JournalDamagedError: acknowledged batches are missing or damaged.
+    """
+    key = node_journal_key(node_id)
+    identity = txn.get(key, db=environment.meta_db)
+    if identity is None:
+        return
+    entries = move_file(txn, environment, node_folder(path, node_id), bytes(identity))
+    if end:
+        txn.delete(key, db=environment.meta_db)
+    elif entries:
+        require_put(txn.put(key, os.urandom(IDENTITY_BYTES), db=environment.meta_db))
+
+
+def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:
+    """Makes a folder that several processes have served one that a single process serves.
+
+    It moves all journals to the log, and removes the state of the cluster. The number of openings becomes at least the
+    highest epoch of a leader, so that the next leader has a higher one. The caller holds the folder's lock.
+
+    Raises:
+        JournalDamagedError: acknowledged batches are missing or damaged.
+        struct.error: a number has the wrong size.
+    """
+    meta = environment.meta_db
+    for node_id in journal_owners(txn, environment):
+        move_node_journal(txn, environment, path, node_id, end=True)
+    with contextlib.suppress(lmdb.NotFoundError):
+        txn.drop(environment.env_for_write.open_db(CLUSTER_DB, txn=txn, create=False))
+    (openings,) = U64.unpack(txn.get(NODE_EPOCH_KEY, b"", db=meta))
+    (highest,) = U64.unpack(txn.get(CLUSTER_EPOCH_KEY, U64.pack(0), db=meta))
+    require_put(txn.put(NODE_EPOCH_KEY, U64.pack(max(openings, highest)), db=meta))
+    txn.delete(CLUSTER_EPOCH_KEY, db=meta)
+    require_put(txn.put(FORMAT_KEY, U32.pack(FORMAT_VERSION), db=meta))
+
+
+def journal_owners(txn: Any, environment: LmdbEnvironment) -> list[int]:
+    """Returns the ids of the nodes whose journals are in use."""
+    owners = []
+    cursor = txn.cursor(environment.meta_db)
+    if cursor.set_range(NODE_JOURNAL_PREFIX):
+        for name, _ in cursor.iternext():
+            if bytes(name[: len(NODE_JOURNAL_PREFIX)]) != NODE_JOURNAL_PREFIX:
+                break
+            owners.append(_NODE_ID.unpack(bytes(name[len(NODE_JOURNAL_PREFIX) :]))[0])
+    return owners

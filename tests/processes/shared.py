@@ -1,0 +1,62 @@
+"""The fixture of `tests/cluster`, over a data folder that several processes share: the same tests run over it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kcore.clock import ManualClock
+from kcore.cluster.local import LocalClusterStore
+from kcore.cluster.local.prepare import prepare
+from kcore.cluster.store import METADATA, ClusterStore, Lease
+from kcore.log import LmdbLogEngine
+from kcore.log.interface import PartitionKey
+from kcore.log.shared_engine import SharedLogEngine
+from tests.cluster.conftest import CLUSTER_ID, TTL_MS, description
+
+CLUSTER_ID_META = "cluster.id"
+
+
+class LocalShared:
+    """A data folder in use by a cluster, with virtual time. All its nodes run in this process."""
+
+    def __init__(self, path: Path, clock: ManualClock | None = None) -> None:
+        self.path = path / "data"
+        self.clock = clock or ManualClock()
+        engine = LmdbLogEngine(self.path, "os")
+        engine.open(METADATA)
+        engine.put_meta(CLUSTER_ID_META, CLUSTER_ID.encode())
+        engine.commit()
+        engine.close()
+        prepare(str(self.path), {}, 0)
+        self._opened: list[LocalClusterStore] = []
+
+    def advance(self, ms: int) -> None:
+        """Lets time pass by the store's clock."""
+        self.clock.advance(ms)
+
+    def open(self) -> LocalClusterStore:
+        store = LocalClusterStore(str(self.path), "os", self.clock.monotonic_ms)
+        self._opened.append(store)
+        return store
+
+    def node(self, node_id: int) -> tuple[ClusterStore, Lease, SharedLogEngine]:
+        """Registers a node and opens its log engine."""
+        store = self.open()
+        lease = store.register(node_id, description(node_id), TTL_MS)
+        return store, lease, SharedLogEngine(store.storage())
+
+    def stored_end(self, key: PartitionKey) -> int | None:
+        """Returns the end of a partition, None if it does not exist."""
+        store = self.open()
+        store.register(99, description(99), TTL_MS)
+        found = store.storage().look_up(key)
+        return None if found is None else found.end_offset
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+    def closed_engine(self) -> LmdbLogEngine:
+        """Closes all nodes as a crash would, and opens the folder as a single process."""
+        self.close()
+        return LmdbLogEngine(self.path, "os")

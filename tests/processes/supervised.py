@@ -1,0 +1,147 @@
+"""`kcore serve --processes` as a real process with its children, for tests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.kit import wait_until
+
+ENDS_S = 60.0
+ATTEMPTS = 10
+FIRST_PORT = 15_000
+PORTS = 1_000
+"""The ports of one pytest worker: below those that the system gives to clients."""
+
+
+class Supervised:
+    """The supervisor and its processes.
+
+    Args:
+        folder: the folder for the data and the log.
+        processes: the number of processes.
+        settings: further settings.
+
+    Attributes:
+        data: the data folder.
+        ports: the ports of the nodes; the first start selects them.
+        log: the output of all processes.
+    """
+
+    def __init__(self, folder: Path, processes: int, settings: Mapping[str, str] | None = None) -> None:
+        self.data = folder / "data"
+        self.log = folder / "output.log"
+        self.processes = processes
+        self.ports: list[int] = []
+        self.settings = dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    @property
+    def supervisor(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "start it first"
+        return self._process
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._process is not None and self._process.poll() is None:
+            for pid in self.pids().values():
+                os.kill(pid, signal.SIGCONT)
+            self.stop()
+        if error is not None:
+            print(self.log.read_text(errors="replace")[-20_000:])
+
+    def start(self) -> None:
+        """Starts, and waits until all processes serve. The first start tries other ports if some are taken."""
+        for ports in [self.ports] if self.ports else free_ports(self.processes):
+            self.ports = ports
+            self._launch()
+            wait_until(self._has_begun, f"{self.processes} processes serve: {self.log}", ENDS_S)
+            if self.supervisor.poll() is None:
+                return
+            assert "cannot listen" in self.log.read_text(), self.log.read_text()
+        raise AssertionError("no free ports")
+
+    def _launch(self) -> None:
+        command = [sys.executable, "-m", "kcore", "serve", "--processes", str(self.processes)]
+        command += ["--data", str(self.data), "--listen", f"127.0.0.1:{self.ports[0]}", "--log-level", "info"]
+        for name, value in self.settings.items():
+            command += ["-c", f"{name}={value}"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+
+    def _has_begun(self) -> bool:
+        return "processes serve" in self.log.read_text(errors="replace") or self.supervisor.poll() is not None
+
+    def pids(self) -> dict[int, int]:
+        """The process ids of the nodes that live."""
+        found = {}
+        for path in (self.data / "cluster").glob("node-*/alive-*"):
+            try:
+                text = path.read_text().strip()
+            except FileNotFoundError:  # that incarnation has ended just now
+                continue
+            if text and lives(int(text)):
+                found[int(path.parent.name.removeprefix("node-"))] = int(text)
+        return found
+
+    def pid(self, node_id: int) -> int:
+        """The process id of a node, once it lives."""
+        return int(wait_until(lambda: self.pids().get(node_id), f"node {node_id} lives", ENDS_S))
+
+    def send(self, node_id: int, number: int) -> int:
+        """Sends a signal to the process of a node; returns its process id."""
+        pid = self.pid(node_id)
+        os.kill(pid, number)
+        return pid
+
+    def wait_replaced(self, node_id: int, pid: int) -> None:
+        """Waits until a node has another process than `pid`."""
+        wait_until(lambda: self.pids().get(node_id, pid) != pid, f"node {node_id} was started again", ENDS_S)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ends all processes; returns the exit status of the supervisor."""
+        self.supervisor.send_signal(number)
+        return self.supervisor.wait(ENDS_S)
+
+
+def lives(pid: int) -> bool:
+    """Returns True if a process of a node has this id. A dead one that no parent has waited for has no command line."""
+    try:
+        return "serve_process" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
+
+
+def free_ports(count: int) -> Iterator[list[int]]:
+    """Yields ranges of ports that were free a moment ago."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = FIRST_PORT + PORTS * (worker % 15) + os.getpid() % (PORTS // 2)
+    for attempt in range(ATTEMPTS):
+        ports = list(range(first + attempt * 3 * count, first + attempt * 3 * count + count))
+        if all(map(_is_free, ports)):
+            yield ports
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,133 @@
+"""Several processes over one folder, under clients of several libraries, while processes are killed and stopped."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kcore
+from kcore.log import LmdbLogEngine, verify_folder
+from kcore.log.data_folder import DataFolder
+from kcore.log.errors import DataFolderError
+from tests.kit import wait_until
+from tests.processes.supervised import ENDS_S, Supervised
+from tests.processes.workers import finish, make_topic, start_all, wait_progress
+
+pytestmark = [pytest.mark.clients, pytest.mark.crash, pytest.mark.timeout(300)]
+
+SETTINGS = {
+    "offsets.topic.num.partitions": "6",
+    "transaction.state.log.num.partitions": "6",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+def test_a_killed_process_is_replaced_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    with Supervised(tmp_path, 2, SETTINGS) as cluster:
+        workers = start_all(cluster.bootstrap)
+        for node_id in (1, 2):
+            pid = cluster.send(node_id, signal.SIGKILL)
+            wait_progress(workers)
+            cluster.wait_replaced(node_id, pid)
+            wait_progress(workers)
+        finish(workers)
+        assert cluster.stop() == 0
+    assert verify_folder(cluster.data) == []
+
+
+@pytest.mark.long
+def test_a_stopped_process_is_fenced_then_killed_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    with Supervised(tmp_path, 3, SETTINGS) as cluster:
+        workers = start_all(cluster.bootstrap)
+        for node_id in (1, 2, 3):
+            # A short pause ends nothing.
+            pid = cluster.send(node_id, signal.SIGSTOP)
+            cluster.send(node_id, signal.SIGCONT)
+            wait_progress(workers)
+            assert cluster.pid(node_id) == pid
+            cluster.send(node_id, signal.SIGSTOP)
+            cluster.wait_replaced(node_id, pid)
+            wait_progress(workers)
+        finish(workers)
+        assert cluster.stop() == 0
+    assert verify_folder(cluster.data) == []
+
+
+def is_free(data: Path) -> bool:
+    """Returns True if no process has the folder's lock."""
+    try:
+        DataFolder(data, create=False, check=False).release()
+    except DataFolderError:
+        return False
+    return True
+
+
+def test_a_killed_supervisor_leaves_no_process_and_no_loss(tmp_path: Path) -> None:
+    with Supervised(tmp_path, 2, SETTINGS) as cluster:
+        make_topic(cluster.bootstrap, "t")
+        with kcore.connect(cluster.bootstrap) as node:
+            node.group("g").commit({("t", 0): 7})
+        assert len(cluster.pids()) == 2
+        cluster.supervisor.kill()
+        cluster.supervisor.wait()
+        wait_until(lambda: is_free(cluster.data), "all processes have ended", ENDS_S)
+        assert cluster.pids() == {}
+        with kcore.open(cluster.data) as node:  # one process serves the folder
+            assert node.group("g").committed()["t", 0].offset == 7
+            node.group("g").commit({("t", 0): 8})
+        cluster.processes = 3
+        cluster.ports = []
+        cluster.start()
+        with kcore.connect(cluster.bootstrap) as node:
+            assert node.group("g").committed()["t", 0].offset == 8
+        assert cluster.stop(signal.SIGINT) == 0
+
+
+def test_a_process_that_inherited_the_lock_keeps_the_folder_locked(tmp_path: Path) -> None:
+    LmdbLogEngine(tmp_path / "data", "os").close()
+    folder = DataFolder(tmp_path / "data")
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=folder.lock_descriptors()) as child:
+        folder.abandon_in_child()  # closes without unlocking, as the death of this process would
+        with pytest.raises(DataFolderError, match="in use"):
+            verify_folder(tmp_path / "data")
+        child.communicate(b"\n")
+    assert verify_folder(tmp_path / "data") == []
+
+
+def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kcore", "serve", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_a_taken_port_ends_all_processes(tmp_path: Path) -> None:
+    with Supervised(tmp_path, 1, SETTINGS) as cluster:
+        port = cluster.ports[0]
+        done = serve("--processes", "2", "--data", str(tmp_path / "other"), "--listen", f"127.0.0.1:{port - 1}")
+    assert done.returncode == 1
+    assert "cannot start" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--processes", "2"], "needs a data folder"),
+        (["--processes", "0", "--data", "d"], "at least 1"),
+        (["--processes", "2", "--data", "d", "--listen", "127.0.0.1:0"], "needs a fixed port"),
+        (["--processes", "2", "--data", "d", "--listen", "127.0.0.1:65535"], "not enough ports"),
+        (
+            ["--processes", "2", "--data", "d", "-c", "listeners=A://:9092,B://:9093"],
+            ":9093 is an address of two processes",
+        ),
+        (["--processes", "2", "--data", "d", "--cluster", "memory://x"], "exclude each other"),
+    ],
+)
+def test_unusable_arguments_are_refused(arguments: list[str], message: str) -> None:
+    done = serve(*arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
