@@ -8,7 +8,6 @@ from kcore.protocol.error_codes import ErrorCode
 from kcore.runtime.api import RequestContext
 from kcore.runtime.partitioner import partition_for
 from kcore.runtime.pending import Pending, gather
-from kcore.share import apis
 from kcore.share.local import LocalPersister
 from kcore.share.persister import share_key
 from kcore.share.shard import TOPIC_NAME
@@ -114,5 +113,5 @@ class SharedPersister(LocalPersister):
             else:
                 pending.complete(response)
 
-        self._peers.send(node_id, request, apis.VERSIONS[request.API_KEY][1], arrived)
+        self._peers.send(node_id, request, api.versions[1], arrived)
         return pending
