@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from kcore.protocol.messages.alter_partition_reassignments import (
@@ -245,6 +246,33 @@ def test_a_plan_survives_the_compaction_of_the_metadata_log(world: ClusterWorld,
     world.network.lose = lambda call: False
     world.advance(1_000)
     assert serving(world) == [target.node_id]
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["request-lost", "response-lost"])
+def test_a_plan_whose_commit_failed_leaves_the_leader(world: ClusterWorld, client: Client, stored: bool) -> None:
+    """The controller leads the partition itself. It may have given it up for a plan that was never stored."""
+    controller = world.controller
+    partition = next(index for index in range(6) if world.leader("t", index) is controller)
+    [target, _] = others(world, controller)
+    broken = []
+
+    def fail(operation: str, node_id: int, after: bool) -> None:
+        if node_id == controller.node_id and (broken or (operation == "write" and after is stored)):
+            broken.append(operation)
+            if operation == "write":
+                raise UnknownOutcomeError("the connection was lost")
+            raise StoreUnavailableError("the store cannot be reached")
+
+    world.store.intercept = fail
+    entry = ReassignablePartition(partition_index=partition, replicas=(target.node_id,))
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=[entry])])
+    assert controller.send(request).error_code == ErrorCode.NOT_CONTROLLER
+    world.advance(2_000)
+    world.store.intercept = None
+    world.advance(4_000)
+    check(world)
+    assert serving(world, partition) == [target.node_id if stored else controller.node_id]
+    client.produce("t", partition, b"later")
 
 
 @pytest.mark.parametrize("node_id", [1, 2], ids=["controller", "other"])
