@@ -330,6 +330,34 @@ def test_a_node_without_a_lease_does_not_wait(world: ClusterWorld, client: Clien
     assert ended == [True]
 
 
+def test_a_partition_that_is_named_twice_gets_one_plan(world: ClusterWorld, client: Client) -> None:
+    leader = world.leader("t", 0)
+    one, two = others(world, leader)
+    entries = [ReassignablePartition(partition_index=0, replicas=(node.node_id,)) for node in (one, two)]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=entries)])
+    response = world.controller.send(request)
+    codes = [entry.error_code for entry in response.responses[0].partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    world.advance(1_000)
+    check(world)
+    assert serving(world) == [one.node_id]
+
+
+def test_a_plan_ends_once_if_both_its_nodes_die(world: ClusterWorld, client: Client) -> None:
+    controller = world.controller
+    partition = next(index for index in range(6) if world.leader("t", index) is not controller)
+    leader = world.leader("t", partition)
+    [target] = [node for node in world.up if node not in (leader, controller)]
+    lost(world, "AlterPartitionRequest")
+    move(world, client, partition, (target.node_id,))
+    world.advance(300)
+    leader.kill()
+    target.kill()
+    world.advance(2 * FAILOVER_MS)
+    assert serving(world, partition) == [controller.node_id]
+    client.produce("t", partition, b"x")
+
+
 def test_reports_are_checked(world: ClusterWorld, client: Client) -> None:
     controller = world.controller
     assert controller.engine is not None
