@@ -297,3 +297,21 @@ def test_every_node_down_and_up_again(world: ClusterWorld, client: Client) -> No
     assert [client.committed(group) for group in GROUPS] == list(range(12))
     for partition in range(6):
         assert client.read("t", partition) == [b"first %d" % partition]
+
+
+@pytest.mark.parametrize("error", [UnknownOutcomeError, StoreUnavailableError])
+def test_a_start_whose_first_commit_fails_can_be_repeated(error: type[Exception]) -> None:
+    def fail(operation: str, node_id: int, stored: bool) -> None:
+        if operation in ("write", "settle"):
+            raise (error if operation == "write" else StoreUnavailableError)("the store cannot be reached")
+
+    world = ClusterWorld(1)
+    world.store.intercept = fail
+    with pytest.raises(StoreUnavailableError, match="first commit"):
+        world.nodes[1].start()
+    world.nodes[1].engine = None
+    world.store.intercept = None
+    world.advance(FAILOVER_MS)
+    world.start()
+    check(world)
+    world.close()
