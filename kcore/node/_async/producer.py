@@ -34,6 +34,16 @@ broker responds sooner, they share the next request: a request costs both sides 
 SHORTEST_PAUSE_S = 0.0001
 """A timer may fire a little early; without a shortest pause, the loop would run again and again until the time."""
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+NOT_STORED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""Errors that are repeated, and by which the broker says that it did not store the batch."""
 OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 """Errors of a sequence that does not follow the last one that the broker knows."""
 
@@ -60,7 +70,8 @@ class AsyncDelivery(DeliveryBase):
     @property
     def done(self) -> bool:
         """True once the record is stored, or has failed."""
-        return bool(self.batch.done.is_set())
+        batch = self.batch
+        return batch.done.is_set() and self.batch is batch  # the batch may have been split in between
 
     async def result(self) -> RecordMetadata:
         """Waits until the record is stored, and returns its place.
@@ -69,8 +80,10 @@ class AsyncDelivery(DeliveryBase):
             KafkaError: the server refused the record's batch.
             TimeoutError: the batch was not stored in time.
         """
-        batch = self.batch
-        await batch.done.wait()
+        batch = None
+        while batch is not self.batch:  # the broker may refuse a batch as too large: then its parts replace it
+            batch = self.batch
+            await batch.done.wait()
         if batch.error is not None:
             raise batch.error
         topic, partition = self.partition
@@ -489,6 +502,7 @@ class AsyncProducer:
         if batches:
             self._calls.transport.forget(sent.request)
         for queue, batch in batches.values():  # no response: the same batches are sent again
+            batch.may_be_stored = True
             self._renew_after(order.note_unsent(queue, batch))
             self._later(queue, batch)
 
@@ -507,12 +521,38 @@ class AsyncProducer:
             if is_first:
                 self._later(queue, batch)
         elif code in RETRIABLE:
+            batch.may_be_stored = batch.may_be_stored or code not in NOT_STORED
             self._calls.transport.forget(sent.request)
             self._renew_after(order.note_unsent(queue, batch))
             self._later(queue, batch)
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.may_be_stored:
+            self._split(queue, batch)
         else:
             batch.in_flight = False
             self._fail(queue, batch, KafkaError.of(code, row.error_message, [queue.partition]))
+
+    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Sends the records of a batch that is too large for the broker in smaller ones.
+
+        A batch that the broker may have stored is not split: the broker would not recognize its parts, and store them
+        again.
+        """
+        with self._guard:
+            if self._closed:
+                return
+            try:
+                parts = self._accumulator.split(queue, batch)
+            except MemoryError as error:
+                failure: Exception | None = error
+            else:
+                failure, ended = None, order.note_split(queue, batch, parts)
+                for delivery in self._intercepted.pop(batch, ()):
+                    self._intercepted.setdefault(delivery.batch, []).append(delivery)
+        if failure is None:
+            self._renew_after(ended)
+        else:
+            batch.in_flight = False
+            self._fail(queue, batch, failure)
 
     def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
         """Completes a batch with an error; the batches after it may need a new sequence."""
