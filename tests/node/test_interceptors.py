@@ -12,6 +12,7 @@ import pytest
 import kcore
 from kcore.errors import MessageTooLargeError, UnknownTopicOrPartitionError
 from kcore.node.types import RecordMetadata
+from tests.kit import wait_until
 
 
 class Tagging(kcore.ProducerInterceptor):
@@ -101,6 +102,7 @@ def test_transactions_call_producer_interceptors(node: kcore.Node, name: str, ca
         txn.append(name, "z")
         with pytest.raises(UnknownTopicOrPartitionError):
             txn.append(f"no-{name}", "x")
+    wait_until(lambda: topic.read(0, 0), "the marker, which Apache Kafka writes after its response")
     assert [record.value for record in topic.read(0, 0)] == [b"x-a-b", b"y-a-b", b"z-a-b"]
     none = "NoneType"
     expected = [(0, 0, none), (0, 1, none), (-1, -1, "UnknownTopicOrPartitionError"), (0, 2, none)]

@@ -19,6 +19,7 @@ from kcore.protocol.messages.alter_share_group_offsets import (
 )
 from kcore.protocol.messages.fetch import PartitionData
 from kcore.protocol.topic_partition import TopicPartition
+from tests.kit import wait_until
 
 
 def values(records: list[Record]) -> list[bytes | None]:
@@ -178,7 +179,8 @@ def test_the_lag_of_a_share_group_is_reported_by_its_coordinator(node: kcore.Nod
     offsets = [AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=4)]
     topic = AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=offsets)
     assert node.send(AlterShareGroupOffsetsRequest(group_id=name, topics=[topic])).error_code == 0
-    assert node.group(name).lag() == {TopicPartition(name, 0): 6}
+    lag = wait_until(node.group(name).lag, "the coordinator's lag, which Apache Kafka has a little later")
+    assert lag == {TopicPartition(name, 0): 6}
 
 
 def test_a_wrong_partition_or_offset_of_a_commit_is_named() -> None:

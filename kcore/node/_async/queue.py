@@ -23,6 +23,7 @@ from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, Partitio
 from kcore.node._async.backend import AsyncLock, Event, sleep, spawn
 from kcore.node._async.calls import AsyncCalls
 from kcore.node._async.member import now_ms
+from kcore.node._async.missing_topics import AsyncSubscription
 from kcore.node._async.topics import LATEST
 from kcore.node.requests import AcquiredBatch, acquired_batches, list_offsets_request, read_acquired
 from kcore.node.types import Record, TopicPartition
@@ -197,6 +198,9 @@ class AsyncQueue:
         self._auto_accept = auto_accept
         self._max_jobs = max_jobs
         self._channel = f"queue-{uuid.uuid4().hex}"
+        self._subscription = AsyncSubscription(
+            calls, self._membership.topics, f"a worker of share group {self._membership.group_id!r}"
+        )
         self._getting = AsyncLock()
         self._changed = Event()  # the membership has changed, or the queue is closed
         self._wakeup = Event()
@@ -288,6 +292,8 @@ class AsyncQueue:
                     self._calls.transport.forget(request)
                     membership.failed(error, now_ms())
                 self._changed.set()
+                if self._subscription.begin():
+                    await self._subscription.look_up()
                 await self._wakeup.wait(max(0, membership.heartbeat_at_ms - now_ms()) / 1000)
         finally:
             self._beats_done.set()

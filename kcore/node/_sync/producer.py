@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from kcore.client import delivery as order
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
+from kcore.client.missing_topics import MISSING, MissingTopics
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node._sync.backend import Event, guard, monotonic, no_wait, sleep, spawn
 from kcore.node._sync.calls import Calls, backoff_s
@@ -22,6 +24,8 @@ from kcore.protocol.compression import CompressionType, compress
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore_ext.client.accumulator import Accumulator, DeliveryBase, PartitionQueue, ProducerBatch
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 REQUEST_BYTES = 1 << 20
@@ -157,6 +161,7 @@ class Producer:
         self._started = False
         self._closed = False
         self._errors: list[Exception] = []
+        self._missing = MissingTopics()
         self._channel = f"producer-{id(self)}"
 
     def __enter__(self) -> Producer:
@@ -416,6 +421,7 @@ class Producer:
             for place in ready:
                 queue = self._accumulator.queues.get(place)
                 if queue is not None and queue.batches and (not error.partitions or place in error.partitions):
+                    self._warn_if_missing(queue, error.code)
                     self._later(queue, queue.batches[0])
             raise
 
@@ -423,6 +429,17 @@ class Producer:
         """Postpones the next attempt to send a batch."""
         batch.attempts += 1
         queue.not_before_s = monotonic() + backoff_s(batch.attempts - 1)
+
+    def _warn_if_missing(self, queue: PartitionQueue, code: int) -> None:
+        """Logs that the records of a topic wait because it does not exist, if the error says so."""
+        topic = queue.partition.topic
+        if code in MISSING and self._missing.missing(topic, monotonic()):
+            logger.warning(
+                "client: a producer has records of topic %r, which the brokers do not know; "
+                "they fail %g s after their append unless it is created",
+                topic,
+                self._timeout_s,
+            )
 
     def _expire(self, now_s: float, error: Exception | None) -> None:
         """Fails batches whose time limit has passed, unless a response to them is awaited."""
@@ -512,6 +529,7 @@ class Producer:
         code = row.error_code
         if not code or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             batch.in_flight = False
+            self._missing.found(queue.partition.topic)
             batch.base_offset = row.base_offset if not code else -1
             batch.log_time_ms = row.log_append_time_ms
             self._complete(queue, batch, None)
@@ -522,6 +540,7 @@ class Producer:
             if is_first:
                 self._later(queue, batch)
         elif code in RETRIABLE:
+            self._warn_if_missing(queue, code)
             batch.may_be_stored = batch.may_be_stored or code not in NOT_STORED
             self._calls.transport.forget(sent.request)
             self._renew_after(order.note_unsent(queue, batch))

@@ -24,6 +24,7 @@ from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, Partitio
 from kcore.node._sync.backend import Event, Lock, sleep, spawn
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.member import now_ms
+from kcore.node._sync.missing_topics import Subscription
 from kcore.node._sync.topics import LATEST
 from kcore.node.requests import AcquiredBatch, acquired_batches, list_offsets_request, read_acquired
 from kcore.node.types import Record, TopicPartition
@@ -198,6 +199,9 @@ class Queue:
         self._auto_accept = auto_accept
         self._max_jobs = max_jobs
         self._channel = f"queue-{uuid.uuid4().hex}"
+        self._subscription = Subscription(
+            calls, self._membership.topics, f"a worker of share group {self._membership.group_id!r}"
+        )
         self._getting = Lock()
         self._changed = Event()  # the membership has changed, or the queue is closed
         self._wakeup = Event()
@@ -289,6 +293,8 @@ class Queue:
                     self._calls.transport.forget(request)
                     membership.failed(error, now_ms())
                 self._changed.set()
+                if self._subscription.begin():
+                    self._subscription.look_up()
                 self._wakeup.wait(max(0, membership.heartbeat_at_ms - now_ms()) / 1000)
         finally:
             self._beats_done.set()
