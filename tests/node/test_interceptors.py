@@ -145,7 +145,7 @@ def test_consumer_interceptors_filter_records_and_see_commits(node: kcore.Node, 
                     break
         else:
             while 4 not in found:
-                found += [record.offset for record in consumer.poll(10)]
+                found += [record.offset for record in consumer.poll(60)]
         consumer.commit()
     assert found == [0, 2, 4]
     assert even.committed == [{0: 5}]
@@ -158,5 +158,5 @@ async def test_interceptors_on_a_loop(anode: kcore.AsyncNode, name: str) -> None
     async with anode.producer(interceptors=[seen]) as producer:
         assert (await (await producer.append(name, "a")).result()).offset == 0
     async with anode.group(name).consume(name, auto_commit=60.0, interceptors=[even]) as consumer:
-        assert [record.value for record in await consumer.poll(10)] == [b"a!"]
+        assert [record.value for record in await consumer.poll(60)] == [b"a!"]
     assert (seen.results, even.committed) == ([(0, 0, "NoneType")], [{0: 1}])

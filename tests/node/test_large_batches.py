@@ -212,7 +212,7 @@ class Results(ProducerInterceptor):
 
 def values(topic: Any, count: int) -> list[bytes]:
     """Returns the visible values, once there are `count`: Apache Kafka writes the markers after its response."""
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 60
     while topic.end_offsets()[0] < count:
         assert time.monotonic() < until_s
         time.sleep(0.01)

@@ -17,7 +17,7 @@ from kcore.protocol.topic_partition import TopicPartition
 
 def stored(topic: Topic, count: int, partition: int = 0) -> list[bytes | None]:
     """Returns the visible values, once there are `count`: Apache Kafka writes the markers after its response."""
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 60
     while len(records := topic.read(partition, 0)) < count:
         assert time.monotonic() < until_s, records
         time.sleep(0.01)
