@@ -279,6 +279,25 @@ def test_a_lost_connection_releases_the_jobs(bootstrap: str, name: str) -> None:
         assert unfinished(node, name) == 0
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["next", "end"])
+def test_a_lost_acceptance_is_logged(bootstrap: str, name: str, caplog: pytest.LogCaptureFixture, ends: bool) -> None:
+    """A job that the program did may be delivered again, and no operation raises an error for it."""
+    with kcore.connect(bootstrap) as node:
+        queue_with(node, name, "a")
+        with node.queue(name, group=name) as queue:
+            next_job(queue)
+            node._calls.transport.close_channel(queue._channel)
+            if not ends:
+                assert next_job(queue).delivery_count == 2
+        text = (
+            f"client: the group may deliver jobs again that worker {queue.member_id} has done (1), "
+            "because no broker acknowledged their acceptance: "
+        )
+        (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith(text)]
+        assert len(line) > len(text)
+        assert unfinished(node, name) == int(ends)
+
+
 async def test_a_cancelled_request_loses_no_job(anode: kcore.AsyncNode, name: str) -> None:
     await anode.topics.create(name)
     await anode.group(name).set_config(EARLIEST)
