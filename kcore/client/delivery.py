@@ -11,6 +11,7 @@ more with that sequence, nor can any batch after it. Then these batches begin a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from kcore_ext.client.accumulator import PartitionQueue, ProducerBatch
@@ -96,6 +97,22 @@ def note_out_of_order(queue: PartitionQueue, batch: ProducerBatch) -> bool:
         for each in queue.batches:
             if not each.in_flight:
                 each.sequence = None
+    return _settle(queue)
+
+
+def note_split(queue: PartitionQueue, batch: ProducerBatch, parts: Sequence[ProducerBatch]) -> bool:
+    """Notes that the broker refused a batch as too large, and that its parts replace it in the queue.
+
+    The parts share the sequence of the batch, so that the batches sent after it still follow the last part.
+
+    Returns:
+        True if the partition needs a new producer id.
+    """
+    if batch.sequence is not None and queue.chain != ENDED:
+        producer_id, epoch, base = batch.sequence
+        for part in parts:
+            part.sequence = (producer_id, epoch, base)
+            base = (base + part.count) & MAX_SEQUENCE
     return _settle(queue)
 
 

@@ -321,6 +321,17 @@ def _ranges(kinds: dict[int, int]) -> Iterator[tuple[int, int, int]]:
         yield first, last, kind
 
 
+def accepted_jobs(request: ShareFetchRequest | ShareAcknowledgeRequest) -> int:
+    """Counts the records that a request accepts."""
+    return sum(
+        batch.last_offset - batch.first_offset + 1
+        for topic in request.topics
+        for partition in topic.partitions
+        for batch in partition.acknowledgement_batches
+        if batch.acknowledge_types[0] == Acknowledgement.ACCEPT
+    )
+
+
 def acquired_offsets(row: Any) -> dict[int, int]:
     """Returns the acquired offsets of a fetched partition, with their delivery counts."""
     return {

@@ -1,12 +1,15 @@
 """Open batches of a producer: `Accumulator.append` encodes a record into the batch of its partition at once."""
 
 cimport cython
-from cpython.bytes cimport PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject, PyTypeObject
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kcore_ext.batch.builder cimport BatchBuilder
+from kcore_ext.batch.layout cimport put_varint, varint_size
+from kcore_ext.batch.records cimport RecordView, parse_record
 from kcore_ext.client.partitioner cimport partition_of_key
 
 import random
@@ -33,6 +36,7 @@ cdef class ProducerBatch:
         log_time_ms: the time of the append, if the topic's records have it; -1 otherwise.
         sequence: the producer id, epoch and first sequence; None: not sent yet.
         attempts: the number of failed attempts to send it.
+        may_be_stored: True if the result of an attempt is unknown.
         in_flight: True while a request with it waits for its response.
         number: its place among all batches of its partition that were sent; -1: it was not sent yet.
         count: the number of its records.
@@ -48,6 +52,8 @@ cdef class ProducerBatch:
     cdef public tuple sequence
     cdef public int attempts
     cdef public bint in_flight
+    cdef public bint may_be_stored
+    cdef tuple parts  # the batches that replaced this one; None: it was not split
     cdef readonly int64_t number
     cdef readonly int32_t count
     cdef readonly Py_ssize_t size
@@ -81,27 +87,43 @@ cdef class DeliveryBase:
     """The batch, the place in it and the timestamp of one record; the base of both styles' delivery.
 
     Attributes:
-        batch: the record's batch.
+        batch: the record's batch. After a split it is the part that has the record.
         partition: the topic and the partition.
         offset: the record's offset once the batch is stored; -1: unknown.
         timestamp_ms: the record's timestamp, or the time of its append once the batch is stored.
     """
 
-    cdef readonly ProducerBatch batch
+    cdef ProducerBatch own
     cdef readonly object partition
     cdef int32_t index
     cdef int64_t given_ms
 
+    cdef ProducerBatch follow(self):
+        """Returns the record's batch. No other thread runs in between, because this part runs no Python code."""
+        cdef ProducerBatch part
+        while self.own is not None and self.own.parts is not None:
+            for part in self.own.parts:
+                if self.index < part.count:
+                    break
+                self.index -= part.count
+            self.own = part
+        return self.own
+
+    @property
+    def batch(self):
+        """The record's batch. After a split it is the part that has the record."""
+        return self.follow()
+
     @property
     def offset(self):
         """The record's offset once the batch is stored; -1: unknown."""
-        cdef ProducerBatch batch = self.batch
+        cdef ProducerBatch batch = self.follow()
         return -1 if batch is None or batch.base_offset < 0 else batch.base_offset + self.index
 
     @property
     def timestamp_ms(self):
         """The record's timestamp, or the time of its append once the batch is stored."""
-        cdef ProducerBatch batch = self.batch
+        cdef ProducerBatch batch = self.follow()
         return self.given_ms if batch is None or batch.log_time_ms < 0 else batch.log_time_ms
 
 
@@ -250,6 +272,83 @@ cdef class Accumulator:
         if queue.remove(batch):
             self.size -= batch.size
 
+    def split(self, PartitionQueue queue not None, ProducerBatch batch not None):
+        """Replaces a batch by smaller ones with the same records in the same order.
+
+        A part has at most half of the bytes, unless it has one record. The deliveries of the records follow the parts,
+        and `batch.done` is set. The parts are as old as the batch and have no sequence.
+
+        Returns:
+            The parts, which take the place of the batch in its queue.
+
+        Raises:
+            ValueError: the batch has one record, or the queue does not have it.
+            MemoryError: nothing was changed.
+        """
+        cdef ProducerBatch part
+        cdef tuple parts
+        cdef Py_ssize_t place, inserted = 0
+        if batch.builder is None or batch.count < 2:
+            raise ValueError("a batch that is split has several records")
+        parts = self.parts_of(batch)
+        place = queue.batches.index(batch)
+        try:
+            for part in reversed(parts):
+                queue.batches.insert(place, part)
+                inserted += 1
+        except BaseException:
+            for _ in range(inserted):
+                del queue.batches[place]
+            raise
+        queue.remove(batch)
+        for part in parts:
+            self.size += part.size
+        self.size -= batch.size
+        batch.parts = parts
+        batch.builder = None
+        batch.in_flight = False
+        batch.done.set()
+        return parts
+
+    cdef tuple parts_of(self, ProducerBatch batch):
+        """Returns new batches with the records of a batch."""
+        cdef BatchBuilder source = batch.builder
+        cdef const unsigned char* at = source.records
+        cdef const unsigned char* end = source.records + source.records_size
+        cdef Py_ssize_t limit = BATCH_HEADER_BYTES + source.records_size // 2
+        cdef RecordView record
+        cdef ProducerBatch part = None
+        cdef list parts = []
+        while at < end:
+            if parse_record(&at, end, &record) is not NULL:
+                raise AssertionError("the records of an open batch were encoded by its builder")
+            if part is None or not copy_record(part, source, &record):
+                part = self.new_part(batch, limit, &record)
+                parts.append(part)
+        return tuple(parts)
+
+    cdef ProducerBatch new_part(self, ProducerBatch batch, Py_ssize_t limit, RecordView* record):
+        """Returns a part that has its first record, even if that alone exceeds the limit."""
+        cdef BatchBuilder source = batch.builder
+        cdef ProducerBatch part = ProducerBatch.__new__(ProducerBatch)
+        cdef Py_ssize_t bound = RECORD_BYTES + (record.end - record.headers)
+        bound += max(record.key_size, 0) + max(record.value_size, 0)
+        part.builder = BatchBuilder(
+            max(limit, BATCH_HEADER_BYTES + bound),
+            base_timestamp_ms=timestamp_of(source, record),
+            compression=self.compression,
+            compress=self.compress,
+        )
+        part.done = self.event_type()
+        part.created_s = batch.created_s
+        part.base_offset = part.log_time_ms = -1
+        part.number = batch.number
+        part.size = BATCH_HEADER_BYTES
+        if not copy_record(part, source, record):
+            raise AssertionError("a new batch has room for its first record")
+        part.builder.max_size_bytes = limit
+        return part
+
     def clear(self):
         """Removes all batches, and returns them."""
         cdef list batches = []
@@ -366,7 +465,7 @@ cdef class Accumulator:
         Py_ssize_t size,
     ) noexcept:
         """Completes the delivery of a record that was encoded, and adds its size to the totals."""
-        delivery.batch = batch
+        delivery.own = batch
         delivery.partition = queue.partition
         delivery.index = batch.count
         delivery.given_ms = now_ms
@@ -392,6 +491,29 @@ cdef class Accumulator:
         cdef PartitionQueue queue = self.queues.setdefault(partition, PartitionQueue(partition))
         queues.queues[number] = queue
         return queue
+
+
+cdef inline int64_t timestamp_of(BatchBuilder source, RecordView* record) noexcept:
+    return <int64_t>(<uint64_t>source.base_timestamp_ms + <uint64_t>record.timestamp_delta)
+
+
+cdef bint copy_record(ProducerBatch part, BatchBuilder source, RecordView* record) except -1:
+    """Adds a record of another batch; returns False if the part has no room for it."""
+    cdef int prefix = varint_size(record.header_count)
+    cdef Py_ssize_t size = record.end - record.headers
+    cdef bytes key = None, value = None
+    cdef bytes headers = PyBytes_FromStringAndSize(NULL, prefix + size)
+    cdef unsigned char* at = put_varint(<unsigned char*>PyBytes_AS_STRING(headers), record.header_count)
+    memcpy(at, record.headers, size)
+    if record.key_size >= 0:
+        key = PyBytes_FromStringAndSize(<const char*>record.key, record.key_size)
+    if record.value_size >= 0:
+        value = PyBytes_FromStringAndSize(<const char*>record.value, record.value_size)
+    if not part.builder.add(timestamp_of(source, record), key, value, headers, -1):
+        return False
+    part.count += 1
+    part.size = BATCH_HEADER_BYTES + part.builder.records_size
+    return True
 
 
 cdef inline bytes to_field(Accumulator accumulator, object field):

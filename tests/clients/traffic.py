@@ -178,6 +178,9 @@ ONCE = frozenset({ApiKey.FIND_COORDINATOR, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FO
 TIMED = frozenset({ApiKey.METADATA, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.API_VERSIONS})
 """APIs whose requests are compared apart from steps."""
 
+MOVED = frozenset({"topics.partitions (number)", "topics.partitions.partition"})
+"""Fields of a Fetch within a session: it names the partitions whose position has moved, which depends on times."""
+
 
 def fields_of(message: Any, topic: str, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the fields of a message with their paths, in an order that does not depend on the client."""
@@ -234,6 +237,8 @@ def compared(steps: dict[str, list[Recorded]], topic: str) -> dict[tuple[str, st
                 continue  # of the interval
             seen.add(each.api)
             for field, value in [("version", each.version), *fields_of(each.request, topic)]:
+                if each.api is ApiKey.FETCH and each.request.session_epoch > 0 and field in MOVED:
+                    continue
                 listed = values.setdefault((place, each.api.name, field), [])
                 if place != "any" or value not in listed:
                     listed.append(value)

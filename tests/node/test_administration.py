@@ -21,17 +21,13 @@ from kcore.node.types import (
     TransactionDescription,
     TransactionListing,
 )
-from kcore.protocol.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
-)
 from kcore.protocol.messages.metadata import MetadataResponse
 from kcore.protocol.schema import Request
 from kcore.protocol.topic_partition import TopicPartition
 from kcore_ext.batch import iter_records, split_batches
 from tests.kit import wait_until
 from tests.node.conftest import SETTINGS
+from tests.node.share_offsets import set_start_offset
 from tests.nodes import TargetTransport
 
 R = TypeVar("R")
@@ -75,7 +71,7 @@ def test_groups_of_several_types_are_described_at_once(node: kcore.Node, name: s
     idle, modern, missing = f"{name}-idle", f"{name}-modern", f"{name}-missing"
     node.group(idle).commit({(name, 0): OffsetAndMetadata(3, "note")})
     with node.group(modern).join(name) as member:
-        next(iter(member.events()))
+        next(event for event in member.events() if event.partitions)
         found = node.groups.describe([idle, modern, missing])
         assert set(found) == {idle, modern, missing}
         assert found[idle] == GroupDescription(idle, "classic", "Empty")
@@ -100,7 +96,7 @@ def test_groups_of_several_types_are_described_at_once(node: kcore.Node, name: s
 def test_a_classic_member_is_described_with_its_partitions(node: kcore.Node, name: str) -> None:
     node.topics.create(name, 1)
     with node.group(name).join(name, protocol="classic", assignors=["range"]) as member:
-        next(iter(member.events()))
+        next(event for event in member.events() if event.partitions)
         (row,) = node.group(name).describe().members
     assert (row.assignment, row.assignment_decoded, row.topics) == ((TopicPartition(name, 0),), True, (name,))
     assert row.raw_assignment != b""
@@ -112,10 +108,7 @@ def test_positions_of_share_groups(node: kcore.Node, name: str) -> None:
     assert group.share_positions() == {}, "the group does not exist"
     group.set_config({"share.auto.offset.reset": "earliest"})
     assert group.config(own=True) == {"share.auto.offset.reset": "earliest"}
-    topic = AlterShareGroupOffsetsRequestTopic(
-        topic_name=name, partitions=[AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)]
-    )
-    assert node.send(AlterShareGroupOffsetsRequest(group_id=name, topics=[topic])).error_code == 0
+    set_start_offset(node, name, name, 1)
     place = TopicPartition(name, 0)
     assert group.share_positions() == {place: SharePosition(1, 2)}
     assert all_offset_rows(node, [name]) == [OffsetRow(name, name, 0, 1, 3, 2, None)]

@@ -21,6 +21,9 @@ from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from tests.recording_proxy import RecordingProxy
 
 TIMEOUT_S = 1.0
+"""The time limit of a response that never comes."""
+LIMIT_S = 60.0
+"""The time limit of a response that comes at once, and of a whole test: only a wait without end reaches it."""
 MEMORY_BYTES = 64 << 20
 
 Answer = Callable[[socket.socket, bytes], None]
@@ -101,6 +104,13 @@ ANSWERS = [
     endless_tags,
 ]
 
+WITHOUT_RESPONSE = (silent, dripping, huge_frame)
+
+
+def timeout_of(answer: Answer) -> float:
+    """Returns the time limit of a response: on a slow machine, even one that comes at once may take seconds."""
+    return TIMEOUT_S if answer in WITHOUT_RESPONSE else LIMIT_S
+
 
 @contextlib.contextmanager
 def hostile(answer: Answer) -> Iterator[str]:
@@ -129,7 +139,7 @@ def hostile(answer: Answer) -> Iterator[str]:
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Checks that the block ends soon and takes little memory."""
+    """Checks that the block ends and takes little memory."""
     tracemalloc.start()
     started_s = time.monotonic()
     try:
@@ -137,29 +147,29 @@ def bounded() -> Iterator[None]:
         assert tracemalloc.get_traced_memory()[1] < MEMORY_BYTES
     finally:
         tracemalloc.stop()
-    assert time.monotonic() - started_s < 20 * TIMEOUT_S
+    assert time.monotonic() - started_s < LIMIT_S
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_a_node_does_not_connect_to_a_server_that_breaks_the_protocol(answer: Answer) -> None:
     with hostile(answer) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)) as raised:
-        kcore.connect(address, timeout=TIMEOUT_S)
+        kcore.connect(address, timeout=timeout_of(answer))
     assert str(raised.value)
-    expected = TimeoutError if answer in (silent, dripping, huge_frame) else ConnectionClosedError
+    expected = TimeoutError if answer in WITHOUT_RESPONSE else ConnectionClosedError
     assert isinstance(raised.value, expected)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
 async def test_a_node_on_a_loop_does_not_connect_either(answer: Answer) -> None:
     with hostile(answer) as address, bounded(), pytest.raises((ConnectionClosedError, TimeoutError)):
-        await kcore.connect_async(address, timeout=TIMEOUT_S)
+        await kcore.connect_async(address, timeout=timeout_of(answer))
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_the_connection_of_the_tools_fails_and_is_closed(answer: Answer) -> None:
     with hostile(answer) as address, bounded():
         host, port = address.split(":")
-        connection = Connection(host, int(port), timeout_s=TIMEOUT_S)
+        connection = Connection(host, int(port), timeout_s=timeout_of(answer))
         with pytest.raises((ConnectionClosedError, TimeoutError)):
             connection.send(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
         assert connection.closed
@@ -204,7 +214,7 @@ def test_endless_redirects_end_every_wait(bootstrap: str, name: str, lookup: boo
     kind = CoordinatorNotAvailableError if lookup else NotCoordinatorError
     with (
         RecordingProxy(bootstrap, on_response=redirects.change) as proxy,
-        kcore.connect(proxy.bootstrap, timeout=TIMEOUT_S) as node,
+        kcore.connect(proxy.bootstrap) as node,
     ):
         node.topics.create(name, 1)
         node._calls.timeout_s = 2.0
@@ -219,7 +229,7 @@ def test_endless_redirects_end_every_wait(bootstrap: str, name: str, lookup: boo
         with group.consume(name, protocol=protocol) as consumer:
             assert consumer.poll(1) == []
         elapsed_s = time.monotonic() - started_s
-        assert elapsed_s < 60
+        assert elapsed_s < LIMIT_S
         assert redirects.count < 40 * elapsed_s
     assert redirects.count > 4
 

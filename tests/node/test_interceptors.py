@@ -12,6 +12,7 @@ import pytest
 import kcore
 from kcore.errors import MessageTooLargeError, UnknownTopicOrPartitionError
 from kcore.node.types import RecordMetadata
+from tests.kit import wait_until
 
 
 class Tagging(kcore.ProducerInterceptor):
@@ -101,6 +102,7 @@ def test_transactions_call_producer_interceptors(node: kcore.Node, name: str, ca
         txn.append(name, "z")
         with pytest.raises(UnknownTopicOrPartitionError):
             txn.append(f"no-{name}", "x")
+    wait_until(lambda: topic.read(0, 0), "the marker, which Apache Kafka writes after its response")
     assert [record.value for record in topic.read(0, 0)] == [b"x-a-b", b"y-a-b", b"z-a-b"]
     none = "NoneType"
     expected = [(0, 0, none), (0, 1, none), (-1, -1, "UnknownTopicOrPartitionError"), (0, 2, none)]
@@ -143,7 +145,7 @@ def test_consumer_interceptors_filter_records_and_see_commits(node: kcore.Node, 
                     break
         else:
             while 4 not in found:
-                found += [record.offset for record in consumer.poll(10)]
+                found += [record.offset for record in consumer.poll(60)]
         consumer.commit()
     assert found == [0, 2, 4]
     assert even.committed == [{0: 5}]
@@ -156,5 +158,5 @@ async def test_interceptors_on_a_loop(anode: kcore.AsyncNode, name: str) -> None
     async with anode.producer(interceptors=[seen]) as producer:
         assert (await (await producer.append(name, "a")).result()).offset == 0
     async with anode.group(name).consume(name, auto_commit=60.0, interceptors=[even]) as consumer:
-        assert [record.value for record in await consumer.poll(10)] == [b"a!"]
+        assert [record.value for record in await consumer.poll(60)] == [b"a!"]
     assert (seen.results, even.committed) == ([(0, 0, "NoneType")], [{0: 1}])

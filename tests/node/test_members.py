@@ -187,7 +187,8 @@ def test_a_transaction_commits_offsets_of_a_member(node: kcore.Node, name: str, 
     node.topics.create(name, 1)
     with node.group(name).join(name, **options) as member, node.transaction(name) as txn:
         txn.commit_offsets(member, {(name, 0): 3})
-    assert node.group(name).committed(stable=True) == {TopicPartition(name, 0): OffsetAndMetadata(3)}
+    committed = node.group(name).committed([(name, 0)], stable=True)
+    assert committed == {TopicPartition(name, 0): OffsetAndMetadata(3)}
 
 
 def test_closing_a_node_closes_its_members(bootstrap: str, name: str) -> None:

@@ -253,9 +253,10 @@ def test_a_removed_worker_joins_again(node: kcore.Node, name: str) -> None:
     queue_with(node, name, "a")
     with node.queue(name, group=name) as queue:
         next_job(queue).accept()
-        node.send(ShareGroupHeartbeatRequest(group_id=name, member_id=queue.member_id, member_epoch=-1))
-        assert node.group(name).describe().members == ()
-        wait_until(lambda: node.group(name).describe().members, "the worker to join again")
+        before = queue._membership.epoch
+        leave = ShareGroupHeartbeatRequest(group_id=name, member_id=queue.member_id, member_epoch=-1)
+        assert node.send(leave).error_code == 0
+        wait_until(lambda: queue._membership.epoch > before, "the worker to join again in a later epoch")
         (member,) = node.group(name).describe().members
         assert member.member_id == queue.member_id
         node.topics[name].append("b")
@@ -276,6 +277,25 @@ def test_a_lost_connection_releases_the_jobs(bootstrap: str, name: str) -> None:
             again = next_job(queue)
             assert (again.value, again.delivery_count) == (b"a", 2)
         assert unfinished(node, name) == 0
+
+
+@pytest.mark.parametrize("ends", [False, True], ids=["next", "end"])
+def test_a_lost_acceptance_is_logged(bootstrap: str, name: str, caplog: pytest.LogCaptureFixture, ends: bool) -> None:
+    """A job that the program did may be delivered again, and no operation raises an error for it."""
+    with kcore.connect(bootstrap) as node:
+        queue_with(node, name, "a")
+        with node.queue(name, group=name) as queue:
+            next_job(queue)
+            node._calls.transport.close_channel(queue._channel)
+            if not ends:
+                assert next_job(queue).delivery_count == 2
+        text = (
+            f"client: the group may deliver jobs again that worker {queue.member_id} has done (1), "
+            "because no broker acknowledged their acceptance: "
+        )
+        (line,) = [record.getMessage() for record in caplog.records if record.getMessage().startswith(text)]
+        assert len(line) > len(text)
+        assert unfinished(node, name) == int(ends)
 
 
 async def test_a_cancelled_request_loses_no_job(anode: kcore.AsyncNode, name: str) -> None:

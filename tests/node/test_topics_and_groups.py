@@ -12,13 +12,9 @@ from kcore import errors
 from kcore.node.requests import build_batch, read_batches
 from kcore.node.types import GroupDescription, GroupListing, OffsetAndMetadata, Record, RecordMetadata
 from kcore.protocol.compression import CompressionType
-from kcore.protocol.messages.alter_share_group_offsets import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
-)
 from kcore.protocol.messages.fetch import PartitionData
 from kcore.protocol.topic_partition import TopicPartition
+from tests.node.share_offsets import set_start_offset
 
 
 def values(records: list[Record]) -> list[bytes | None]:
@@ -175,9 +171,7 @@ def test_a_damaged_batch_is_not_returned() -> None:
 def test_the_lag_of_a_share_group_is_reported_by_its_coordinator(node: kcore.Node, name: str) -> None:
     """A share group has no committed offsets: the coordinator counts from the start offset."""
     node.topics.create(name, 2).append_many("abcdefghij", partition=0)
-    offsets = [AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=4)]
-    topic = AlterShareGroupOffsetsRequestTopic(topic_name=name, partitions=offsets)
-    assert node.send(AlterShareGroupOffsetsRequest(group_id=name, topics=[topic])).error_code == 0
+    set_start_offset(node, name, name, 4)
     assert node.group(name).lag() == {TopicPartition(name, 0): 6}
 
 

@@ -24,6 +24,7 @@ from kcore.client.consumer_coordinator.interface import (
 from kcore.errors import KafkaError, KcoreError, MemberClosedError
 from kcore.node._async.backend import CancelledError, Event, guard, invoke, monotonic, spawn
 from kcore.node._async.calls import AsyncCalls
+from kcore.node._async.missing_topics import AsyncSubscription
 from kcore.node.membership import MemberState
 from kcore.node.types import Offsets, TopicPartition
 
@@ -71,6 +72,7 @@ class AsyncMember:
             Revoked: on_revoked,
             Lost: on_lost if on_lost is not None else on_revoked,
         }
+        self._subscription = AsyncSubscription(calls, settings.topics, f"a member of group {settings.group_id!r}")
         self._internal: Callable[[MemberEvent, bool], None] | None = None  # the consumer's own listener
         self._guard = guard()
         self._wakeup = Event()
@@ -375,7 +377,12 @@ class AsyncMember:
                     spawn(self._handle, event)
                 if closed:
                     return
-                await self._wakeup.wait(None if wake_ms is None else max(0.001, (wake_ms - now_ms()) / 1000))
+                if self._subscription.begin():
+                    spawn(self._look_for_topics)
+                pauses_s = [] if wake_ms is None else [max(0.001, (wake_ms - now_ms()) / 1000)]
+                if (check_s := self._subscription.wait_s) is not None:
+                    pauses_s.append(max(0.001, check_s))
+                await self._wakeup.wait(min(pauses_s, default=None))
                 self._wakeup.clear()
         except CancelledError:
             self._machine.abandon()
@@ -385,6 +392,10 @@ class AsyncMember:
             self._joined.set()
             self._queued.set()
             self._failed.set()
+
+    async def _look_for_topics(self) -> None:
+        await self._subscription.look_up()
+        self._wakeup.set()
 
     def _fail(self, error: BaseException) -> None:
         self._log_error(error)

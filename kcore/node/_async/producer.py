@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 from kcore.client import delivery as order
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
+from kcore.client.missing_topics import MISSING, MissingTopics
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node._async.backend import Event, guard, monotonic, no_wait, sleep, spawn
 from kcore.node._async.calls import AsyncCalls, backoff_s
@@ -21,6 +23,8 @@ from kcore.protocol.compression import CompressionType, compress
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore_ext.client.accumulator import Accumulator, DeliveryBase, PartitionQueue, ProducerBatch
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 REQUEST_BYTES = 1 << 20
@@ -34,6 +38,16 @@ broker responds sooner, they share the next request: a request costs both sides 
 SHORTEST_PAUSE_S = 0.0001
 """A timer may fire a little early; without a shortest pause, the loop would run again and again until the time."""
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+NOT_STORED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""Errors that are repeated, and by which the broker says that it did not store the batch."""
 OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 """Errors of a sequence that does not follow the last one that the broker knows."""
 
@@ -60,7 +74,8 @@ class AsyncDelivery(DeliveryBase):
     @property
     def done(self) -> bool:
         """True once the record is stored, or has failed."""
-        return bool(self.batch.done.is_set())
+        batch = self.batch
+        return batch.done.is_set() and self.batch is batch  # the batch may have been split in between
 
     async def result(self) -> RecordMetadata:
         """Waits until the record is stored, and returns its place.
@@ -69,8 +84,10 @@ class AsyncDelivery(DeliveryBase):
             KafkaError: the server refused the record's batch.
             TimeoutError: the batch was not stored in time.
         """
-        batch = self.batch
-        await batch.done.wait()
+        batch = None
+        while batch is not self.batch:  # the broker may refuse a batch as too large: then its parts replace it
+            batch = self.batch
+            await batch.done.wait()
         if batch.error is not None:
             raise batch.error
         topic, partition = self.partition
@@ -143,6 +160,7 @@ class AsyncProducer:
         self._started = False
         self._closed = False
         self._errors: list[Exception] = []
+        self._missing = MissingTopics()
         self._channel = f"producer-{id(self)}"
 
     async def __aenter__(self) -> AsyncProducer:
@@ -402,6 +420,7 @@ class AsyncProducer:
             for place in ready:
                 queue = self._accumulator.queues.get(place)
                 if queue is not None and queue.batches and (not error.partitions or place in error.partitions):
+                    self._warn_if_missing(queue, error.code)
                     self._later(queue, queue.batches[0])
             raise
 
@@ -409,6 +428,17 @@ class AsyncProducer:
         """Postpones the next attempt to send a batch."""
         batch.attempts += 1
         queue.not_before_s = monotonic() + backoff_s(batch.attempts - 1)
+
+    def _warn_if_missing(self, queue: PartitionQueue, code: int) -> None:
+        """Logs that the records of a topic wait because it does not exist, if the error says so."""
+        topic = queue.partition.topic
+        if code in MISSING and self._missing.missing(topic, monotonic()):
+            logger.warning(
+                "client: a producer has records of topic %r, which the brokers do not know; "
+                "they fail %g s after their append unless it is created",
+                topic,
+                self._timeout_s,
+            )
 
     def _expire(self, now_s: float, error: Exception | None) -> None:
         """Fails batches whose time limit has passed, unless a response to them is awaited."""
@@ -489,6 +519,7 @@ class AsyncProducer:
         if batches:
             self._calls.transport.forget(sent.request)
         for queue, batch in batches.values():  # no response: the same batches are sent again
+            batch.may_be_stored = True
             self._renew_after(order.note_unsent(queue, batch))
             self._later(queue, batch)
 
@@ -497,6 +528,7 @@ class AsyncProducer:
         code = row.error_code
         if not code or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             batch.in_flight = False
+            self._missing.found(queue.partition.topic)
             batch.base_offset = row.base_offset if not code else -1
             batch.log_time_ms = row.log_append_time_ms
             self._complete(queue, batch, None)
@@ -507,12 +539,39 @@ class AsyncProducer:
             if is_first:
                 self._later(queue, batch)
         elif code in RETRIABLE:
+            self._warn_if_missing(queue, code)
+            batch.may_be_stored = batch.may_be_stored or code not in NOT_STORED
             self._calls.transport.forget(sent.request)
             self._renew_after(order.note_unsent(queue, batch))
             self._later(queue, batch)
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.may_be_stored:
+            self._split(queue, batch)
         else:
             batch.in_flight = False
             self._fail(queue, batch, KafkaError.of(code, row.error_message, [queue.partition]))
+
+    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Sends the records of a batch that is too large for the broker in smaller ones.
+
+        A batch that the broker may have stored is not split: the broker would not recognize its parts, and store them
+        again.
+        """
+        with self._guard:
+            if self._closed:
+                return
+            try:
+                parts = self._accumulator.split(queue, batch)
+            except MemoryError as error:
+                failure: Exception | None = error
+            else:
+                failure, ended = None, order.note_split(queue, batch, parts)
+                for delivery in self._intercepted.pop(batch, ()):
+                    self._intercepted.setdefault(delivery.batch, []).append(delivery)
+        if failure is None:
+            self._renew_after(ended)
+        else:
+            batch.in_flight = False
+            self._fail(queue, batch, failure)
 
     def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
         """Completes a batch with an error; the batches after it may need a new sequence."""

@@ -228,7 +228,9 @@ class Group:
 
         Args:
             partitions: the partitions; None: all that the group has committed.
-            stable: True to wait for open transactions that commit offsets of the group.
+            stable: True to wait for open transactions that commit offsets of the group. The coordinator does so for
+                partitions of the request, and for those that have a committed offset already. So name the partitions
+                whose first offset may be in a transaction.
         """
         listed = None if partitions is None else as_partitions(partitions)
         request = offset_fetch_request(self.id, listed, stable)

@@ -25,6 +25,7 @@ from kcore.client.consumer_coordinator.interface import (
 from kcore.errors import KafkaError, KcoreError, MemberClosedError
 from kcore.node._sync.backend import CancelledError, Event, guard, invoke, monotonic, spawn
 from kcore.node._sync.calls import Calls
+from kcore.node._sync.missing_topics import Subscription
 from kcore.node.membership import MemberState
 from kcore.node.types import Offsets, TopicPartition
 
@@ -72,6 +73,7 @@ class Member:
             Revoked: on_revoked,
             Lost: on_lost if on_lost is not None else on_revoked,
         }
+        self._subscription = Subscription(calls, settings.topics, f"a member of group {settings.group_id!r}")
         self._internal: Callable[[MemberEvent, bool], None] | None = None  # the consumer's own listener
         self._guard = guard()
         self._wakeup = Event()
@@ -376,7 +378,12 @@ class Member:
                     spawn(self._handle, event)
                 if closed:
                     return
-                self._wakeup.wait(None if wake_ms is None else max(0.001, (wake_ms - now_ms()) / 1000))
+                if self._subscription.begin():
+                    spawn(self._look_for_topics)
+                pauses_s = [] if wake_ms is None else [max(0.001, (wake_ms - now_ms()) / 1000)]
+                if (check_s := self._subscription.wait_s) is not None:
+                    pauses_s.append(max(0.001, check_s))
+                self._wakeup.wait(min(pauses_s, default=None))
                 self._wakeup.clear()
         except CancelledError:
             self._machine.abandon()
@@ -386,6 +393,10 @@ class Member:
             self._joined.set()
             self._queued.set()
             self._failed.set()
+
+    def _look_for_topics(self) -> None:
+        self._subscription.look_up()
+        self._wakeup.set()
 
     def _fail(self, error: BaseException) -> None:
         self._log_error(error)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 from kcore.client import delivery as order
 from kcore.client import versions
 from kcore.client.aio.broker import Broker
+from kcore.client.missing_topics import MISSING, MissingTopics
 from kcore.errors import ConnectionClosedError, KafkaError, KcoreError
 from kcore.node._sync.backend import Event, guard, monotonic, no_wait, sleep, spawn
 from kcore.node._sync.calls import Calls, backoff_s
@@ -22,6 +24,8 @@ from kcore.protocol.compression import CompressionType, compress
 from kcore.protocol.error_codes import RETRIABLE, ErrorCode
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore_ext.client.accumulator import Accumulator, DeliveryBase, PartitionQueue, ProducerBatch
+
+logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 REQUEST_BYTES = 1 << 20
@@ -35,6 +39,16 @@ broker responds sooner, they share the next request: a request costs both sides 
 SHORTEST_PAUSE_S = 0.0001
 """A timer may fire a little early; without a shortest pause, the loop would run again and again until the time."""
 BEING_CREATED = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
+NOT_STORED = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""Errors that are repeated, and by which the broker says that it did not store the batch."""
 OUT_OF_ORDER = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 """Errors of a sequence that does not follow the last one that the broker knows."""
 
@@ -61,7 +75,8 @@ class Delivery(DeliveryBase):
     @property
     def done(self) -> bool:
         """True once the record is stored, or has failed."""
-        return bool(self.batch.done.is_set())
+        batch = self.batch
+        return batch.done.is_set() and self.batch is batch  # the batch may have been split in between
 
     def result(self) -> RecordMetadata:
         """Waits until the record is stored, and returns its place.
@@ -70,8 +85,10 @@ class Delivery(DeliveryBase):
             KafkaError: the server refused the record's batch.
             TimeoutError: the batch was not stored in time.
         """
-        batch = self.batch
-        batch.done.wait()
+        batch = None
+        while batch is not self.batch:  # the broker may refuse a batch as too large: then its parts replace it
+            batch = self.batch
+            batch.done.wait()
         if batch.error is not None:
             raise batch.error
         topic, partition = self.partition
@@ -144,6 +161,7 @@ class Producer:
         self._started = False
         self._closed = False
         self._errors: list[Exception] = []
+        self._missing = MissingTopics()
         self._channel = f"producer-{id(self)}"
 
     def __enter__(self) -> Producer:
@@ -403,6 +421,7 @@ class Producer:
             for place in ready:
                 queue = self._accumulator.queues.get(place)
                 if queue is not None and queue.batches and (not error.partitions or place in error.partitions):
+                    self._warn_if_missing(queue, error.code)
                     self._later(queue, queue.batches[0])
             raise
 
@@ -410,6 +429,17 @@ class Producer:
         """Postpones the next attempt to send a batch."""
         batch.attempts += 1
         queue.not_before_s = monotonic() + backoff_s(batch.attempts - 1)
+
+    def _warn_if_missing(self, queue: PartitionQueue, code: int) -> None:
+        """Logs that the records of a topic wait because it does not exist, if the error says so."""
+        topic = queue.partition.topic
+        if code in MISSING and self._missing.missing(topic, monotonic()):
+            logger.warning(
+                "client: a producer has records of topic %r, which the brokers do not know; "
+                "they fail %g s after their append unless it is created",
+                topic,
+                self._timeout_s,
+            )
 
     def _expire(self, now_s: float, error: Exception | None) -> None:
         """Fails batches whose time limit has passed, unless a response to them is awaited."""
@@ -490,6 +520,7 @@ class Producer:
         if batches:
             self._calls.transport.forget(sent.request)
         for queue, batch in batches.values():  # no response: the same batches are sent again
+            batch.may_be_stored = True
             self._renew_after(order.note_unsent(queue, batch))
             self._later(queue, batch)
 
@@ -498,6 +529,7 @@ class Producer:
         code = row.error_code
         if not code or code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             batch.in_flight = False
+            self._missing.found(queue.partition.topic)
             batch.base_offset = row.base_offset if not code else -1
             batch.log_time_ms = row.log_append_time_ms
             self._complete(queue, batch, None)
@@ -508,12 +540,39 @@ class Producer:
             if is_first:
                 self._later(queue, batch)
         elif code in RETRIABLE:
+            self._warn_if_missing(queue, code)
+            batch.may_be_stored = batch.may_be_stored or code not in NOT_STORED
             self._calls.transport.forget(sent.request)
             self._renew_after(order.note_unsent(queue, batch))
             self._later(queue, batch)
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.may_be_stored:
+            self._split(queue, batch)
         else:
             batch.in_flight = False
             self._fail(queue, batch, KafkaError.of(code, row.error_message, [queue.partition]))
+
+    def _split(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Sends the records of a batch that is too large for the broker in smaller ones.
+
+        A batch that the broker may have stored is not split: the broker would not recognize its parts, and store them
+        again.
+        """
+        with self._guard:
+            if self._closed:
+                return
+            try:
+                parts = self._accumulator.split(queue, batch)
+            except MemoryError as error:
+                failure: Exception | None = error
+            else:
+                failure, ended = None, order.note_split(queue, batch, parts)
+                for delivery in self._intercepted.pop(batch, ()):
+                    self._intercepted.setdefault(delivery.batch, []).append(delivery)
+        if failure is None:
+            self._renew_after(ended)
+        else:
+            batch.in_flight = False
+            self._fail(queue, batch, failure)
 
     def _fail(self, queue: PartitionQueue, batch: ProducerBatch, error: Exception) -> None:
         """Completes a batch with an error; the batches after it may need a new sequence."""

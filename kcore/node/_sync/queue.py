@@ -17,6 +17,7 @@ from kcore.client.share_consumer import (
     ShareMembership,
     SharePartition,
     ShareSession,
+    accepted_jobs,
     acquired_offsets,
     backoff_ms,
 )
@@ -24,6 +25,7 @@ from kcore.errors import ConnectionClosedError, KafkaError, KcoreError, Partitio
 from kcore.node._sync.backend import Event, Lock, sleep, spawn
 from kcore.node._sync.calls import Calls
 from kcore.node._sync.member import now_ms
+from kcore.node._sync.missing_topics import Subscription
 from kcore.node._sync.topics import LATEST
 from kcore.node.requests import AcquiredBatch, acquired_batches, list_offsets_request, read_acquired
 from kcore.node.types import Record, TopicPartition
@@ -198,6 +200,9 @@ class Queue:
         self._auto_accept = auto_accept
         self._max_jobs = max_jobs
         self._channel = f"queue-{uuid.uuid4().hex}"
+        self._subscription = Subscription(
+            calls, self._membership.topics, f"a worker of share group {self._membership.group_id!r}"
+        )
         self._getting = Lock()
         self._changed = Event()  # the membership has changed, or the queue is closed
         self._wakeup = Event()
@@ -266,13 +271,17 @@ class Queue:
 
     def _close_session(self, link: _Link) -> None:
         """Ends a share session; errors mean that the broker has ended it already, or is gone."""
+        request = link.session.close()
         try:
             response = self._calls.transport.send(
-                link.session.close(), broker=link.broker, channel=self._channel, timeout_s=CLOSE_TIMEOUT_S
+                request, broker=link.broker, channel=self._channel, timeout_s=CLOSE_TIMEOUT_S
             )
         except (KafkaError, ConnectionClosedError, TimeoutError) as error:
             logger.debug("client: worker %s could not close its share session: %s", self.member_id, error)
+            self._log_lost(accepted_jobs(request), error)
         else:
+            if response.error_code:
+                self._log_lost(accepted_jobs(request), KafkaError.of(response.error_code, response.error_message))
             self._log_refused(response, "error_code")
 
     def _send_heartbeats(self) -> None:
@@ -289,6 +298,8 @@ class Queue:
                     self._calls.transport.forget(request)
                     membership.failed(error, now_ms())
                 self._changed.set()
+                if self._subscription.begin():
+                    self._subscription.look_up()
                 self._wakeup.wait(max(0, membership.heartbeat_at_ms - now_ms()) / 1000)
         finally:
             self._beats_done.set()
@@ -379,11 +390,17 @@ class Queue:
     def _accept_held(self) -> None:
         """Forgets completed jobs; with `auto_accept`, the next request to the broker accepts the others."""
         if self._auto_accept:
+            lost = 0
             for job in self._held:
-                if not job._explicit and job._session == job._link.session.number:
+                if job._explicit:
+                    continue
+                if job._session == job._link.session.number:
                     job._acknowledged = True
                     job._link.session.add(job._place, job.offset, Acknowledgement.ACCEPT)
+                else:
+                    lost += 1
             self._held.clear()
+            self._log_lost(lost, "the share session has ended")
         else:
             at_ms = now_ms()
             self._held = [job for job in self._held if not job._acknowledged and job._lock_ends_ms > at_ms]
@@ -399,7 +416,7 @@ class Queue:
                 raise KafkaError.of(ErrorCode.INVALID_RECORD_STATE, "the share session of the job has ended")
             job._explicit = job._explicit or not renews
             request = link.session.acknowledge({job._place: {job.offset: kind}}, renews=renews)
-            response = self._exchange(link, request)
+            response = self._exchange(link, request, implicit=False)
         row = response.responses[0].partitions[0]
         if row.error_code:
             raise KafkaError.of(row.error_code, row.error_message, [job.record.topic_partition])
@@ -408,16 +425,24 @@ class Queue:
         else:
             job._acknowledged = True
 
-    def _exchange(self, link: _Link, request: Any) -> Any:
-        """Sends a request of a share session, whose lock the caller holds."""
+    def _exchange(self, link: _Link, request: Any, *, implicit: bool = True) -> Any:
+        """Sends a request of a share session, whose lock the caller holds.
+
+        Args:
+            link: the session.
+            request: the request.
+            implicit: True if the program did not call for the acceptances of the request, and gets no error.
+        """
         try:
             response = self._calls.transport.send(request, broker=link.broker, channel=self._channel)
-        except BaseException:
-            link.session.reset(response_lost=True)
+            if response.error_code:
+                raise KafkaError.of(response.error_code, response.error_message)
+        except BaseException as error:
+            ended = isinstance(error, KafkaError) and error.code == ErrorCode.SHARE_SESSION_NOT_FOUND
+            link.session.reset(response_lost=not ended)
+            if implicit:
+                self._log_lost(accepted_jobs(request), error)
             raise
-        if response.error_code:
-            link.session.reset(response_lost=response.error_code != ErrorCode.SHARE_SESSION_NOT_FOUND)
-            raise KafkaError.of(response.error_code, response.error_message)
         link.session.succeeded()
         return response
 
@@ -522,6 +547,17 @@ class Queue:
                     for batch in acquired_batches(key, row, acquired_offsets(row))
                 ]
         return fetched, errors
+
+    def _log_lost(self, jobs: int, reason: object) -> None:
+        """Logs that the broker may not have stored the acceptance of jobs that the program has done."""
+        if jobs:
+            logger.warning(
+                "client: the group may deliver jobs again that worker %s has done (%d), because no broker acknowledged "
+                "their acceptance: %s",
+                self.member_id,
+                jobs,
+                reason,
+            )
 
     def _log_refused(self, response: Any, field: str) -> None:
         """Logs refused acknowledgements of jobs that were accepted without a call of the program."""

@@ -12,7 +12,14 @@ from typing import Any, Protocol
 from kcore.client import versions
 from kcore.client.aio.routes import TRANSACTION
 from kcore.client.partitioner import partition_of
-from kcore.errors import CommitFailedError, KafkaError, KcoreError, ProducerFencedError, raise_partition_errors
+from kcore.errors import (
+    CommitFailedError,
+    KafkaError,
+    KcoreError,
+    MessageTooLargeError,
+    ProducerFencedError,
+    raise_partition_errors,
+)
 from kcore.node._sync.backend import Lock
 from kcore.node._sync.calls import Calls
 from kcore.node.interceptors import UNKNOWN, ProducerInterceptor, ProducerRecord, chained, notified
@@ -448,12 +455,33 @@ class Transaction:
             self._partitions.update(added)
             self._changed = self._changed or bool(rows)
             for partition in list(rows):
-                stored = self._producer.produce(partition, rows[partition], self._compression)
-                self._acknowledge_stored(partition, rows.pop(partition), *stored)
+                limit = len(rows[partition])
+                while rows[partition]:
+                    limit = self._send(partition, rows, limit)
+                del rows[partition]
         except BaseException as error:
             self._failed = True
             self._acknowledge_failed(rows, error)
             raise
+
+    def _send(self, partition: TopicPartition, rows: dict[TopicPartition, list[Row]], limit: int) -> int:
+        """Sends the first records of a partition in one batch: `limit` of them, or half as often as it is too large.
+
+        Returns:
+            The number of records of the batch that the broker stored.
+        """
+        while True:
+            batch = rows[partition][:limit]
+            try:
+                stored = self._producer.produce(partition, batch, self._compression)
+            except MessageTooLargeError:
+                if len(batch) == 1:
+                    raise
+                limit = len(batch) // 2
+            else:
+                rows[partition] = rows[partition][limit:]
+                self._acknowledge_stored(partition, batch, *stored)
+                return limit
 
     def commit_offsets(self, group: GroupMetadata | str, offsets: Offsets) -> None:
         """Commits offsets of a group with the transaction (KIP-447).

@@ -1,0 +1,79 @@
+"""Decisions about warnings of topics that do not exist, for example because their name is misspelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kcore.protocol.error_codes import ErrorCode
+from kcore.protocol.messages.metadata import MetadataResponse
+
+MISSING: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
+"""Errors of a topic that does not exist."""
+
+NEW_TOPIC_S: Final = 2.0
+"""The time for which a broker may not know a new topic yet: no warning before."""
+
+REPEAT_S: Final = 600.0
+"""The shortest time between two warnings of the same topic."""
+
+RETRY_S: Final = 10.0
+"""The pause after a lookup without a response."""
+
+
+class MissingTopics:
+    """Decides when a program is warned of its missing topics: after two seconds, and again after ten minutes."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[str, float] = {}
+        self._warned_s: dict[str, float] = {}
+
+    def found(self, topic: str) -> None:
+        """Notes that a topic exists."""
+        if self._since_s:
+            self._since_s.pop(topic, None)
+            self._warned_s.pop(topic, None)
+
+    def missing(self, topic: str, now_s: float) -> bool:
+        """Notes that a topic does not exist; returns True if a warning is due."""
+        if now_s - self._since_s.setdefault(topic, now_s) < NEW_TOPIC_S:
+            return False
+        if topic in self._warned_s and now_s - self._warned_s[topic] < REPEAT_S:
+            return False
+        self._warned_s[topic] = now_s
+        return True
+
+
+class SubscriptionCheck:
+    """Looks the topics of a subscription up until all of them have existed once.
+
+    Args:
+        topics: the names of the subscription.
+        now_s: the time.
+
+    Attributes:
+        topics: the topics to look up: those that have not existed so far.
+        due_s: the time of the next lookup; None: no lookup is due, or its result is awaited.
+    """
+
+    def __init__(self, topics: Iterable[str], now_s: float) -> None:
+        self.topics = sorted(set(topics))
+        self.due_s: float | None = now_s if self.topics else None
+        self._warnings = MissingTopics()
+
+    def begin(self) -> None:
+        """Notes that the topics are being looked up."""
+        self.due_s = None
+
+    def received(self, response: MetadataResponse, now_s: float) -> list[str]:
+        """Handles the result of a lookup; returns the missing topics of which the program is to be warned."""
+        missing = {row.name for row in response.topics if row.error_code in MISSING}
+        self.topics = [topic for topic in self.topics if topic in missing]
+        warned = [topic for topic in self.topics if self._warnings.missing(topic, now_s)]
+        if self.topics:
+            self.due_s = now_s + (REPEAT_S if warned else NEW_TOPIC_S)
+        return warned
+
+    def failed(self, now_s: float) -> None:
+        """Notes that a lookup got no response."""
+        self.due_s = now_s + RETRY_S
