@@ -74,6 +74,7 @@ def main(folder: Path, how: str) -> None:
     try:  # a start on a full disk: it works, or says what is wrong
         world.open(LmdbLogEngine(folder, "fsync"))
     except KcoreError as error:
+        assert "opening the log: no space left on the device" in str(error), error
         print(f"a start was refused: {error}")
     else:
         assert world.records("t", 0) == acknowledged
