@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+GATHER_TURNS = 2
+"""Turns of a shared loop without another call, after which a round waits for no more calls."""
+
 MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
 
 
@@ -43,6 +46,10 @@ class AsyncDriver:
     participant of the round allows no background commit, the driver *pauses*: requests, timers and slices wait until
     the round is written. So to the engine it is an inline commit. Connections of a server enter the engine without the
     driver, so it cannot pause while the engine has listeners; such rounds are then written inline.
+
+    The tasks that a commit on a shared loop has woken call again in the next turns, some later than others. If the
+    first of them were committed alone, the others would share only every second flush. Therefore a round waits for as
+    many calls as were in the last one, but only while they arrive, and no longer than a flush takes (`_gathers`).
 
     Args:
         engine: the engine.
@@ -84,6 +91,10 @@ class AsyncDriver:
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
         self._writer: Writer | None = None
         self._shared = shared
+        self._likely = 1  # the number of calls after which the open round of a shared loop is written
+        self._gathered = 0  # the number of calls in it when it last waited for more
+        self._idle_turns = 0  # the number of turns since then
+        self._gathering_since_s = 0.0
         self._paused = False
         self._written: BackgroundCommit | None = None  # until it is finished
         self._closing = False
@@ -269,6 +280,13 @@ class AsyncDriver:
                 self._times.held()
             return
         now_s = time.perf_counter()
+        if in_background:
+            if self._gathers(now_s):
+                if self._times is not None:
+                    self._times.held()
+                return
+            self._likely = max(pipeline.waiting, 1)
+            self._gathered = self._idle_turns = 0
         should_offload = self._may_use_thread and self._offload_policy.should_offload(now_s)
         if (should_offload or in_background) and self._start_background(now_s):
             return
@@ -277,6 +295,22 @@ class AsyncDriver:
         else:
             self._times.ended(pipeline.waiting, self.engine.commit)
         self._offload_policy.wrote(time.perf_counter() - now_s)
+
+    def _gathers(self, now_s: float) -> bool:
+        """Returns whether the open round is left to a later turn, because more calls are likely to join it."""
+        waiting = self.engine.pipeline.waiting
+        if waiting >= self._likely:
+            return False
+        if waiting > self._gathered:
+            if not self._gathered:
+                self._gathering_since_s = now_s
+            self._gathered = waiting
+            self._idle_turns = 0
+        else:
+            self._idle_turns += 1
+        return (
+            self._idle_turns < GATHER_TURNS and now_s - self._gathering_since_s < self._offload_policy.average_write_s
+        )
 
     def _start_background(self, now_s: float) -> bool:
         """Starts to write the round on the thread. Returns False if the round or the system does not allow it."""

@@ -22,15 +22,18 @@ class CommitOffloadPolicy:
 
     Args:
         max_blocked_requests: the average number of delayed requests above which commits are offloaded.
+
+    Attributes:
+        average_write_s: the moving average of the duration of a write.
     """
 
-    __slots__ = ("_max_blocked_requests", "_served", "_since_s", "_write_s")
+    __slots__ = ("_max_blocked_requests", "_served", "_since_s", "average_write_s")
 
     def __init__(self, max_blocked_requests: float) -> None:
         self._max_blocked_requests = max_blocked_requests
         self._served = 0
         self._since_s = 0.0
-        self._write_s = 0.0
+        self.average_write_s = 0.0
 
     def served(self) -> None:
         """Counts a round that served requests and wrote nothing."""
@@ -38,14 +41,14 @@ class CommitOffloadPolicy:
 
     def should_offload(self, now_s: float) -> bool:
         """Returns whether an inline commit of the round at `now_s` (of any clock) would delay too many requests."""
-        too_many = self._served * self._write_s > self._max_blocked_requests * (now_s - self._since_s)
+        too_many = self._served * self.average_write_s > self._max_blocked_requests * (now_s - self._since_s)
         self._served = 0
         self._since_s = now_s
         return too_many
 
     def wrote(self, took_s: float) -> None:
         """Adds the duration of a write to the moving average. One slow write says little about the next."""
-        self._write_s += (took_s - self._write_s) / 8
+        self.average_write_s += (took_s - self.average_write_s) / 8
 
 
 class Writer:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import kcore
+from kcore.drivers.offload import CommitOffloadPolicy
 from kcore.errors import EngineClosedError
 from kcore.log import FailureReason, LogError
 from kcore.log.lmdb_storage import LmdbStorage
@@ -155,6 +156,49 @@ async def test_transactions_and_watched_groups_do_not_block_the_loop(
         end = end_request("tx", Identity(producer.producer_id, producer.producer_epoch), True)
         assert (await node.send(end)).error_code == 0
         assert device.operations[begun:].count("write") >= 3
+
+
+async def test_tasks_that_call_again_in_different_turns_share_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round waits for the calls of the round before, as long as they arrive; a call alone waits for no other."""
+    commits, tasks = 10, 9
+
+    async def work(node: Any, number: int) -> None:
+        for offset in range(commits):
+            assert code(await node.send(commit(f"g{number}", {("t", 0): offset}), 9)) == 0
+            for _ in range(number % 3):
+                await asyncio.sleep(0)
+
+    async with (
+        slow_device(monkeypatch),
+        kcore.open_async(tmp_path / "data", config=SETTINGS) as node,
+    ):
+        await node.send(create("t"))
+        node._driver._offload_policy.average_write_s = 1e9  # the real time of the gathering does not matter
+        before = node.engine.pipeline.rounds
+        await asyncio.gather(*(work(node, number) for number in range(tasks)))
+        assert node.engine.pipeline.rounds - before == commits
+        assert code(await node.send(commit("alone", {("t", 0): 1}), 9)) == 0
+        assert node.engine.pipeline.rounds - before == commits + 1
+
+
+async def test_a_round_gathers_calls_no_longer_than_a_write_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a device that needs no time, the calls of a later turn are in a round of their own."""
+    async with slow_device(monkeypatch), kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
+        await node.send(create("t"))
+        monkeypatch.setattr(CommitOffloadPolicy, "wrote", lambda *_: None)
+        node._driver._offload_policy.average_write_s = 0.0
+        await asyncio.gather(*(node.send(commit(f"g{n}", {("t", 0): 1}), 9) for n in range(4)))
+        before = node.engine.pipeline.rounds
+        first = asyncio.create_task(node.send(commit("g0", {("t", 0): 2}), 9))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        second = asyncio.create_task(node.send(commit("g1", {("t", 0): 2}), 9))
+        assert [code(await first), code(await second)] == [0, 0]
+        assert node.engine.pipeline.rounds - before == 2
 
 
 async def test_requests_wait_while_a_round_that_others_may_read_is_written(
