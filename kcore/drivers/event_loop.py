@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.drivers.forks import refuse_in_child
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Writer, call_on_thread
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, Writer, call_on_thread
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from kcore.runtime.commit import BackgroundCommit
 
 logger = logging.getLogger(__name__)
-
-GATHER_TURNS = 2
-"""Turns of a shared loop without another call, after which a round waits for no more calls."""
 
 MEMORY_WAIT_S = 0.1  # pause before the writing thread tries again to notify the loop, after a MemoryError
 
@@ -45,11 +42,7 @@ class AsyncDriver:
     On a shared loop a thread writes every round, because the driver does not know what else the loop has to do. If a
     participant of the round allows no background commit, the driver *pauses*: requests, timers and slices wait until
     the round is written. So to the engine it is an inline commit. Connections of a server enter the engine without the
-    driver, so it cannot pause while the engine has listeners; such rounds are then written inline.
-
-    The tasks that a commit on a shared loop has woken call again in the next turns, some later than others. If the
-    first of them were committed alone, the others would share only every second flush. Therefore a round waits for as
-    many calls as were in the last one, but only while they arrive, and no longer than a flush takes (`_gathers`).
+    driver: the server stops their requests meanwhile (`when_paused`).
 
     Args:
         engine: the engine.
@@ -74,6 +67,7 @@ class AsyncDriver:
         self.engine = engine
         self.loop = loop
         self._ends: list[Callable[[], None]] = []
+        self._pauses: list[Callable[[bool], None]] = []
         self._round = False
         self.round_clock = RoundClock(engine.now, self._open_round)
         self._alarm: asyncio.TimerHandle | None = None
@@ -89,12 +83,9 @@ class AsyncDriver:
         self._times: RoundTimes | None = None
         self._may_use_thread = engine.log.durability == "fsync"
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
+        self._gathering = Gathering()
         self._writer: Writer | None = None
         self._shared = shared
-        self._likely = 1  # the number of calls after which the open round of a shared loop is written
-        self._gathered = 0  # the number of calls in it when it last waited for more
-        self._idle_turns = 0  # the number of turns since then
-        self._gathering_since_s = 0.0
         self._paused = False
         self._written: BackgroundCommit | None = None  # until it is finished
         self._closing = False
@@ -133,6 +124,25 @@ class AsyncDriver:
     def at_end_of_round(self, callback: Callable[[], None]) -> None:
         """Registers a callback that is called after each round: connections send the completed responses."""
         self._ends.append(callback)
+
+    def when_paused(self, callback: Callable[[bool], None]) -> None:
+        """Registers a callback that gets True before a pause, and False after it.
+
+        In between, nobody may call the engine; `after_pause` calls it later.
+        """
+        self._pauses.append(callback)
+
+    def after_pause(self, work: Callable[[], None]) -> None:
+        """Calls `work` now, or after the pause. It must not raise."""
+        if self._paused:
+            self._backlog.append(work)
+        else:
+            work()
+
+    @property
+    def paused(self) -> bool:
+        """True while a round is written during which nobody may call the engine."""
+        return self._paused
 
     def begin_round(self) -> None:
         """Opens the round of this turn, and reads the clock once for all its requests."""
@@ -229,19 +239,31 @@ class AsyncDriver:
 
     def _may_pause(self) -> bool:
         """Returns whether a round that allows no background commit is written on the thread during a pause."""
-        return self._shared and self._may_use_thread and not self._ends
+        return self._shared and self._may_use_thread
 
     def _report_end(self) -> None:
         ended, self._ended = self._ended, None
         if ended is not None and not ended.done():
             ended.set_result(None)
 
+    def _pause(self) -> None:
+        """Begins a pause, unless there is one. If a callback raises, there is none."""
+        if not self._paused:
+            for callback in self._pauses:
+                callback(True)
+            self._paused = True
+
     def _resume(self) -> None:
         """Ends the pause, and does what has been requested meanwhile."""
-        self._paused = False
+        paused, self._paused = self._paused, False
         backlog, self._backlog = self._backlog, []
-        for work in backlog:
-            work()
+        try:
+            for work in backlog:
+                work()
+        finally:
+            if paused:
+                for callback in self._pauses:
+                    callback(False)
 
     def _finish_round(self) -> None:
         pipeline = self.engine.pipeline
@@ -275,18 +297,18 @@ class AsyncDriver:
             self._shared and self._may_use_thread and pipeline.allows_background_commit
         )
         if pipeline.committing and (pipeline.allows_background_commit or in_background):
-            self._paused = not pipeline.allows_background_commit
+            if not pipeline.allows_background_commit:
+                self._pause()
             if self._times is not None:
                 self._times.held()
             return
         now_s = time.perf_counter()
         if in_background:
-            if self._gathers(now_s):
+            if self._gathering.should_wait(pipeline.waiting, now_s, self._offload_policy.average_write_s):
                 if self._times is not None:
                     self._times.held()
                 return
-            self._likely = max(pipeline.waiting, 1)
-            self._gathered = self._idle_turns = 0
+            self._gathering.end(pipeline.waiting)
         should_offload = self._may_use_thread and self._offload_policy.should_offload(now_s)
         if (should_offload or in_background) and self._start_background(now_s):
             return
@@ -295,22 +317,6 @@ class AsyncDriver:
         else:
             self._times.ended(pipeline.waiting, self.engine.commit)
         self._offload_policy.wrote(time.perf_counter() - now_s)
-
-    def _gathers(self, now_s: float) -> bool:
-        """Returns whether the open round is left to a later turn, because more calls are likely to join it."""
-        waiting = self.engine.pipeline.waiting
-        if waiting >= self._likely:
-            return False
-        if waiting > self._gathered:
-            if not self._gathered:
-                self._gathering_since_s = now_s
-            self._gathered = waiting
-            self._idle_turns = 0
-        else:
-            self._idle_turns += 1
-        return (
-            self._idle_turns < GATHER_TURNS and now_s - self._gathering_since_s < self._offload_policy.average_write_s
-        )
 
     def _start_background(self, now_s: float) -> bool:
         """Starts to write the round on the thread. Returns False if the round or the system does not allow it."""
@@ -323,10 +329,10 @@ class AsyncDriver:
         if task.background_commit is None:
             if not self._may_pause():
                 return False
+            self._pause()  # first: a callback may raise, and a commit that was started must be written
             task.background_commit = pipeline.start_background(threading.Lock(), exclusive=True)
             if task.background_commit is None:
-                return False
-            self._paused = True
+                return False  # the round is written inline, and its end ends the pause
         try:
             writer.do(task.write_in_background)
         except Exception as error:
