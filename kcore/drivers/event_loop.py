@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.drivers.forks import refuse_in_child
-from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Writer, call_on_thread
+from kcore.drivers.offload import MAX_BLOCKED_REQUESTS, CommitOffloadPolicy, Gathering, Writer, call_on_thread
 from kcore.errors import EngineClosedError, EngineInterruptedError, ReentrantCallError
 from kcore.late_timers import LateTimers
 from kcore.metrics import RoundTimes
@@ -42,7 +42,7 @@ class AsyncDriver:
     On a shared loop a thread writes every round, because the driver does not know what else the loop has to do. If a
     participant of the round allows no background commit, the driver *pauses*: requests, timers and slices wait until
     the round is written. So to the engine it is an inline commit. Connections of a server enter the engine without the
-    driver, so it cannot pause while the engine has listeners; such rounds are then written inline.
+    driver: the server stops their requests meanwhile (`when_paused`).
 
     Args:
         engine: the engine.
@@ -67,6 +67,7 @@ class AsyncDriver:
         self.engine = engine
         self.loop = loop
         self._ends: list[Callable[[], None]] = []
+        self._pauses: list[Callable[[bool], None]] = []
         self._round = False
         self.round_clock = RoundClock(engine.now, self._open_round)
         self._alarm: asyncio.TimerHandle | None = None
@@ -82,6 +83,7 @@ class AsyncDriver:
         self._times: RoundTimes | None = None
         self._may_use_thread = engine.log.durability == "fsync"
         self._offload_policy = CommitOffloadPolicy(max_blocked_requests)
+        self._gathering = Gathering()
         self._writer: Writer | None = None
         self._shared = shared
         self._paused = False
@@ -122,6 +124,25 @@ class AsyncDriver:
     def at_end_of_round(self, callback: Callable[[], None]) -> None:
         """Registers a callback that is called after each round: connections send the completed responses."""
         self._ends.append(callback)
+
+    def when_paused(self, callback: Callable[[bool], None]) -> None:
+        """Registers a callback that gets True before a pause, and False after it.
+
+        In between, nobody may call the engine; `after_pause` calls it later.
+        """
+        self._pauses.append(callback)
+
+    def after_pause(self, work: Callable[[], None]) -> None:
+        """Calls `work` now, or after the pause. It must not raise."""
+        if self._paused:
+            self._backlog.append(work)
+        else:
+            work()
+
+    @property
+    def paused(self) -> bool:
+        """True while a round is written during which nobody may call the engine."""
+        return self._paused
 
     def begin_round(self) -> None:
         """Opens the round of this turn, and reads the clock once for all its requests."""
@@ -218,19 +239,31 @@ class AsyncDriver:
 
     def _may_pause(self) -> bool:
         """Returns whether a round that allows no background commit is written on the thread during a pause."""
-        return self._shared and self._may_use_thread and not self._ends
+        return self._shared and self._may_use_thread
 
     def _report_end(self) -> None:
         ended, self._ended = self._ended, None
         if ended is not None and not ended.done():
             ended.set_result(None)
 
+    def _pause(self) -> None:
+        """Begins a pause, unless there is one. If a callback raises, there is none."""
+        if not self._paused:
+            for callback in self._pauses:
+                callback(True)
+            self._paused = True
+
     def _resume(self) -> None:
         """Ends the pause, and does what has been requested meanwhile."""
-        self._paused = False
+        paused, self._paused = self._paused, False
         backlog, self._backlog = self._backlog, []
-        for work in backlog:
-            work()
+        try:
+            for work in backlog:
+                work()
+        finally:
+            if paused:
+                for callback in self._pauses:
+                    callback(False)
 
     def _finish_round(self) -> None:
         pipeline = self.engine.pipeline
@@ -264,11 +297,18 @@ class AsyncDriver:
             self._shared and self._may_use_thread and pipeline.allows_background_commit
         )
         if pipeline.committing and (pipeline.allows_background_commit or in_background):
-            self._paused = not pipeline.allows_background_commit
+            if not pipeline.allows_background_commit:
+                self._pause()
             if self._times is not None:
                 self._times.held()
             return
         now_s = time.perf_counter()
+        if in_background:
+            if self._gathering.should_wait(pipeline.waiting, now_s, self._offload_policy.average_write_s):
+                if self._times is not None:
+                    self._times.held()
+                return
+            self._gathering.end(pipeline.waiting)
         should_offload = self._may_use_thread and self._offload_policy.should_offload(now_s)
         if (should_offload or in_background) and self._start_background(now_s):
             return
@@ -289,10 +329,10 @@ class AsyncDriver:
         if task.background_commit is None:
             if not self._may_pause():
                 return False
+            self._pause()  # first: a callback may raise, and a commit that was started must be written
             task.background_commit = pipeline.start_background(threading.Lock(), exclusive=True)
             if task.background_commit is None:
-                return False
-            self._paused = True
+                return False  # the round is written inline, and its end ends the pause
         try:
             writer.do(task.write_in_background)
         except Exception as error:

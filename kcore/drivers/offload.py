@@ -13,6 +13,9 @@ T = TypeVar("T")
 
 MAX_BLOCKED_REQUESTS = 0.1  # a thread adds about 100 µs to a commit, a third of the time that a blocked request waits
 
+GATHER_TURNS = 2
+"""Turns of a shared loop without another call, after which a round waits for no more calls."""
+
 
 class CommitOffloadPolicy:
     """Estimates how many read-only requests an inline commit would delay, and offloads commits that delay too many.
@@ -22,15 +25,18 @@ class CommitOffloadPolicy:
 
     Args:
         max_blocked_requests: the average number of delayed requests above which commits are offloaded.
+
+    Attributes:
+        average_write_s: the moving average of the duration of a write.
     """
 
-    __slots__ = ("_max_blocked_requests", "_served", "_since_s", "_write_s")
+    __slots__ = ("_max_blocked_requests", "_served", "_since_s", "average_write_s")
 
     def __init__(self, max_blocked_requests: float) -> None:
         self._max_blocked_requests = max_blocked_requests
         self._served = 0
         self._since_s = 0.0
-        self._write_s = 0.0
+        self.average_write_s = 0.0
 
     def served(self) -> None:
         """Counts a round that served requests and wrote nothing."""
@@ -38,14 +44,55 @@ class CommitOffloadPolicy:
 
     def should_offload(self, now_s: float) -> bool:
         """Returns whether an inline commit of the round at `now_s` (of any clock) would delay too many requests."""
-        too_many = self._served * self._write_s > self._max_blocked_requests * (now_s - self._since_s)
+        too_many = self._served * self.average_write_s > self._max_blocked_requests * (now_s - self._since_s)
         self._served = 0
         self._since_s = now_s
         return too_many
 
     def wrote(self, took_s: float) -> None:
         """Adds the duration of a write to the moving average. One slow write says little about the next."""
-        self._write_s += (took_s - self._write_s) / 8
+        self.average_write_s += (took_s - self.average_write_s) / 8
+
+
+class Gathering:
+    """Decides how long the open round of a shared loop waits for more calls.
+
+    The tasks that a commit has woken call again in the next turns of the loop, some later than others. If the first of
+    them were committed alone, the others would share only every second flush. So a round waits for as many calls as
+    were in the last one, but only while they arrive, and no longer than a write takes.
+    """
+
+    __slots__ = ("_idle_turns", "_likely", "_since_s", "_waiting")
+
+    def __init__(self) -> None:
+        self._likely = 1
+        self._waiting = 0  # the number of calls at the end of the last turn
+        self._idle_turns = 0  # the number of turns without another call
+        self._since_s = 0.0
+
+    def should_wait(self, waiting: int, now_s: float, limit_s: float) -> bool:
+        """Returns whether the round is left to a later turn.
+
+        Args:
+            waiting: the number of calls in the round.
+            now_s: the time of any clock.
+            limit_s: the maximum time for which the round waits.
+        """
+        if waiting >= self._likely:
+            return False
+        if waiting > self._waiting:
+            if not self._waiting:
+                self._since_s = now_s
+            self._waiting = waiting
+            self._idle_turns = 0
+        else:
+            self._idle_turns += 1
+        return self._idle_turns < GATHER_TURNS and now_s - self._since_s < limit_s
+
+    def end(self, waiting: int) -> None:
+        """Ends the round with its number of calls: the next round waits for as many."""
+        self._likely = max(waiting, 1)
+        self._waiting = self._idle_turns = 0
 
 
 class Writer:

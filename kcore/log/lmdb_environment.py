@@ -35,15 +35,19 @@ def log_error(error: lmdb.Error, doing: str, path: str | None = None, size_bytes
     input/output error if a part of the write succeeded.
     """
     reason = FailureReason.IO_ERROR
+    cause = str(error)
     if isinstance(error, _CORRUPT):
         reason = FailureReason.CORRUPT
     elif isinstance(error, lmdb.TxnFullError):
         reason = FailureReason.TOO_LARGE
     elif isinstance(error, lmdb.MapFullError):
         reason = FailureReason.SIZE_LIMIT
-    elif getattr(error, "code", 0) in _FULL_ERRNOS or (path is not None and _no_room(path, size_bytes)):
+    elif getattr(error, "code", 0) in _FULL_ERRNOS:
         reason = FailureReason.DISK_FULL
-    return LogError(f"{doing}: {error}", reason)
+    elif path is not None and _no_room(path, size_bytes):
+        reason = FailureReason.DISK_FULL
+        cause = f"no space left on the device, or the limit of file sizes is reached ({error})"
+    return LogError(f"{doing}: {cause}", reason)
 
 
 def file_error(error: OSError, doing: str) -> LogError:

@@ -153,7 +153,18 @@ class LmdbStorage(LmdbReader):
             journal.recover(txn, environment)
             return load_partitions(txn, environment, self.path, self._allow_orphans)
 
-        self._loaded = self._transact(work, "opening the log")
+        while True:
+            try:
+                with environment.env_for_write.begin(write=True) as txn:
+                    self._loaded = work(txn)
+                return
+            except lmdb.MapFullError:
+                environment.grow()
+            except lmdb.MapResizedError:
+                environment.adopt_size()
+            except lmdb.Error as error:
+                # The result may be unknown, but memory holds nothing yet: the next opening reads what the file has.
+                raise log_error(error, "opening the log", os.path.join(self.path, DATA_NAME)) from error
 
     def _open_format(self, txn: Any) -> None:
         """Checks or writes the format version, migrates, and counts this opening unless it is only a verification."""

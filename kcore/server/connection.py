@@ -64,6 +64,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         "_idle",
         "_muted",
         "_paused",
+        "_stopped",
         "_taken_bytes",
         "_unsent_bytes",
         "claimed_bytes",
@@ -97,7 +98,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
         self._dispatch: Dispatch = server.dispatch
         self._paused = False  # the transport's buffer is over its limit ...
         self._muted: asyncio.TimerHandle | None = None  # the client is above a quota until this fires, ...
-        self._held = False  # ... or it holds any bytes while the unread bytes of all connections exceed their limit
+        self._held = False  # ... it holds any bytes while the unread bytes of all connections exceed their limit, ...
+        self._stopped = False  # ... or the driver pauses
         self._admitted = False
         self._unsent_bytes = 0
         self._write = _nowhere
@@ -116,6 +118,8 @@ class Connection(ConnectionCore, asyncio.Protocol):
             self.abort()
         self._admitted = True
         self.server.add_connection(self)
+        if self.server.driver.paused:
+            self.stop_requests()
         self.transport.set_write_buffer_limits(high=self._buffer_bytes)
         self._last_byte_s = self.server.loop.time()
         self._watch_idle()
@@ -150,7 +154,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         """Resumes the peer's requests, because it reads again."""
         self._paused = False
         self.report_unread()
-        self._unread = self._held or self._muted is not None
+        self._unread = self._must_wait()
         self.server.driver.begin_round()
         self.go_on()
 
@@ -284,7 +288,7 @@ class Connection(ConnectionCore, asyncio.Protocol):
         if held is self._held:
             return
         self._held = held
-        unread, self._unread = self._unread, self._paused or held or self._muted is not None
+        unread, self._unread = self._unread, self._must_wait()
         if unread and not self._unread and not self._closing:
             self.server.driver.begin_round()
             self.arrived()
@@ -304,10 +308,24 @@ class Connection(ConnectionCore, asyncio.Protocol):
     def _unmute(self) -> None:
         self._muted = None
         self._queue.muted = False
-        self._unread = self._paused or self._held
+        self._unread = self._must_wait()
         if not self._unread and not self._closing:
             self.server.driver.begin_round()
             self.go_on()
+
+    def stop_requests(self) -> None:
+        """Serves no further request until `resume_requests`."""
+        self._stopped = self._unread = True
+
+    def resume_requests(self) -> None:
+        """Serves requests again at the end of this round, unless they wait for another reason."""
+        self._stopped = False
+        self._unread = self._must_wait()
+        if not (self._unread or self._closing):
+            self.arrived()
+
+    def _must_wait(self) -> bool:
+        return self._paused or self._held or self._stopped or self._muted is not None
 
     def stalled(self) -> None:
         """Closes the connection, because memory is short and its peer has read nothing for too long."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import logging
+import socket
 import threading
 import time
 import urllib.request
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import ConfigError
@@ -125,9 +129,102 @@ class SecureRedirects(urllib.request.HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
+class _Connection(http.client.HTTPConnection):
+    """A connection that a `ReadLimit` ends."""
+
+    limit: ReadLimit
+
+    def connect(self) -> None:
+        """Connects; the limit applies from now on."""
+        super().connect()
+        self.limit.add(self.sock)
+
+
+class _SecureConnection(_Connection, http.client.HTTPSConnection):
+    """The same with TLS."""
+
+
+class _Handler(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Opens http and https URLs with connections that a `ReadLimit` ends."""
+
+    def __init__(self, limit: ReadLimit) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Opens an http URL."""
+        return self.do_open(partial(self._limit.connection, _Connection), req)
+
+    def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        """Opens an https URL; the connection checks the issuer's certificate."""
+        return self.do_open(partial(self._limit.connection, _SecureConnection), req)
+
+
+class ReadLimit:
+    """Ends the connections of one read after a time.
+
+    A time limit of a socket applies to each single receive, so an issuer that sends a byte now and then would hold the
+    login, and the others that wait for its keys, for ever.
+
+    Args:
+        limit_s: the time from the `with` on, in seconds.
+
+    Attributes:
+        ended: True if the time has passed.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self.ended = False
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(limit_s, self._end)
+        self._timer.daemon = True
+
+    def __enter__(self) -> ReadLimit:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def connection(self, kind: type[_Connection], host: str, **options: Any) -> _Connection:
+        """Makes a connection that ends with the limit."""
+        connection = kind(host, **options)
+        connection.limit = self
+        return connection
+
+    def add(self, connected: socket.socket) -> None:
+        """Ends a socket, now or when the time has passed."""
+        with self._lock:
+            self._sockets.append(connected)
+            if self.ended:
+                _shut_down(connected)
+
+    def _end(self) -> None:
+        with self._lock:
+            self.ended = True
+            for connected in self._sockets:
+                _shut_down(connected)
+
+
+def _shut_down(connected: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        # Of the base class: that of TLS would remove the session under the thread that reads.
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+
 def _read(url: str) -> bytes:
-    with urllib.request.build_opener(SecureRedirects).open(url, timeout=READ_TIMEOUT_S) as response:
-        data: bytes = response.read(MAX_KEYS_BYTES + 1)
+    with ReadLimit(READ_TIMEOUT_S) as limit:
+        try:
+            opener = urllib.request.build_opener(SecureRedirects, _Handler(limit))
+            with opener.open(url, timeout=READ_TIMEOUT_S) as response:
+                data: bytes = response.read(MAX_KEYS_BYTES + 1)
+        except Exception:
+            if limit.ended:
+                raise TimeoutError(f"the issuer has not responded within {READ_TIMEOUT_S:g} s") from None
+            raise
+    if limit.ended:
+        raise TimeoutError(f"the issuer has not responded within {READ_TIMEOUT_S:g} s")
     if len(data) > MAX_KEYS_BYTES:
         raise ValueError(f"more than {MAX_KEYS_BYTES} bytes of keys")
     return data
@@ -186,7 +283,9 @@ class JwtValidator:
         if not isinstance(user, str) or not user.strip():
             raise TokenRefusedError("the token names no user")
         _check_scopes(claims.get(settings.sasl_oauthbearer_scope_claim_name))
-        return OAuthIdentity(user, int(claims["exp"] * 1_000))
+        # The session ends when a login with the token would be refused.
+        expires_s = claims["exp"] + settings.sasl_oauthbearer_clock_skew_seconds
+        return OAuthIdentity(user, int(expires_s * 1_000))
 
 
 def _check_scopes(scopes: Any) -> None:

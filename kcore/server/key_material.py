@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kcore.errors import ConfigError
 
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from kcore.config.security import SecuritySettings
 
 NEEDS_CRYPTOGRAPHY = "PKCS12 needs the package cryptography: pip install 'kcore[security]', or convert the file to PEM"
+
+
+MAX_STORE_BYTES: Final = 4 << 20
+"""Maximum size of a key store or trust store: more than the bundles of all public authorities."""
 
 
 def load_keystore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
@@ -49,7 +55,8 @@ def load_keystore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
         with _file_of("\n".join(map(str, inline)).encode()) as path:
             context.load_cert_chain(path, password=password)
         return
-    context.load_cert_chain(location, settings.kcore_ssl_key_location or None, password=password)
+    with _copy_of(location) as chain_path, _copy_of(settings.kcore_ssl_key_location or location) as key_path:
+        context.load_cert_chain(chain_path, key_path, password=password)
 
 
 def load_truststore(context: ssl.SSLContext, settings: SecuritySettings) -> None:
@@ -75,7 +82,8 @@ def load_truststore(context: ssl.SSLContext, settings: SecuritySettings) -> None
     if inline:
         context.load_verify_locations(cadata=inline)
     else:
-        context.load_verify_locations(location)
+        with _copy_of(location) as path:
+            context.load_verify_locations(path)
 
 
 @contextlib.contextmanager
@@ -98,6 +106,35 @@ def _file_of(data: bytes) -> Iterator[str]:
         yield file.name
 
 
+def _read(location: str) -> bytes:
+    """Returns the bytes of a key store.
+
+    An administrator may name any path at run time, and the event loop reads it: a pipe would block the server for
+    ever, and a huge file would take its memory.
+
+    Raises:
+        OSError: the file cannot be read, is not a regular file, or is larger than `MAX_STORE_BYTES`.
+    """
+    descriptor = os.open(location, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as file:
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        data = file.read(MAX_STORE_BYTES + 1)
+    if len(data) > MAX_STORE_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MAX_STORE_BYTES} bytes")
+    return data
+
+
+@contextlib.contextmanager
+def _copy_of(location: str) -> Iterator[str]:
+    """Yields the path of a bounded copy of a key store, so that OpenSSL never opens what an administrator names."""
+    with _file_of(_read(location)) as path:
+        yield path
+
+
 def _pkcs12(location: str, password: str | None) -> tuple[Any, list[Any]]:
     """Returns the private key of a PKCS12 file, or None, and its own certificates, the key's own first.
 
@@ -109,8 +146,7 @@ def _pkcs12(location: str, password: str | None) -> tuple[Any, list[Any]]:
         from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12  # noqa: PLC0415  # optional
     except ImportError:
         raise ConfigError(NEEDS_CRYPTOGRAPHY) from None
-    with open(location, "rb") as file:
-        data = file.read()
+    data = _read(location)
     try:
         store = load_pkcs12(data, (password or "").encode() or None)
     except ValueError:

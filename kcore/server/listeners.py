@@ -71,6 +71,8 @@ def parse_listeners(config: Config) -> list[Listener]:
                 f"advertised.listeners={','.join(config.advertised_listeners)}: clients cannot connect to"
                 f" {advertised_host}; name an address that they can reach"
             )
+        if not (advertised_host or advertised_port):
+            advertised_host = host  # only the name is given: the address is the listener's own
         if advertised_host in ANYWHERE:
             advertised_host = own_address(advertised_host)
         protocol = protocol_of(name, config.listener_security_protocol_map)

@@ -100,6 +100,7 @@ class Server:
         self.authentications = Authentications()
         self.traffic = Traffic()
         driver.at_end_of_round(self._flush)
+        driver.when_paused(self._pause)
         self.engine.client_quotas.mute = self._mute
 
     def _response_memory(self) -> ResponseMemory | None:
@@ -205,11 +206,19 @@ class Server:
         self._by_id.pop(connection.connection_id, None)
         if self.responses is not None and connection.unread_bytes:
             self.responses.claim(connection, 0)
-        self.engine.connection_closed(connection.connection_id)
+        self.driver.after_pause(partial(self.engine.connection_closed, connection.connection_id))
         self.flushes.discard(connection)
         self.quota.of_listener(connection.listener).release(connection.client_host)
         if self.memory is not None:
             self.memory.claim(connection, 0)
+
+    def _pause(self, paused: bool) -> None:
+        """Stops or resumes the requests of all connections, because the driver writes a round that they may read."""
+        for connection in list(self.connections):
+            if paused:
+                connection.stop_requests()
+            else:
+                connection.resume_requests()
 
     def _flush(self) -> None:
         while self.flushes:

@@ -214,6 +214,14 @@ def test_an_advertised_listener_without_a_host_has_the_address_of_this_machine()
     assert parse_listeners(config) == [Listener("PLAINTEXT", "127.0.0.1", 9092, own_address(""), 9093)]
 
 
+@pytest.mark.parametrize(("listener", "host"), [("127.0.0.1:0", "127.0.0.1"), (":0", own_address(""))])
+def test_an_advertised_listener_without_host_and_port_has_the_address_of_the_listener(listener: str, host: str) -> None:
+    """A listener on the loopback interface cannot be reached at another address of the machine."""
+    config = Config({"listeners": f"PLAINTEXT://{listener}", "advertised.listeners": "PLAINTEXT://:0"})
+    (parsed,) = parse_listeners(config)
+    assert (parsed.advertised_host, parsed.advertised_port) == (host, 0)
+
+
 @pytest.mark.parametrize(
     ("host", "text"), [("", "0.0.0.0:9092"), ("0.0.0.0", "0.0.0.0:9092"), ("::1", "[::1]:9092"), ("::", "[::]:9092")]
 )

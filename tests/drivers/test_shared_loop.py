@@ -16,19 +16,22 @@ from typing import Any
 import pytest
 
 import kcore
+from kcore.drivers.offload import CommitOffloadPolicy
 from kcore.errors import EngineClosedError
 from kcore.log import FailureReason, LogError
 from kcore.log.lmdb_storage import LmdbStorage
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kcore.protocol.messages.create_topics import CreateTopicsResponse
 from kcore.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
-from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
-from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kcore_ext.codec.frames import encode_request
 from tests.kit import QUICK, batch, commit, committed, create, produce
 from tests.transaction.world import Identity, end_request, produce_request
 
@@ -157,6 +160,49 @@ async def test_transactions_and_watched_groups_do_not_block_the_loop(
         assert device.operations[begun:].count("write") >= 3
 
 
+async def test_tasks_that_call_again_in_different_turns_share_a_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round waits for the calls of the round before, as long as they arrive; a call alone waits for no other."""
+    commits, tasks = 10, 9
+
+    async def work(node: Any, number: int) -> None:
+        for offset in range(commits):
+            assert code(await node.send(commit(f"g{number}", {("t", 0): offset}), 9)) == 0
+            for _ in range(number % 3):
+                await asyncio.sleep(0)
+
+    async with (
+        slow_device(monkeypatch),
+        kcore.open_async(tmp_path / "data", config=SETTINGS) as node,
+    ):
+        await node.send(create("t"))
+        node._driver._offload_policy.average_write_s = 1e9  # the real time of the gathering does not matter
+        before = node.engine.pipeline.rounds
+        await asyncio.gather(*(work(node, number) for number in range(tasks)))
+        assert node.engine.pipeline.rounds - before == commits
+        assert code(await node.send(commit("alone", {("t", 0): 1}), 9)) == 0
+        assert node.engine.pipeline.rounds - before == commits + 1
+
+
+async def test_a_round_gathers_calls_no_longer_than_a_write_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a device that needs no time, the calls of a later turn are in a round of their own."""
+    async with slow_device(monkeypatch), kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
+        await node.send(create("t"))
+        monkeypatch.setattr(CommitOffloadPolicy, "wrote", lambda *_: None)
+        node._driver._offload_policy.average_write_s = 0.0
+        await asyncio.gather(*(node.send(commit(f"g{n}", {("t", 0): 1}), 9) for n in range(4)))
+        before = node.engine.pipeline.rounds
+        first = asyncio.create_task(node.send(commit("g0", {("t", 0): 2}), 9))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        second = asyncio.create_task(node.send(commit("g1", {("t", 0): 2}), 9))
+        assert [code(await first), code(await second)] == [0, 0]
+        assert node.engine.pipeline.rounds - before == 2
+
+
 async def test_requests_wait_while_a_round_that_others_may_read_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,3 +327,144 @@ async def test_a_cancelled_opening_releases_the_folder(tmp_path: Path, monkeypat
             await asyncio.sleep(0)
         async with kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
             assert (await node.send(create("t"))).topics[0].error_code == 0
+
+
+class Client:
+    """A connection to a listener of the node, on the node's own loop."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+        self.number = 0
+
+    @classmethod
+    async def connected(cls, bootstrap: str) -> Client:
+        host, _, port = bootstrap.rpartition(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
+    def send(self, request: Any, version: int) -> None:
+        self.number += 1
+        self.writer.write(encode_request(request, version, self.number, "test"))
+
+    async def received(self, kind: Any, version: int) -> Any:
+        size = int.from_bytes(await self._reader.readexactly(4), "big")
+        frame = await self._reader.readexactly(size)
+        return kind.decode(frame, version, 4)
+
+    async def ended(self) -> bool:
+        return await self._reader.read() == b""
+
+
+def lookup(name: str) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+
+
+LOOKUP, CREATE, BEGIN = 8, 4, 1
+"""Versions without tagged fields, whose response header is a correlation id."""
+
+
+async def test_clients_of_a_listener_do_not_block_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds that allow no background commit are written on the thread, too: topics, transactions."""
+    async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
+        client = await Client.connected((await node.listen()).bootstrap)
+        begun = len(device.operations)
+        client.send(create("t"), CREATE)
+        assert (await client.received(CreateTopicsResponse, CREATE)).topics[0].error_code == 0
+        assert device.operations[begun:] == ["write"]
+        coordinator = FindCoordinatorRequest(key_type=1, key="tx")
+        while True:
+            client.send(coordinator, 1)
+            if (await client.received(FindCoordinatorResponse, 1)).error_code == 0:
+                break
+        while True:
+            client.send(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=60_000), BEGIN)
+            if (await client.received(InitProducerIdResponse, BEGIN)).error_code == 0:
+                break
+        client.writer.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_requests_of_clients_wait_while_a_round_that_they_may_read_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Those of a client that comes meanwhile, too; a client that has sent its last request gets its response."""
+    async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
+        listening = await node.listen()
+        creator, reader = [await Client.connected(listening.bootstrap) for _ in range(2)]
+        creator.send(lookup("t"), LOOKUP)
+        assert (await creator.received(MetadataResponse, LOOKUP)).topics[0].error_code == UNKNOWN
+        reader.send(lookup("t"), LOOKUP)
+        assert (await reader.received(MetadataResponse, LOOKUP)).topics[0].error_code == UNKNOWN
+        device.held = True
+        if fails:
+            device.error = LogError("the test wants this round to fail", FailureReason.INJECTED)
+        creator.send(create("t"), CREATE)
+        await device.begun()
+        assert node._driver.paused
+        stranger = await Client.connected(listening.bootstrap)
+        for client in (creator, reader, stranger):
+            client.send(lookup("t"), LOOKUP)
+        stranger.writer.write_eof()
+        connections = listening._server.connections
+        while len(connections) < 3 or not all(len(connection._queue) for connection in connections):
+            await asyncio.sleep(0)
+        for _ in range(CALLBACKS):
+            await asyncio.sleep(0)
+        assert node._driver.paused
+        assert all(len(connection._queue) for connection in connections), "a request was served"
+        device.held = False
+        created = await creator.received(CreateTopicsResponse, CREATE)
+        assert (created.topics[0].error_code != 0) == fails
+        for client in (creator, reader, stranger):
+            found = await client.received(MetadataResponse, LOOKUP)
+            assert (found.topics[0].error_code != 0) == fails  # after a failure the metadata is loaded again
+        assert await stranger.ended()
+        assert not node._driver.paused
+        for client in (creator, reader, stranger):
+            client.writer.close()
+
+
+async def test_a_connection_that_ends_during_a_pause_ends_its_sessions_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with slow_device(monkeypatch) as device, kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
+        listening = await node.listen()
+        creator, leaving = [await Client.connected(listening.bootstrap) for _ in range(2)]
+        connections = listening._server.connections
+        while len(connections) < 2:
+            await asyncio.sleep(0)
+        ended: list[bool] = []
+        monkeypatch.setattr(node.engine, "connection_closed", lambda _: ended.append(node._driver.paused))
+        device.held = True
+        creator.send(create("t"), CREATE)
+        await device.begun()
+        leaving.writer.close()
+        while len(connections) > 1:
+            await asyncio.sleep(0)
+        assert ended == []
+        device.held = False
+        assert (await creator.received(CreateTopicsResponse, CREATE)).topics[0].error_code == 0
+        while not ended:
+            await asyncio.sleep(0)
+        assert ended == [False]
+        creator.writer.close()
+
+
+async def test_a_listener_that_closes_during_a_pause_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with slow_device(monkeypatch) as device:
+        async with kcore.open_async(tmp_path / "data", config=SETTINGS) as node:
+            client = await Client.connected((await node.listen()).bootstrap)
+            device.held = True
+            client.send(create("t"), CREATE)
+            await device.begun()
+            closing = asyncio.create_task(node.close())
+            device.held = False
+            device._running.pop().set()  # the end of the server waits for the write
+            assert (await client.received(CreateTopicsResponse, CREATE)).topics[0].error_code == 0
+            await closing
+            assert await client.ended()
+            client.writer.close()
+        async with kcore.open_async(tmp_path / "data", config=SETTINGS) as again:
+            assert await metadata(again, "t") == 0

@@ -22,6 +22,9 @@ def check(folder: Path, how: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, f"status {done.returncode}\n{done.stderr[-4000:]}"
     assert "refused" in done.stdout
+    for line in done.stdout.splitlines():
+        if line.startswith("a start was refused: "):
+            assert "data.mdb: opening the log: no space left on the device" in line
 
 
 @pytest.fixture

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import ssl
 import threading
 import time
 import urllib.request
@@ -10,19 +13,23 @@ from collections.abc import Callable
 from email.message import Message
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import jwt
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from kcore.config.node import Config
 from kcore.config.security import CALLBACK_HANDLERS
 from kcore.errors import ConfigError
-from kcore.security.oauthbearer import OAuthIdentity, TokenRefusedError
+from kcore.security.oauthbearer import OAuthBearer, OAuthIdentity, TokenRefusedError
+from kcore.server import jwt_validator
 from kcore.server.jwt_validator import JwtValidator, KeySet, SecureRedirects
+from tests.security.certificates import Authority
 from tests.server.live import LiveServer
 
 RSA = rsa.generate_private_key(65537, 2048)
@@ -95,7 +102,14 @@ class Issuer:
 def test_valid_tokens(make: Callable[[], str]) -> None:
     text = make()
     claims = jwt.decode(text, options={"verify_signature": False})
-    assert Issuer().validator()(text, {}) == OAuthIdentity("alice", claims["exp"] * 1_000)
+    assert Issuer().validator()(text, {}) == OAuthIdentity("alice", (claims["exp"] + 30) * 1_000)
+
+
+def test_a_token_within_the_clock_skew_opens_a_session() -> None:
+    """The session ends when a login with the token would be refused; so the skew has an effect on expired tokens."""
+    exchange = OAuthBearer(Issuer().validator(), lambda: int(time.time() * 1_000))
+    assert exchange.evaluate(b"n,,\x01auth=Bearer " + token(exp=-5).encode() + b"\x01\x01") == b""
+    assert (exchange.complete, exchange.user) == (True, "alice")
 
 
 STRANGER = rsa.generate_private_key(65537, 2048)
@@ -254,6 +268,63 @@ def test_redirects_of_the_issuer(old: str, new: str, followed: bool) -> None:
     else:
         with pytest.raises(ValueError, match="from https"):
             redirects.redirect_request(request, None, 302, "Found", Message(), url)
+
+
+class SlowIssuer:
+    """Accepts one connection, sends the beginning of a response, then a byte now and then until the client leaves."""
+
+    def __init__(self, beginning: bytes) -> None:
+        self._beginning = beginning
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._end = threading.Event()
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}/keys"
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> SlowIssuer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        self._listener.close()
+
+    def _run(self) -> None:
+        peer, _ = self._listener.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.sendall(self._beginning)
+            while not self._end.wait(0.01):
+                peer.sendall(b"x")
+
+
+@pytest.mark.parametrize(
+    "beginning",
+    [b"HTTP/1.1 200 ", b"HTTP/1.1 200 OK\r\nX-Name: ", b"HTTP/1.1 200 OK\r\nContent-Length: 900000\r\n\r\n"],
+)
+def test_an_issuer_that_never_ends_its_response(beginning: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is one of the whole read: each single byte arrives in time."""
+    monkeypatch.setattr(jwt_validator, "READ_TIMEOUT_S", 0.3)
+    with SlowIssuer(beginning) as issuer, pytest.raises(TimeoutError, match=r"has not responded within 0\.3 s"):
+        jwt_validator._read(issuer.url)
+
+
+def test_keys_over_https_need_a_trusted_certificate(authority: Authority) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority.issue("issuer.pem", (NameOID.COMMON_NAME, "localhost")))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve_one() -> None:
+            peer, _ = listener.accept()
+            with peer, contextlib.suppress(OSError):
+                context.wrap_socket(peer, server_side=True).close()
+
+        server = threading.Thread(target=serve_one, daemon=True)
+        server.start()
+        with pytest.raises(URLError, match="CERTIFICATE_VERIFY_FAILED"):
+            jwt_validator._read(f"https://localhost:{listener.getsockname()[1]}/keys")
+        server.join(60)
+        assert not server.is_alive()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import sys
@@ -275,6 +276,26 @@ def test_bad_keys_are_refused_with_the_reason(rotated: Rotated, authority: Autho
     )
     settings = rotated.live.call(lambda: dict(rotated.live.engine.topics.settings_of(ConfigType.BROKER, "1")))
     assert settings == {}
+    assert rotated.name(authority.file) == "first"
+
+
+TYPE = "listener.name.ssl.ssl.keystore.type"
+
+
+@pytest.mark.parametrize("kind", ["PEM", "PKCS12"])
+def test_only_small_regular_files_are_read(rotated: Rotated, authority: Authority, tmp_path: Path, kind: str) -> None:
+    """The event loop reads the file: a pipe would block it for ever, and a huge file would fill the memory."""
+    pipe, huge = tmp_path / "pipe", tmp_path / "huge"
+    os.mkfifo(pipe)
+    with huge.open("wb") as file:
+        file.truncate(1 << 40)
+    for path, reason in [
+        (str(pipe), "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+        (str(huge), "larger than 4194304 bytes"),
+    ]:
+        code, message = rotated.alter((TYPE, SET, kind), (LOCATION, SET, path))
+        assert (code, message) == (42, f"listener SSL: ssl.keystore.location={path}: {reason}")
     assert rotated.name(authority.file) == "first"
 
 

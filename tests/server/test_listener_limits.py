@@ -146,11 +146,22 @@ def test_a_limit_of_a_listener_changes_at_run_time(serve: Any) -> None:
 def test_a_limit_that_would_lock_clients_out_is_refused(serve: Any) -> None:
     live: LiveServer = serve(TWO)
     why = "0 is not valid at run time, because it would lock all clients out; valid: at least 1"
+    for name in ("max.connections", "max.connections.per.ip"):
+        for broker in ("1", ""):
+            assert alter(live, {name: "0"}, broker=broker) == (42, f"{name}: {why}")
     for name in (COUNT, RATE):
         assert alter(live, {name: "0"}) == (42, f"{name}: {why}")
         assert alter(live, {name: "-1"})[0] == 42
         assert alter(live, {name: "many"})[0] == 42
         assert live.config.of_listener(name, None) is None
+
+
+def test_addresses_without_an_override_may_be_locked_out(serve: Any) -> None:
+    """As in Kafka, `max.connections.per.ip=0` is valid while some addresses have a limit of their own."""
+    live: LiveServer = serve({**TWO, "max.connections.per.ip.overrides": "127.0.0.1:5"})
+    assert alter(live, {"max.connections.per.ip": "0"}) == (0, None)
+    with ext(live) as client:
+        assert served(client)
 
 
 def test_a_listener_has_a_rate_of_its_own(serve: Any) -> None:

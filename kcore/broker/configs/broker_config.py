@@ -201,13 +201,19 @@ class BrokerConfig(MetadataListener):
             value = read_value(setting, text)
         except InvalidValueError as error:
             return f"{name}: the value is not valid; valid: {setting.valid}" if of_listener else str(error)
-        if of_listener and is_listener_limit(name) and not value:
+        if not value and self._locks_out(name):
             return f"{name}: 0 is not valid at run time, because it would lock all clients out; valid: at least 1"
         if name in THREAD_POOLS:
             present = self.config.get(name)
             if not 1 <= value <= 2 * present or value < present // 2:
                 return f"{name}={value}: a change may at most double or halve the present number, {present}"
         return None
+
+    def _locks_out(self, name: str) -> bool:
+        """Tests if 0 for this setting would refuse every client: then no client could change it back."""
+        if name == "max.connections.per.ip":
+            return not self.config.max_connections_per_ip_overrides  # as in Kafka
+        return name == "max.connections" or (name.startswith(LISTENER_PREFIX) and is_listener_limit(name))
 
     def keys_fault(self, requested: Mapping[str, str]) -> str | None:
         """Describes the reason why listeners could not load their keys with these settings; None if they can.

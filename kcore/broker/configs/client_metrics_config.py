@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from kcore.broker.configs.values import read_value
 from kcore.config.setting import Setting, SettingType
 from kcore.errors import KafkaError
+from kcore.patterns import PatternError, compile_pattern
 from kcore.protocol.error_codes import ErrorCode
 
 SELECTORS = frozenset(
@@ -65,15 +65,20 @@ def check_client_metrics(name: str, own: Mapping[str, str]) -> None:
                 f"interval.ms={value} is out of bounds; valid: {MIN_INTERVAL_MS} to {MAX_INTERVAL_MS}",
             )
         if setting_name == "match":
-            for part in value:
-                _check_selector(part)
+            _check_selectors(value)
 
 
-def _check_selector(part: str) -> None:
-    selector, equals, pattern = part.partition("=")
-    if not equals or selector.strip() not in SELECTORS:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{part!r} does not have the form selector=pattern")
-    try:
-        re.compile(pattern.strip())
-    except re.error as error:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{pattern!r} is not a valid pattern: {error}") from None
+def _check_selectors(parts: tuple[str, ...]) -> None:
+    """Checks the selectors of a subscription. Each may occur once, which bounds the time to compile their patterns."""
+    found: set[str] = set()
+    for part in parts:
+        selector, equals, pattern = (text.strip() for text in part.partition("="))
+        if not equals or selector not in SELECTORS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{part!r} does not have the form selector=pattern")
+        if selector in found:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the selector {selector} is given twice")
+        found.add(selector)
+        try:
+            compile_pattern(pattern)
+        except PatternError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"the pattern of {selector} is not valid: {error}") from None

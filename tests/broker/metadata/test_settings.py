@@ -525,6 +525,8 @@ def test_a_groups_value_stays_within_bounds_that_became_narrower() -> None:
         ("m", "match", "client_id", 40),
         ("m", "match", "nope=x", 40),
         ("m", "match", "client_id=[", 40),
+        ("m", "match", "client_id = a.*,client_software_name=librdkafka", 0),
+        ("m", "match", "client_id=a,client_id=b", 40),
         ("m", "nope", "x", 42),
         ("", "metrics", "*", 42),
     ],
@@ -535,6 +537,23 @@ def test_changes_of_a_metrics_subscription(name: str, setting: str, value: str, 
     assert node.alter(METRICS, name, (setting, SET, value)).error_code == code
     if code == 0:
         assert node.value(METRICS, name, setting) == (value, 7)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?i)[" + "".join(f"{chr(0x100 + n)}-\uffff" for n in range(4_000)) + "]",  # minutes with Python's `re`
+        "(" * 15_000 + ")" * 15_000,
+        "a{1001}",
+        "(?=a)",
+    ],
+)
+def test_hostile_patterns_of_a_metrics_subscription_are_refused(pattern: str) -> None:
+    """RE2 compiles patterns of bounded size, so no pattern holds the node; the error is that of an invalid pattern."""
+    node = BrokerContext()
+    refused = node.alter(METRICS, "m", ("match", SET, f"client_id={pattern}"))
+    assert refused.error_code == 40
+    assert (refused.error_message or "").startswith("the pattern of client_id is not valid: ")
 
 
 @pytest.mark.parametrize("text", ["9" * 5_000, "-" + "9" * 5_000, "0" * 5_000 + "9" * 20])
