@@ -1,4 +1,4 @@
-"""What the store of a data folder has beyond the contract: journals, locks, unknown outcomes, and single processes."""
+"""The store of a data folder beyond the contract: journals, locks, unknown outcomes, and single processes."""
 
 from __future__ import annotations
 
