@@ -12,7 +12,7 @@ STAMP := $(VENV)/.built
 # Tests and examples start many processes, and each would compile its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: build demo demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate simulate-campaign soak sanitize bench bench-peers lint lint-types lint-rest compile-tests docs dist dist-test site clean
+.PHONY: build demo demo-cluster demo-spark demo-spark-cluster test test-long test-kafka test-public-suites differential fuzz explore simulate simulate-campaign soak sanitize bench bench-peers lint lint-types lint-rest compile-tests docs dist dist-test site clean
 
 build: $(STAMP)
 
@@ -28,6 +28,12 @@ $(STAMP): pyproject.toml setup.py $(SOURCES) | $(BIN)/python
 
 demo: build
 	$(BIN)/kcore demo --file '$(FILE)'
+
+# Needs PostgreSQL's server programs (Debian: apt-get install postgresql), and Java for the audit at the end
+demo-cluster: build
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { echo 'make demo-cluster needs PostgreSQL: on Debian, apt-get install postgresql' >&2; exit 1; }
+	@command -v java >/dev/null || { echo 'make demo-cluster needs a Java runtime, version 17 or newer, for the audit' >&2; exit 1; }
+	$(BIN)/kcore demo --postgresql --file '$(FILE)'
 
 demo-spark: build
 	@command -v java >/dev/null || { echo 'make demo-spark needs a Java runtime, version 17 or newer, and there is no `java` on the path' >&2; exit 1; }

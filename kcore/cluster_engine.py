@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kcore.broker.cluster.controller import Controller
@@ -24,6 +25,7 @@ from kcore.log.errors import LogError, StoreUnavailableError
 from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.storage import Leadership
+from kcore.metrics import Histogram
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.runtime.cluster import Leader
@@ -31,6 +33,8 @@ from kcore.runtime.deferred import DeferredApi
 from kcore.runtime.peers import NoPeers, Peers
 from kcore.runtime.pending import Pending
 from kcore.runtime.shard import ShardState
+from kcore.share.node import start_share_coordinator
+from kcore.share.shared import SharedPersister
 from kcore.transaction.shared_markers import SharedMarkers
 from kcore.transaction.shared_verification import (
     RemoteCoordinators,
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
     from kcore.protocol.messages.metadata import MetadataRequest
     from kcore.runtime import Api, RequestContext
     from kcore.runtime.shards import Shards
+    from kcore.share.coordinator import ShareCoordinator
+    from kcore.share.persister import Persister
     from kcore.transaction.local_markers import LocalMarkers
     from kcore.transaction.verification import OffsetsVerifier, PartitionVerifier
 
@@ -93,6 +99,8 @@ class ClusterEngine(Engine):
         membership: this node's leases.
         leadership: the partitions that this node leads.
         controller: decides while this node is the controller.
+        releases: the partitions that this node has given up for planned moves.
+        store_time: the times of the driver's calls of the store, in seconds.
 
     Raises:
         StoreUnavailableError: the store cannot be reached, or no controller has prepared the cluster yet. The caller
@@ -124,6 +132,7 @@ class ClusterEngine(Engine):
         self._deciding = False
         self._opened = False
         self._on_fenced: Callable[[], None] | None = None
+        self.store_time = Histogram()
         log = SharedLogEngine(store.storage(), config.kcore_durability)
         super().__init__(log, config, clock, new_uuid)
         self._opened = True
@@ -161,6 +170,7 @@ class ClusterEngine(Engine):
 
     def _make_partitions(self) -> Partitions:
         partitions = SharedPartitions(self.log, self.pipeline, self.slices, self.control.topic_configs.effective)
+        self.releases = Releases(self.membership, self.topics, self.cluster, self, self.wheel)
         self.leadership = LeadershipKeeper(
             self.log,
             self.topics,
@@ -169,7 +179,8 @@ class ClusterEngine(Engine):
             membership=self.membership,
             wheel=self.wheel,
             shards_of=self._shards_of,
-            releases=Releases(self.membership, self.topics, self.cluster, self, self.wheel),
+            on_given_up=self._given_up,
+            releases=self.releases,
         )
         self.pipeline.on_fenced = self.leadership.refused
         self.forwarder = Forwarder(self.cluster, self)
@@ -201,6 +212,15 @@ class ClusterEngine(Engine):
             peers=self,
             pipeline=self.pipeline,
         )
+
+    def _share_coordinator(self, *services: Any) -> tuple[ShareCoordinator, Persister]:
+        make_persister = partial(SharedPersister, cluster=self.cluster, peers=self)
+        return partial(start_share_coordinator, make_persister=make_persister)(*services)
+
+    def _given_up(self, key: PartitionKey) -> None:
+        """Ends the delivery of a partition's records to share groups: its next leader delivers them."""
+        if self._opened:
+            self.share_partitions.resigned(key.topic_id, key.partition)
 
     def _led_partition(self, topic: str, index: int) -> Partition | None:
         """Returns a partition that this node leads, or None."""
@@ -243,10 +263,6 @@ class ClusterEngine(Engine):
                 lambda: RebalancingApi(self.control.shard, self.cluster, self.controller, self.authorizer),
             ),
         ]
-
-    def share_groups_enabled(self) -> bool:
-        """Returns False: the share coordinator serves share partitions of its own node only."""
-        return False
 
     def _first_epoch(self) -> int | None:
         return None

@@ -46,8 +46,9 @@ from kcore.runtime.cluster import AdvertisedCluster, SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
 from kcore.runtime.failed_requests import error_response
 from kcore.runtime.recovery import Recovery
-from kcore.share.coordinator import ShareStateTopic
+from kcore.share.coordinator import ShareCoordinator, ShareStateTopic
 from kcore.share.node import ShardServices, start_share_coordinator
+from kcore.share.persister import Persister
 from kcore.share.served_apis import share_state_apis
 from kcore.transaction.apis.init_producer_id import TransactionalInitProducerIdApi
 from kcore.transaction.coordinator import TransactionCoordinator, TransactionTopic
@@ -236,10 +237,12 @@ class Engine:
             end_offset=self.partitions.high_watermark,
         )
 
+    _share_coordinator: Callable[..., tuple[ShareCoordinator, Persister]] = staticmethod(start_share_coordinator)
+
     def _start_share(self) -> None:
         """Starts the share coordinator and the delivery of records to share groups."""
         shards = ShardServices(self.pipeline, self.wheel, self.slices, self.now)
-        self.share, self.share_persister = start_share_coordinator(
+        self.share, self.share_persister = self._share_coordinator(
             self.config, self.topics, self.partitions.get, self.control.internal_topics.ensure, shards
         )
         self.topics.listen(ShareStateTopic(self.share, self._first_epoch()))

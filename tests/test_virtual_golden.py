@@ -61,7 +61,11 @@ def connected(server: VirtualServer, function: Any) -> Iterator[None]:
 def test_responses_and_records_equal_kafkas(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Compares whole responses and whole records. Kafka's loggers have the level INFO by default."""
     caplog.set_level(logging.INFO, "kcore")
-    server = VirtualServer(settings_of(name.split("/", maxsplit=1)[0]))
+    compare(name, VirtualServer(settings_of(name.split("/", maxsplit=1)[0])))
+
+
+def compare(name: str, server: VirtualServer) -> None:
+    """Runs a scenario against a server, and compares its responses and records with the recorded ones."""
     try:
         for _ in SCRIPTED_PRODUCER_IDS:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kcore.clock import Clock
 from kcore.config.node import Config
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.engine import Engine
@@ -23,21 +24,28 @@ CLIENT_HOST = "/127.0.0.1"
 DEFAULT_TIMEOUT_S = 3600.0
 
 
+def _in_memory(config: Config, clock: Clock) -> Engine:
+    return Engine(MemoryLogEngine(), config, clock)
+
+
 class VirtualServer:
     """A server in virtual time.
 
     Args:
         settings: by Kafka's names.
+        make_engine: makes the engine; by default one in memory.
 
     Attributes:
         engine: the engine.
         loop: the event loop.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, make_engine: Callable[[Config, Clock], Engine] = _in_memory
+    ) -> None:
         config = Config.of({"listeners": "PLAINTEXT://localhost:9092", **(settings or {})})
         self.loop = VirtualTimeLoop()
-        self.engine = Engine(MemoryLogEngine(), config, LoopClock(self.loop))
+        self.engine = make_engine(config, LoopClock(self.loop))
         self._driver = AsyncDriver(self.engine, self.loop)
         self._server = Server(self._driver, parse_listeners(config))
         for listener in parse_listeners(config):

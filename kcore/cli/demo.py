@@ -1,4 +1,4 @@
-"""`kcore demo`: three client libraries share a group while processes die; with `--spark`, Spark jobs over its log."""
+"""`kcore demo`: client libraries share a group while processes die; with `--spark`, Spark jobs over its log."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from kcore.errors import ConfigError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     parser.add_argument("--file", type=Path, help="the text whose words are counted; by default kcore's own README.md")
+    parser.add_argument(
+        "--postgresql",
+        action="store_true",
+        help="on a cluster of three nodes over PostgreSQL with a synchronous standby; nodes and the primary fail",
+    )
     parser.add_argument(
         "--spark", action="store_true", help="generate traffic instead, and run the Spark jobs on its log"
     )
@@ -47,8 +52,11 @@ def run(options: argparse.Namespace) -> int:
     try:
         from kcore.demo.show import Show  # noqa: PLC0415
         from kcore.demo.story import Story  # noqa: PLC0415
+
+        if options.postgresql:
+            from kcore.demo.postgresql_story import PostgresqlStory as Story  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(f"the demonstration needs {error.name}: pip install 'kcore[demo]'") from None
+        raise ConfigError(f"the demonstration needs {error.name}: pip install 'kcore[cluster,demo]'") from None
     return 0 if Story(file, Show()).run() else 1
 
 

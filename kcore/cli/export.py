@@ -28,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     target.add_bootstrap(parser)
     parser.add_argument(
+        "--cluster",
+        metavar="URL",
+        help="the store of a cluster, postgresql://USER@HOST[,HOST]/DATABASE; its nodes may run",
+    )
+    parser.add_argument(
         "--out", metavar="FOLDER", help="the export folder, a path or a URI; an existing export is continued"
     )
     parser.add_argument(
@@ -45,18 +50,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Exports, or verifies an export."""
     try:
+        from kcore.spark.events.sources import is_cluster  # noqa: PLC0415
         from kcore.spark.export.exporter import export, open_export, verify  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f"exports need the extra `spark` (pip install kcore[spark]): {error}") from error
     if options.data[:1] == ["verify"]:
         return _verify(verify, options)
-    if len(options.data) > 1 or bool(options.data) == (options.bootstrap is not None) or options.out is None:
-        raise ConfigError("name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER")
+    named = bool(options.data) + (options.bootstrap is not None) + (options.cluster is not None)
+    if len(options.data) > 1 or named != 1 or options.out is None:
+        raise ConfigError(
+            "name a folder, --bootstrap HOST:PORT of a running server, or --cluster URL, and --out FOLDER"
+        )
+    if options.cluster is not None and not is_cluster(options.cluster):
+        raise ConfigError("--cluster: the URL begins with postgresql://")
     if options.from_offset < 0 or (options.to_offset is not None and options.to_offset < options.from_offset):
         to = "" if options.to_offset is None else f" --to {options.to_offset}"
         raise ConfigError(f"--from {options.from_offset}{to}: not a range of offsets")
-    if options.follow and options.bootstrap is None:
-        raise ConfigError("--follow needs --bootstrap: a closed data folder does not grow")
+    if options.follow and options.data:
+        raise ConfigError("--follow needs --bootstrap or --cluster: a closed data folder does not grow")
     if not options.follow:
         return _report(_once(export, options))
     _report(_once(export, options))
@@ -94,7 +105,7 @@ def _once(
     with ExitStack() as opened:
         source: Source
         if options.bootstrap is None:
-            source = opened.enter_context(open_source(options.data[0]))
+            source = opened.enter_context(open_source(options.cluster or options.data[0]))
         else:
             node = opened.enter_context(kcore.connect(options.bootstrap, security=target.security(options)))
             source = ServerSource(node, topics)

@@ -364,6 +364,10 @@ class MemoryClusterStore(ClusterStore):
         assert self._storage is not None, "register first"
         return self._storage
 
+    def reader(self) -> SharedStorage:
+        """Implements `ClusterStore.reader`."""
+        return MemorySharedStorage(self._cluster, -1, 0)
+
     def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:
         """Implements `ClusterStore.renew`."""
         self._intercept("renew")

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kcore.log.errors import FailureReason, LogError
 from kcore.log.interface import PartitionKey
 from kcore.protocol.uuids import METADATA_TOPIC_ID
 
@@ -176,6 +177,16 @@ class ClusterStore(ABC):
     @abstractmethod
     def storage(self) -> SharedStorage:
         """Returns the logs for the node that registered last with this object. Closed with this object."""
+
+    def reader(self) -> SharedStorage:
+        """Returns the logs of all nodes for a command that has not registered: every write is refused as fenced.
+
+        The caller closes it before this object.
+
+        Raises:
+            LogError: this kind of store is read in another way.
+        """
+        raise LogError(f"{type(self).__name__} has no reader: read the logs through a node", FailureReason.MISUSE)
 
     @abstractmethod
     def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:

@@ -88,11 +88,16 @@ class Story:
             self.workers[library] = Worker(library, arguments, self._events)
             self.show.say(library, f"consumer starts (process {self.workers[library].pid})")
 
+    @property
+    def bootstrap(self) -> str:
+        """The address of the server."""
+        return self.server.bootstrap
+
     def _produce(self) -> None:
         from confluent_kafka import Producer  # noqa: PLC0415
 
-        make_topics(self.server.bootstrap, {TOPIC: PARTITIONS})
-        producer = Producer({"bootstrap.servers": self.server.bootstrap, "enable.idempotence": True})
+        make_topics(self.bootstrap, {TOPIC: PARTITIONS})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True})
         for number, line in enumerate(self.lines):
             while True:
                 try:
@@ -137,6 +142,10 @@ class Story:
             worker.stop()
         self.server.stop()
         self._show_log()
+        return self._compare()
+
+    def _compare(self) -> bool:
+        """Prints the counts. Returns True if they equal a direct count of the file."""
         counts: Counter[str] = Counter()
         for words in self.counted.values():
             counts.update(words)

@@ -150,11 +150,47 @@ def consume_aiokafka(bootstrap: str, group: str, topic: str, pause_s: float, sto
     asyncio.run(_consume_aiokafka(bootstrap, group, topic, pause_s, stop))
 
 
+def consume_kcore(bootstrap: str, group: str, topic: str, pause_s: float, stop: threading.Event) -> None:
+    """Consumes with kcore's own client, as a member of the same classic group."""
+    import kcore  # noqa: PLC0415
+    from kcore.errors import KafkaError, KcoreError, PartitionErrors  # noqa: PLC0415
+
+    with kcore.connect(bootstrap, client_id="kcore") as node:
+        consumer = node.group(group).consume(
+            topic,
+            protocol="classic",
+            assignors=["range"],
+            session_timeout=SESSION_TIMEOUT_MS / 1_000,
+            heartbeat_interval=HEARTBEAT_INTERVAL_MS / 1_000,
+            auto_commit=None,
+            max_records=BATCH_RECORDS,
+        )
+        with consumer:
+            while not stop.is_set():
+                try:
+                    polled = consumer.poll(0.2)
+                    batch: dict[int, list[tuple[int, bytes | None]]] = {}
+                    for record in polled:
+                        batch.setdefault(record.partition, []).append((record.offset, record.value))
+                    for partition, records in batch.items():
+                        say_counted(partition, records)
+                    if polled:
+                        consumer.commit()
+                except (KafkaError, KcoreError, PartitionErrors, TimeoutError) as error:
+                    say("commit failed", reason=f"{type(error).__name__}: {error}")
+                    polled = []
+                time.sleep(pause_s * len(polled))
+
+
 LIBRARIES = {
     "confluent-kafka": consume_confluent,
     "kafka-python": consume_kafka_python,
     "aiokafka": consume_aiokafka,
 }
+
+
+CLUSTER_LIBRARIES = {**LIBRARIES, "kcore": consume_kcore}
+"""The libraries of the demonstration of a cluster."""
 
 
 def main() -> None:
@@ -163,7 +199,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)  # lost connections are part of the demonstration, which prints them itself
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    LIBRARIES[library](bootstrap, group, topic, float(pause_s), stop)
+    CLUSTER_LIBRARIES[library](bootstrap, group, topic, float(pause_s), stop)
 
 
 if __name__ == "__main__":

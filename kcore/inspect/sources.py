@@ -15,6 +15,7 @@ from kcore.protocol.records.metadata import RemoveTopicRecord, TopicRecord, deco
 from kcore_ext.batch import iter_records, parse_header, split_batches
 
 if TYPE_CHECKING:
+    from kcore.log import LogEngine
     from kcore.node._sync.node import Node
 
 FETCH_BYTES = 4 << 20
@@ -71,7 +72,7 @@ def folder_events(path: str | Path, selection: Selection) -> Iterator[Event]:
         engine.close()
 
 
-def topic_names(engine: LmdbLogEngine) -> dict[bytes, str]:
+def topic_names(engine: LogEngine) -> dict[bytes, str]:
     """Reads the names of existing topics from the metadata log."""
     names = {METADATA_TOPIC_ID: CLUSTER_METADATA}
     log = engine.get(PartitionKey(METADATA_TOPIC_ID, 0))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from kcore.config.node import Config
+from kcore.errors import ConfigError
 from kcore.node._async.node import CALL_TIMEOUT_S, AsyncNode
 from kcore.node._sync.node import Node
 from kcore.protocol.messages.metadata import MetadataRequest
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from kcore.client.security import ClientSecurity
     from kcore.clock import Clock
     from kcore.engine import Engine
+    from kcore.node.cluster_node import AsyncClusteredNode, ClusteredNode
     from kcore.node.embedded import AsyncEmbeddedNode, EmbeddedNode
 
 N = TypeVar("N", bound=AsyncNode)
@@ -44,13 +46,24 @@ class Opening(Generic[N]):
             await self._node.close()
 
 
+@overload
+def open(
+    path: str | Path | None = None,
+    *,
+    config: Config | Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    create: bool = True,
+) -> EmbeddedNode: ...
+@overload
+def open(*, config: Config | Mapping[str, Any] | None = None, cluster: str) -> ClusteredNode: ...
 def open(  # callers write `kcore.open(...)`
     path: str | Path | None = None,
     *,
     config: Config | Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     create: bool = True,
-) -> EmbeddedNode:
+    cluster: str | None = None,
+) -> EmbeddedNode | ClusteredNode:
     """Opens an engine in this process, for threads. Any thread may call the node.
 
     Use it with `with`, or call `close` at the end.
@@ -60,23 +73,43 @@ def open(  # callers write `kcore.open(...)`
         config: a `Config`, or settings by Kafka's names.
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
+        cluster: the URL of a cluster's store, as for `kcore serve --cluster`: this process becomes a node of that
+            cluster. Its settings need `node.id` and `listeners` with a fixed port. Path, clock and `create` do not
+            apply. The call waits until the store and the cluster are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.
         DataFolderError: the folder cannot be opened.
+        LogError: the store of the cluster refuses the node.
+        OSError: the node of a cluster cannot listen.
     """
+    if cluster is not None:
+        from kcore.node.cluster_node import ClusteredNode  # noqa: PLC0415 - needs the whole server
+
+        return ClusteredNode(cluster, _clustered(config, path, clock))
     from kcore.node.embedded import embedded_node  # noqa: PLC0415 - `connect` needs no engine
 
     return embedded_node(_engine(path, config, clock, create))
 
 
+@overload
 def open_async(
     path: str | Path | None = None,
     *,
     config: Config | Mapping[str, Any] | None = None,
     clock: Clock | None = None,
     create: bool = True,
-) -> Opening[AsyncEmbeddedNode]:
+) -> Opening[AsyncEmbeddedNode]: ...
+@overload
+def open_async(*, config: Config | Mapping[str, Any] | None = None, cluster: str) -> Opening[AsyncClusteredNode]: ...
+def open_async(
+    path: str | Path | None = None,
+    *,
+    config: Config | Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
+    create: bool = True,
+    cluster: str | None = None,
+) -> Opening[AsyncEmbeddedNode] | Opening[AsyncClusteredNode]:
     """Opens an engine on the running event loop: `await kcore.open_async(...)`, or `async with`.
 
     Args:
@@ -84,11 +117,26 @@ def open_async(
         config: a `Config`, or settings by Kafka's names.
         clock: the source of time; a `ManualClock` stands still until the caller moves it.
         create: True to create a missing folder.
+        cluster: the URL of a cluster's store, as for `kcore serve --cluster`: this process becomes a node of that
+            cluster. Its settings need `node.id` and `listeners` with a fixed port. Path, clock and `create` do not
+            apply. The call waits until the store and the cluster are ready.
 
     Raises:
         ConfigError: a setting is unknown or not valid.
         DataFolderError: the folder cannot be opened.
+        LogError: the store of the cluster refuses the node.
+        OSError: the node of a cluster cannot listen.
     """
+
+    if cluster is not None:
+        settings = _clustered(config, path, clock)
+
+        async def start() -> AsyncClusteredNode:
+            from kcore.node.cluster_node import AsyncClusteredNode  # noqa: PLC0415 - needs the whole server
+
+            return await AsyncClusteredNode.start(cluster, settings)
+
+        return Opening(start)
 
     async def make() -> AsyncEmbeddedNode:
         from kcore.node.embedded import async_embedded_node  # noqa: PLC0415 - `connect` needs no engine
@@ -102,6 +150,17 @@ def open_async(
         return async_embedded_node(engine)
 
     return Opening(make)
+
+
+def _clustered(config: Config | Mapping[str, Any] | None, path: object, clock: object) -> Config:
+    """Returns the settings of a node of a cluster.
+
+    Raises:
+        ConfigError: a setting is not valid, or an argument does not apply to a cluster.
+    """
+    if path is not None or clock is not None:
+        raise ConfigError("a node of a cluster has no data folder, and the clock of the system")
+    return _copy(config) if isinstance(config, Config) else Config.of(config)
 
 
 def _engine(

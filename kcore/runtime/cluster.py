@@ -58,6 +58,10 @@ class ClusterView(Protocol):
         """The ids of the live nodes."""
         ...
 
+    def placement_order(self) -> Sequence[int]:
+        """Returns the live nodes in the order in which replicas are placed: neighbours are in different racks."""
+        ...
+
     def brokers(self, listener: str) -> Sequence[Broker]:
         """Returns the live nodes with their addresses for clients of `listener`."""
         ...
@@ -140,6 +144,10 @@ class SingleNodeCluster(OwnIdentity):
     @property
     def nodes(self) -> Sequence[int]:
         """This node's id alone."""
+        return (self._node_id,)
+
+    def placement_order(self) -> Sequence[int]:
+        """Returns this node's id alone."""
         return (self._node_id,)
 
     def brokers(self, listener: str) -> Sequence[Broker]:

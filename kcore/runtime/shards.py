@@ -31,17 +31,19 @@ class Shards(Generic[M]):
         pipeline: committed before a shard is unloaded.
 
     Attributes:
+        on_made: called with each shard that is made from now on, before its load; None: nothing is called.
         by_partition: the shards by partition, for compiled code. It is always the same dictionary; callers do not
             change it.
     """
 
-    __slots__ = ("_make", "_pipeline", "_shards", "by_partition", "partitions", "topic")
+    __slots__ = ("_make", "_pipeline", "_shards", "by_partition", "on_made", "partitions", "topic")
 
     def __init__(self, topic: str, partitions: int, make: Callable[[int], Shard[M]], pipeline: CommitPipeline) -> None:
         self.topic = topic
         self.partitions = partitions
         self._make = make
         self._pipeline = pipeline
+        self.on_made: Callable[[Shard[M]], None] | None = None
         self._shards: dict[int, Shard[M]] = {}
         self.by_partition = self._shards
 
@@ -81,6 +83,8 @@ class Shards(Generic[M]):
         shard = self._make(index)
         shard.leader_epoch = leader_epoch
         self._shards[index] = shard
+        if self.on_made is not None:
+            self.on_made(shard)
         shard.load()
 
     def unload(self, index: int, leader_epoch: int | None = None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from kcore.cluster_engine import ClusterEngine
 from kcore.drivers.event_loop import AsyncDriver
 from kcore.errors import ConfigError
 from kcore.log.errors import LogError, NodeAliveError, StoreUnavailableError
+from kcore.process_logging import log_failure
 from kcore.server.inter_node import inter_node_listener, inter_node_security
 from kcore.server.listeners import parse_listeners
 from kcore.server.peers import TcpPeers
@@ -23,6 +25,7 @@ from kcore.server.server import Server
 if TYPE_CHECKING:
     from kcore.cluster.store import ClusterStore, Lease
     from kcore.config.node import Config
+    from kcore.metrics import Histogram
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +65,7 @@ class ClusterNode:
         self._driver: AsyncDriver | None = None
         self._server: Server | None = None
         self._peers: TcpPeers | None = None
-        self._serving = False
+        self._serves = False  # True from the end of `start` on
 
     @property
     def engine(self) -> ClusterEngine:
@@ -96,7 +99,7 @@ class ClusterNode:
         self._driver = driver = AsyncDriver(engine, loop)
         driver.when_broken(self.ended.set)
         engine.when_fenced(self.ended.set)
-        engine.use(run=_Beside(driver), peers=self._made_peers(driver, engine))
+        engine.use(run=_Beside(driver, engine.store_time), peers=self._made_peers(driver, engine))
         self._server = Server(driver, self.listeners)
         await self._server.start()
         driver.start()
@@ -107,7 +110,7 @@ class ClusterNode:
                 engine.membership.look()
 
         store.listen(lambda: _call(loop, look))
-        self._serving = True
+        self._serves = True
 
     def _made_peers(self, driver: AsyncDriver, engine: ClusterEngine) -> TcpPeers:
         self._peers = TcpPeers(driver, engine, self.inter_listener.name, self._security)
@@ -168,7 +171,7 @@ class ClusterNode:
         Args:
             hand_over: False if all nodes end.
         """
-        if hand_over and self._serving and not self.ended.is_set():
+        if hand_over and self._serves and not self.ended.is_set():
             await self._hand_over(self.engine)
         try:
             await self._close_server()
@@ -211,23 +214,40 @@ class ClusterNode:
 
 
 class _Beside:
-    """A `Runner` that runs calls of the store on threads, one at a time."""
+    """A `Runner` that runs calls of the store on threads, one at a time.
 
-    def __init__(self, driver: AsyncDriver) -> None:
+    Args:
+        driver: the driver on whose rounds the results arrive.
+        times: gets the time of each call, in seconds.
+    """
+
+    def __init__(self, driver: AsyncDriver, times: Histogram) -> None:
         self._driver = driver
+        self._times = times
         self._lock = threading.Lock()
 
     def __call__(self, call: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Runs `call` on a thread; `done` gets its result or LogError in a round."""
 
-        def locked() -> Any:
+        def locked() -> tuple[float, Any]:
             with self._lock:
+                started_s = time.perf_counter()
                 try:
-                    return call()
+                    result = call()
                 except LogError as error:
-                    return error
+                    result = error
+                return time.perf_counter() - started_s, result
 
-        self._driver.compute_beside(locked, done)
+        def finished(timed: tuple[float, Any] | BaseException) -> None:
+            if isinstance(timed, BaseException):
+                log_failure(logger, timed, "cluster: a call of the store failed unexpectedly")
+                done(LogError(f"unexpected: {timed}"))
+                return
+            elapsed_s, result = timed
+            self._times.observe(elapsed_s)
+            done(result)
+
+        self._driver.compute_beside(locked, finished)
 
 
 def configured_timing(config: Config) -> Timing:

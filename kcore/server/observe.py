@@ -20,6 +20,7 @@ from kcore.group.streams.states import GroupState as StreamsState
 from kcore.metrics import Histogram, Metric, MetricKind, Sample, exposition
 from kcore.protocol.api_keys import ApiKey
 from kcore.runtime import ShardState
+from kcore.server.cluster_metrics import CLUSTER_METRICS
 from kcore.server.data_metrics import DATA_METRICS
 from kcore.server.errors import error_name
 from kcore_ext.server.api_times import BOUNDS_S
@@ -109,9 +110,14 @@ class Observer:
             if shard.state is ShardState.ACTIVE:
                 self.load_time.observe(shard.report.elapsed_ms / 1000)
             shard.when_state_changes(self._shard_changed)
+        engine.groups.on_made = self._shard_made
         self._record_until_s = -1.0  # the times of requests are measured until then; negative: they are not
         self._probe_due_s = driver.loop.time() + PROBE_S
         self._probe = driver.loop.call_at(self._probe_due_s, self._measure_delay)
+
+    def _shard_made(self, shard: Shard[Any]) -> None:
+        """Observes a shard that this node leads from now on."""
+        shard.when_state_changes(self._shard_changed)
 
     def _shard_changed(self, shard: Shard[Any]) -> None:
         if shard.state is ShardState.ACTIVE:
@@ -529,6 +535,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
     # ---- topics, partitions, transactions, compaction, quotas, authentication
     *DATA_METRICS,
+    # ---- the cluster
+    *CLUSTER_METRICS,
     # ---- the process
     Metric(
         "process_resident_memory_bytes", GAUGE, "Resident memory of the process.", Observer.resident_bytes,

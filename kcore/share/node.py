@@ -65,6 +65,7 @@ def start_share_coordinator(
     log_of: Callable[[str, int], StateLog | None],
     make_topic: Callable[[str], object],
     services: ShardServices,
+    make_persister: Callable[..., Persister] = LocalPersister,
 ) -> tuple[ShareCoordinator, Persister]:
     """Makes the share coordinator of a node and its persister.
 
@@ -76,6 +77,7 @@ def start_share_coordinator(
         log_of: returns the log of a partition: topic, partition.
         make_topic: starts creating an internal topic.
         services: the components that all shards of the node use.
+        make_persister: makes the persister; its arguments are those of `LocalPersister`.
     """
 
     def prune(index: int, before_offset: int) -> None:
@@ -100,4 +102,4 @@ def start_share_coordinator(
         )
 
     coordinator = ShareCoordinator(make, services.pipeline)
-    return coordinator, LocalPersister(coordinator, topics, make_topic, services.wheel, services.now)
+    return coordinator, make_persister(coordinator, topics, make_topic, services.wheel, services.now)

@@ -65,7 +65,7 @@ def others(world: ClusterWorld, node: Node) -> list[Node]:
 
 
 def serving(world: ClusterWorld, partition: int = 0, topic: str = "t") -> list[int]:
-    """Returns the nodes that answer a read of a partition."""
+    """Returns the nodes that serve reads of a partition."""
     served = []
     for node in world.up:
         assert node.engine is not None

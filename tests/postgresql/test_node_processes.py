@@ -165,3 +165,46 @@ def test_paused_nodes_drains_and_a_promotion_lose_no_record(
     finally:
         producer.close()
         cluster.close()
+
+
+@pytest.mark.long
+def test_a_rolling_restart_shows_no_error_to_clients(environment: None, url: str, tmp_path: Path) -> None:
+    """Every node is stopped and started while a producer and a consumer go on; neither sees an exception."""
+    cluster, producer = begin(url, tmp_path)
+    consumer = KafkaConsumer(
+        "t",
+        bootstrap_servers=cluster.bootstrap,
+        group_id="rolling",
+        session_timeout_ms=45_000,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        retry_backoff_ms=100,
+    )
+    read: list[int] = []
+
+    def work() -> None:
+        cluster.produce(producer, 30)
+        for records in consumer.poll(500).values():
+            read.extend(int(record.value) for record in records)
+        if read:
+            consumer.commit()
+
+    try:
+        for node_id in (1, 2, 3):
+            process = cluster.processes[node_id]
+            process.terminate()
+            while process.poll() is None:
+                work()
+            assert process.returncode == 0
+            log = (tmp_path / f"{node_id}.log").read_text()
+            assert "ends before all its partitions have new leaders" not in log
+            cluster.start(node_id)
+            work()
+            cluster.wait_balanced(1, 2, 3)
+        wait_until(lambda: (work(), len(set(read)) >= 120)[1], "the records of the group", ENDS_S)
+        assert sorted(set(cluster.consume("all"))) == cluster.sent
+        assert sorted(read) == sorted(set(read)), "no record came twice: no commit was lost"
+    finally:
+        consumer.close(autocommit=False)
+        producer.close()
+        cluster.close()

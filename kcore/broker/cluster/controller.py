@@ -51,7 +51,7 @@ class Controller:
     Attributes:
         failovers: the number of partitions that were moved because their leader was not alive.
         balanced: the number of planned moves: for balance, or because a node is draining or stops.
-        stopping: the nodes that want to stop, with their epochs. They are asked to release all partitions.
+        stopping: the nodes that want to stop, with their epochs. Their partitions move to other nodes.
         even: True to spread the leaders evenly whenever they are not; False: only after `rebalance`.
     """
 

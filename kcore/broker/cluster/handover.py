@@ -14,6 +14,7 @@ from kcore.broker.apis.control import ControlApi, client_code
 from kcore.broker.cluster.balance import moved_replicas
 from kcore.broker.metadata.brokers import leader_record
 from kcore.log.interface import PartitionKey
+from kcore.metrics import Histogram
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.authorizer import Operation, ResourceType
 from kcore.protocol.error_codes import ErrorCode
@@ -58,9 +59,22 @@ class Releases:
         cluster: the present controller.
         peers: sends requests to it.
         wheel: the node's timers.
+
+    Attributes:
+        times: the times from the release of a partition to the replay of its next leader, in seconds.
     """
 
-    __slots__ = ("_asking", "_cluster", "_epochs", "_membership", "_peers", "_topics", "_waiting", "_wheel")
+    __slots__ = (
+        "_asking",
+        "_cluster",
+        "_epochs",
+        "_membership",
+        "_peers",
+        "_topics",
+        "_waiting",
+        "_wheel",
+        "times",
+    )
 
     def __init__(
         self, membership: Membership, topics: Topics, cluster: ClusterView, peers: Peers, wheel: TimerWheel
@@ -70,22 +84,29 @@ class Releases:
         self._cluster = cluster
         self._peers = peers
         self._wheel = wheel
-        self._epochs: dict[PartitionKey, int] = {}  # the leader epoch that ends
+        self._epochs: dict[PartitionKey, tuple[int, int]] = {}  # the leader epoch that ends, time of the release
+        self.times = Histogram()
         self._asking = self._waiting = False
 
     def add(self, key: PartitionKey, epoch: int) -> None:
         """Adds a partition that this node does not serve any more; `report` sends it."""
-        self._epochs[key] = epoch
+        self._epochs.setdefault(key, (epoch, self._wheel.now_ms))
+
+    def finished(self, key: PartitionKey) -> None:
+        """Takes note that the metadata have a new leader of a partition."""
+        released = self._epochs.pop(key, None)
+        if released is not None:
+            self.times.observe((self._wheel.now_ms - released[1]) / 1_000)
 
     def report(self) -> None:
         """Reports all released partitions to the controller, now and again until the metadata have new leaders."""
         if self._asking or self._membership.fenced or self._membership.stopped:
             return
         image = self._topics.image
-        for key, epoch in list(self._epochs.items()):
+        for key, (epoch, _) in list(self._epochs.items()):
             leader = image.leader(key.topic_id, key.partition)
             if leader is None or leader.epoch != epoch or image.successor(key.topic_id, key.partition) is None:
-                del self._epochs[key]
+                self.finished(key)
         if not self._epochs:
             return
         controller = self._cluster.controller_id
@@ -97,7 +118,7 @@ class Releases:
 
     def _request(self, image: MetadataImage) -> AlterPartitionRequest:
         topics: dict[bytes, list[PartitionData]] = {}
-        for (topic_id, index), epoch in self._epochs.items():
+        for (topic_id, index), (epoch, _) in self._epochs.items():
             successor = image.successor(topic_id, index)
             assert successor is not None, "the others were removed before"
             in_sync = [BrokerState(broker_id=successor)]

@@ -9,6 +9,7 @@ from kcore.broker.metadata.internal_topics import InternalTopics
 from kcore.protocol.messages.find_coordinator import FindCoordinatorRequest
 from kcore.protocol.records import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from kcore.runtime.api import RequestContext
+from kcore.share.persister import share_key
 
 if TYPE_CHECKING:
     from kcore.broker.cluster.forwarding import Forwarder
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 KEY_TYPES: Final = {CONSUMER_OFFSETS: 0, TRANSACTION_STATE: 1, SHARE_GROUP_STATE: 2}
 """The key type of FindCoordinator for each topic: the controller's FindCoordinator creates it."""
 AGAIN_MS: Final = 1_000
-VERSION: Final = 4
+VERSION: Final = 6
+"""The first version of FindCoordinator with share keys (KIP-932)."""
 
 
 class SharedInternalTopics(InternalTopics):
@@ -55,6 +57,7 @@ class SharedInternalTopics(InternalTopics):
         now_ms = self._now.now_ms
         if now_ms >= self._asked_ms.get(name, now_ms):
             self._asked_ms[name] = now_ms + AGAIN_MS
-            request = FindCoordinatorRequest(key_type=KEY_TYPES[name], coordinator_keys=["kcore"])
+            key = share_key("kcore", bytes(16), 0) if name == SHARE_GROUP_STATE else "kcore"
+            request = FindCoordinatorRequest(key_type=KEY_TYPES[name], coordinator_keys=[key])
             self._forwarder().notify(RequestContext(VERSION, "kcore"), request)
         return False

@@ -44,6 +44,7 @@ class LeadershipKeeper(MetadataListener):
         membership: this node's registration; an earlier incarnation's partitions are not adopted.
         wheel: the node's timers.
         shards_of: returns the coordinators of an internal topic, or None.
+        on_given_up: called with each partition that this node does not lead any more.
         releases: reports the partitions that were given up for a planned move.
 
     Attributes:
@@ -59,6 +60,7 @@ class LeadershipKeeper(MetadataListener):
         "_led",
         "_log",
         "_membership",
+        "_on_given_up",
         "_partitions",
         "_pipeline",
         "_refused",
@@ -81,6 +83,7 @@ class LeadershipKeeper(MetadataListener):
         membership: Membership,
         wheel: TimerWheel,
         shards_of: Callable[[str], Shards[Any] | None],
+        on_given_up: Callable[[PartitionKey], None],
         releases: Releases,
     ) -> None:
         self._log = log
@@ -90,6 +93,7 @@ class LeadershipKeeper(MetadataListener):
         self._membership = membership
         self._wheel = wheel
         self._shards_of = shards_of
+        self._on_given_up = on_given_up
         self._releases = releases
         self._changed: dict[PartitionKey, None] = {}  # partitions whose leader may have changed
         self._led: dict[PartitionKey, tuple[str, int]] = {}  # partition -> topic and leader epoch
@@ -193,6 +197,8 @@ class LeadershipKeeper(MetadataListener):
         for key in changed:
             leader = self._mine(key)
             led = self._led.get(key)
+            if leader is None:
+                self._releases.finished(key)
             released = leader is not None and self._topics.image.successor(*key) is not None
             if led is not None and (leader is None or leader.epoch != led[1] or released):
                 self._give_up(key)
@@ -266,6 +272,7 @@ class LeadershipKeeper(MetadataListener):
         shards = self._shards_of(topic)
         if shards is not None:
             shards.unload(key.partition)
+        self._on_given_up(key)
         self._partitions.resign(key)
         self._log.release(key)
         logger.info("cluster: gave up %s-%d in epoch %d", topic, key.partition, epoch)

@@ -76,6 +76,8 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
                     records += self._planned(machine, topic.name, entry)
                 except KafkaError as error:
                     code, message = error.code, text(error.code, error.message)
+                    if code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
+                        message = None  # as Kafka does
                 results.append(
                     ReassignablePartitionResponse(
                         partition_index=entry.partition_index, error_code=code, error_message=message

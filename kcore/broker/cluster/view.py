@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from kcore.broker.metadata.names import CLUSTER_METADATA
@@ -46,6 +47,14 @@ class SharedClusterView(OwnIdentity):
     def nodes(self) -> Sequence[int]:
         """The ids of the live nodes, ascending."""
         return sorted(node_id for node_id, broker in self._topics.image.brokers.items() if not broker.fenced)
+
+    def placement_order(self) -> Sequence[int]:
+        """Returns the live nodes: the first of each rack, the second of each rack, and so on (KIP-36)."""
+        racks: dict[str, list[int]] = {}
+        for node_id in self.nodes:
+            racks.setdefault(self._topics.image.brokers[node_id].rack or "", []).append(node_id)
+        rows = zip_longest(*(racks[rack] for rack in sorted(racks)))
+        return [node_id for row in rows for node_id in row if node_id is not None]
 
     def registration(self, node_id: int) -> BrokerRegistration | None:
         """Returns the registration of a live node, or None."""

@@ -203,6 +203,14 @@ class SharePartitions(MetadataListener):
                 if share_partition is not None:
                     self.drop(share_partition)
 
+    def resigned(self, topic_id: bytes, partition: int) -> None:
+        """Gives up the share partitions of a partition that another node leads from now on."""
+        key = TopicIdPartition(topic_id, partition)
+        for group in list(self.by_group.values()):
+            share_partition = group.get(key)
+            if share_partition is not None:
+                self.drop(share_partition)
+
     def on_config_changed(self, resource_type: int, name: str) -> None:
         """Reads the settings of groups again."""
         self.cached_settings.clear()

@@ -179,6 +179,10 @@ class PostgresClusterStore(ClusterStore):
         assert self._storage is not None, "register first"
         return self._storage
 
+    def reader(self) -> SharedStorage:
+        """Implements `ClusterStore.reader`."""
+        return PostgresStorage(self._sessions, NodeIdentity(-1, 0), new_token())
+
     def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:
         """Implements `ClusterStore.renew`."""
         parameters = {

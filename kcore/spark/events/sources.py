@@ -15,7 +15,8 @@ from kcore.spark.events.event import EventRow, LogFault
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kcore.log import PartitionLog
+    from kcore.log import LogEngine, PartitionLog
+    from kcore.log.interface import PartitionKey
     from kcore.node._sync.node import Node
 
 OnFault = Callable[[LogFault], None]
@@ -211,11 +212,18 @@ class FolderSource(Source):
             (names[key.topic_id], key.partition): key for key in self._engine.partitions() if key.topic_id in names
         }
 
+    _engine: LogEngine
+    _keys: dict[tuple[str, int], PartitionKey]
+
+    def _log(self, key: PartitionKey) -> PartitionLog:
+        """Returns the log of a partition."""
+        return self._engine.open(key)
+
     def parts(self) -> list[Part]:
         """Implements `Source.parts`."""
         found = []
         for (topic, partition), key in sorted(self._keys.items()):
-            log = self._engine.open(key)
+            log = self._log(key)
             start = log.log_start_offset
             found.append(Part(topic, partition, start, log.high_watermark, log.cleaned_to, log_start=start))
         return found
@@ -252,17 +260,19 @@ class FolderSource(Source):
         """Yields the intact batches of a span, each with the first offset to read."""
         from kcore.spark.events.batches import BatchError, check  # noqa: PLC0415
 
-        log = self._engine.open(self._keys[span.part[:2]])
+        log = self._log(self._keys[span.part[:2]])
         first = max(span.start, log.log_start_offset)
         if first >= log.high_watermark:
             return
         for base, batch in _around_damage(log, first, span.stop, span.lacks):
             try:
-                check(memoryview(batch), 0)
+                header = check(memoryview(batch), 0)
             except BatchError as fault:
                 span.lacks(base, fault.kind, str(fault))
             else:
                 yield first, batch
+                # A leader may compact the log meanwhile: its next batch may repeat records of this one.
+                first = max(first, header.last_offset + 1)
 
     def close(self) -> None:
         """Implements `Source.close`."""
@@ -375,7 +385,7 @@ def response_rows(
 
 
 def open_source(path: str | Path) -> Source:
-    """Opens the source in a folder: an export, a broker's log folder, or a kcore data folder.
+    """Opens the source in a folder: an export, a broker's log folder, or a kcore data folder; or a cluster's store.
 
     An export may be at a URI of another file system; pyarrow reads it. Jobs read URIs through Spark instead
     (`kcore.spark.frames.logs`).
@@ -386,6 +396,10 @@ def open_source(path: str | Path) -> Source:
     from kcore.spark.export.manifest import MANIFEST  # noqa: PLC0415
     from kcore.spark.export.storage import local_path  # noqa: PLC0415
 
+    if is_cluster(path):
+        from kcore.spark.events.cluster_source import ClusterSource  # noqa: PLC0415
+
+        return ClusterSource(str(path))
     local = local_path(path)
     if local is None:
         from kcore.spark.export.exporter import ExportSource  # noqa: PLC0415
@@ -404,6 +418,14 @@ def open_source(path: str | Path) -> Source:
         raise KcoreError(f"{path} holds no logs, but folders that do: name one of {', '.join(inside)}")
     return FolderSource(path)
 
+
+def is_cluster(place: str | Path) -> bool:
+    """True for the URL of the store of a cluster."""
+    return isinstance(place, str) and place.startswith(CLUSTER_SCHEMES)
+
+
+CLUSTER_SCHEMES = ("postgresql://", "postgres://", "memory://")
+"""The beginnings of the URLs in `kcore.cluster.urls.FACTORIES`, which only a job on a cluster imports."""
 
 DATA_FILE = "data.mdb"
 """The file that identifies a kcore data folder. Repeated here because the module that defines it needs the extension.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.errors import KcoreError
-from kcore.spark.events.sources import Part, Source, open_source
+from kcore.spark.events.sources import Part, Source, is_cluster, open_source
 from kcore.spark.export.storage import is_uri
 from kcore.spark.frames.hadoop import HadoopFiles
 from kcore.spark.frames.stored_files import FILE_DDL, sources_of, stored_log
@@ -93,7 +93,7 @@ def shares(parts: Iterable[Part], count: int) -> list[list[Part]]:
 
 
 class LocalLogs(EventLogs):
-    """A folder that this machine and its workers read themselves: an export, a data folder, or segment files."""
+    """A place that the tasks read themselves: a local export, data folder or segment files, or a cluster's store."""
 
     def __init__(self, spark: SparkSession, path: str | Path) -> None:
         self._spark = spark
@@ -216,4 +216,6 @@ def logs_at(spark: SparkSession, place: Place | EventLogs) -> EventLogs:
         from kcore.spark.frames.kafka_logs import KafkaLogs  # noqa: PLC0415
 
         return KafkaLogs(spark, place)
-    return LocalLogs(spark, place) if is_local(spark, place) else StoredLogs(spark, place)
+    # The tasks read the database of a cluster themselves, wherever they run.
+    by_tasks = is_cluster(place) or is_local(spark, place)
+    return LocalLogs(spark, place) if by_tasks else StoredLogs(spark, place)

@@ -1,0 +1,107 @@
+"""Nodes that are a part of a cluster: `kcore.open(cluster=...)` and `kcore.open_async(cluster=...)`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.client.aio.cluster import AsyncCluster
+from kcore.client.aio.threads import Cluster
+from kcore.cluster.urls import open_store
+from kcore.errors import ConfigError
+from kcore.node._async.node import AsyncNode
+from kcore.node._sync.node import Node
+from kcore.server.cluster_member import ClusterMember, ThreadMember
+from kcore.server.inter_node import inter_node_security
+
+if TYPE_CHECKING:
+    from kcore.client.security import ClientSecurity
+    from kcore.config.node import Config
+    from kcore.server.cluster_node import ClusterNode
+
+CLIENT_ID = "kcore"
+TIMEOUT_S = 30.0
+
+
+class ClusteredNode(Node):
+    """A node of a cluster in this process, for threads. `kcore.open(cluster=...)` returns it.
+
+    Clients and the other nodes reach it over its listeners. The operations of this object go to the leaders of their
+    partitions, on any node. The node hands its partitions over when it is closed.
+    """
+
+    def __init__(self, url: str, config: Config) -> None:
+        _check(config)
+        self._member = ThreadMember(lambda: open_store(url, config.kcore_durability), config)
+        try:
+            super().__init__(
+                Cluster(self._member.member.bootstrap, CLIENT_ID, TIMEOUT_S, _security(self._member.member))
+            )
+        except BaseException:
+            self._member.stop()
+            raise
+
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self._member.member.node.config
+
+    def close(self) -> None:
+        """Closes the members, consumers and producers, hands the partitions to other nodes, and ends this node."""
+        try:
+            super().close()
+        finally:
+            self._member.stop()
+
+    def __enter__(self) -> ClusteredNode:
+        return self
+
+
+class AsyncClusteredNode(AsyncNode):
+    """A node of a cluster on an event loop. `kcore.open_async(cluster=...)` returns it; see `ClusteredNode`."""
+
+    def __init__(self, member: ClusterMember) -> None:
+        self._member = member
+        super().__init__(AsyncCluster(member.bootstrap, CLIENT_ID, TIMEOUT_S, _security(member)))
+
+    @classmethod
+    async def start(cls, url: str, config: Config) -> AsyncClusteredNode:
+        """Registers a node and serves.
+
+        Raises:
+            ConfigError: a setting does not fit a node of a cluster.
+            LogError: the store refuses the node for good.
+            OSError: the node cannot listen.
+        """
+        _check(config)
+        member = ClusterMember(lambda: open_store(url, config.kcore_durability), config)
+        await member.start()
+        try:
+            return cls(member)
+        except BaseException:
+            await member.stop()
+            raise
+
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self._member.node.config
+
+    async def close(self) -> None:
+        """Closes the members, consumers and producers, hands the partitions to other nodes, and ends this node."""
+        try:
+            await super().close()
+        finally:
+            await self._member.stop()
+
+    async def __aenter__(self) -> AsyncClusteredNode:
+        return self
+
+
+def _check(config: Config) -> None:
+    if config.kcore_data_dir:
+        raise ConfigError(f"kcore.data.dir={config.kcore_data_dir}: a node of a cluster has no data folder")
+
+
+def _security(member: ClusterMember) -> ClientSecurity | None:
+    node: ClusterNode = member.node
+    return inter_node_security(node.config, node.inter_listener)

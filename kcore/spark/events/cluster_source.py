@@ -1,0 +1,86 @@
+"""The logs of a cluster of kcore nodes, read from its store while the nodes run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kcore.cluster.store import METADATA
+from kcore.cluster.urls import open_store
+from kcore.errors import KcoreError
+from kcore.inspect.sources import topic_names
+from kcore.log.shared_engine import SharedLogEngine
+from kcore.spark.events.sources import FolderSource, Part, Span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from kcore.log import PartitionLog
+    from kcore.log.interface import PartitionKey
+    from kcore.spark.events.event import EventRow
+
+
+class ClusterSource(FolderSource):
+    """The partitions of a cluster, read from the database by its URL. No node takes part, and none needs to run.
+
+    Each partition ends where it ended when `parts` was called. Partitions are looked up one after the other, so those
+    of a cluster in use end at slightly different times.
+
+    Args:
+        url: the URL of the cluster's store.
+
+    Raises:
+        KcoreError: the cluster has no metadata yet.
+        LogError: the store cannot be reached.
+    """
+
+    parallel = True
+
+    def __init__(self, url: str) -> None:
+        self._store = open_store(url)
+        try:
+            self._shared = self._engine = SharedLogEngine(self._store.reader())
+            if self._shared.follow(METADATA) is None:
+                raise KcoreError("the store has no metadata log: run `kcore cluster init`")
+            names = topic_names(self._engine)
+            self._keys = {
+                (names[key.topic_id], key.partition): key
+                for _, key, _, _ in self._store.leaders()
+                if key.topic_id in names
+            }
+        except BaseException:
+            self._store.close()
+            raise
+
+    def parts(self) -> list[Part]:
+        """Implements `Source.parts`. A partition that was deleted meanwhile is left out."""
+        for name, key in list(self._keys.items()):
+            if self._shared.follow(key) is None:
+                del self._keys[name]
+        return super().parts()
+
+    def _log(self, key: PartitionKey) -> PartitionLog:
+        log = self._shared.get(key) or self._shared.follow(key)
+        if log is None:
+            raise KcoreError(f"{key} was deleted")
+        return log
+
+    def read_rows(self, span: Span) -> Iterator[EventRow]:
+        """Implements `Source.read_rows`."""
+        return super().read_rows(_within_part(span))
+
+    def read_batches(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """Implements `Source.read_batches`."""
+        return super().read_batches(_within_part(span))
+
+    def close(self) -> None:
+        """Implements `Source.close`."""
+        super().close()
+        self._store.close()
+
+
+def _within_part(span: Span) -> Span:
+    """Ends a span at the end of its part: compaction may merge an earlier batch with later ones."""
+    end = span.part.end
+    return span if end is None or (span.stop is not None and span.stop <= end) else span._replace(stop=end)

@@ -1,0 +1,37 @@
+"""A node of a cluster sends and writes the same as Apache Kafka 4.3.1, in virtual time."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kcore.clock import Clock
+from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
+from kcore.cluster.store import Endpoint, NodeDescription
+from kcore.cluster_engine import ClusterEngine
+from kcore.config.node import Config
+from tests.cluster.world import CLUSTER_ID, TIMING
+from tests.test_virtual_golden import SCENARIOS, compare, settings_of
+from tests.virtual_server import VirtualServer
+
+pytestmark = pytest.mark.long
+
+
+def only_node(config: Config, clock: Clock) -> ClusterEngine:
+    """Opens the only node of a cluster."""
+    config.set("kcore.durability", "memory", "test")  # commits on a thread would take real time
+    store = MemoryClusterStore(MemoryCluster(config.cluster_id or CLUSTER_ID, clock.monotonic_ms))
+    endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", 9092)
+    lease = store.register(config.node_id, NodeDescription((endpoint,), config.broker_rack), TIMING.ttl_ms)
+    return ClusterEngine(store, lease, clock.monotonic_ms(), config, clock, timing=TIMING)
+
+
+DIFFERENT = {"wire/unknown_keys_close"}
+"""Scenarios with requests that only Kafka's controllers serve: here each node may be the controller."""
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - DIFFERENT))
+def test_responses_and_records_equal_kafkas(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kcore")
+    compare(name, VirtualServer(settings_of(name.split("/", maxsplit=1)[0]), only_node))

@@ -1,0 +1,43 @@
+"""The cluster as one of its nodes sees it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.broker.cluster.view import SharedClusterView
+from kcore.broker.metadata.brokers import BrokerRegistration
+from kcore.broker.metadata.topic_creation import TopicCreation
+from kcore.broker.metadata.topics import Topics
+from kcore.config.node import Config
+
+
+def view(racks: dict[int, str | None], fenced: int = -1) -> SharedClusterView:
+    topics = Topics()
+    for node_id, rack in racks.items():
+        topics.image.brokers[node_id] = BrokerRegistration(node_id, 1, (), rack, fenced=node_id == fenced)
+    return SharedClusterView(1, "memory-cluster-id-AAAA", topics)
+
+
+@pytest.mark.parametrize(
+    ("racks", "order"),
+    [
+        ({1: None, 2: None, 3: None}, [1, 2, 3]),
+        ({1: "a", 2: "a", 3: "b", 4: "b"}, [1, 3, 2, 4]),
+        ({1: "b", 2: "a", 3: "a", 4: "a"}, [2, 1, 3, 4]),
+        ({}, []),
+    ],
+)
+def test_neighbours_are_in_different_racks(racks: dict[int, str | None], order: list[int]) -> None:
+    assert view(racks).placement_order() == order
+
+
+def test_replicas_are_spread_over_racks() -> None:
+    creation = TopicCreation(Config(), view({1: "a", 2: "a", 3: "b", 4: "b"}), lambda: bytes(16))
+    racks = {1: "a", 2: "a", 3: "b", 4: "b"}
+    placed = creation.placed(0, 8, 2)
+    assert placed[:4] == [(1, 3), (3, 2), (2, 4), (4, 1)]
+    assert all(racks[one] != racks[two] for one, two in placed)
+
+
+def test_fenced_nodes_get_no_replicas() -> None:
+    assert view({1: "a", 2: "a", 3: "b"}, fenced=3).placement_order() == [1, 2]
