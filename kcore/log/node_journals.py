@@ -33,12 +33,23 @@ if TYPE_CHECKING:
 
 CLUSTER_FOLDER: Final = "cluster"
 """The folder with the files of the processes, within the data folder."""
+_NODE_PREFIX: Final = "node-"
 _NODE_ID: Final = struct.Struct(">i")
 
 
 def node_folder(path: str, node_id: int) -> str:
     """Returns the folder with the journal and the locks of a node."""
-    return os.path.join(path, CLUSTER_FOLDER, f"node-{node_id}")
+    return os.path.join(path, CLUSTER_FOLDER, f"{_NODE_PREFIX}{node_id}")
+
+
+def journal_folders(path: str) -> list[int]:
+    """Returns the ids of the nodes that have a folder for a journal, in order."""
+    try:
+        names = os.listdir(os.path.join(path, CLUSTER_FOLDER))
+    except FileNotFoundError:
+        return []
+    ids = [name.removeprefix(_NODE_PREFIX) for name in names if name.startswith(_NODE_PREFIX)]
+    return sorted(int(text) for text in ids if text.isdigit())
 
 
 def node_journal_key(node_id: int) -> bytes:
