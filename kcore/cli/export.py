@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster",
         metavar="URL",
-        help="the store of a cluster, postgresql://USER@HOST[,HOST]/DATABASE; its nodes may run",
+        help="the store of a cluster, postgresql://USER@HOST[,HOST]/DATABASE or local://FOLDER; its nodes may run",
     )
     parser.add_argument(
         "--out", metavar="FOLDER", help="the export folder, a path or a URI; an existing export is continued"
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
             "name a folder, --bootstrap HOST:PORT of a running server, or --cluster URL, and --out FOLDER"
         )
     if options.cluster is not None and not is_cluster(options.cluster):
-        raise ConfigError("--cluster: the URL begins with postgresql://")
+        raise ConfigError("--cluster: the URL begins with postgresql:// or local://")
     if options.from_offset < 0 or (options.to_offset is not None and options.to_offset < options.from_offset):
         to = "" if options.to_offset is None else f" --to {options.to_offset}"
         raise ConfigError(f"--from {options.from_offset}{to}: not a range of offsets")

@@ -14,7 +14,7 @@ from kcore.log.data_folder import DATA_NAME, LMDB_LOCK_NAME, DataFolder, open_pr
 from kcore.log.errors import DataFolderError, FailureReason, LogError
 from kcore.log.journal_file import JOURNAL_BYTES, JOURNAL_NAME, JournalDamagedError, load_entries, read_file
 from kcore.log.lmdb_environment import MAX_READERS, log_error
-from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, META_DB, SNAP_DB
+from kcore.log.lmdb_layout import FORMAT_KEY, JOURNAL_KEY, LOG_DB, META_DB, SHARED_VERSION, SNAP_DB, U32
 from kcore.log.lmdb_pages import check_snapshot
 
 ATTEMPTS: Final = 20
@@ -98,6 +98,7 @@ def _copy_once(source: str, target: str, partial: str) -> None:
     reserve_lock_file(source)
     with lmdb.open(source, readonly=True, max_dbs=8, map_size=size, max_readers=MAX_READERS, create=False) as env:
         _check(env, source)
+        _refuse_shared(env, source)
         _require_room(env, target)
         txn, journal = _begin(env, source)
         with txn, open(partial, "wb", opener=open_private) as file:
@@ -108,6 +109,17 @@ def _copy_once(source: str, target: str, partial: str) -> None:
                 file.write(journal)
                 file.flush()
                 os.fsync(file.fileno())
+
+
+def _refuse_shared(env: lmdb.Environment, source: str) -> None:
+    """Refuses a folder with journals of several processes: they have no common state at one moment."""
+    meta = env.open_db(META_DB, create=False)
+    with env.begin() as txn:
+        if txn.get(FORMAT_KEY, db=meta) == U32.pack(SHARED_VERSION):
+            raise DataFolderError(
+                source,
+                "several processes serve it, or have crashed: end them, and let one process open the folder once",
+            )
 
 
 def _begin(env: lmdb.Environment, source: str) -> tuple[lmdb.Transaction, bytes | None]:

@@ -35,6 +35,7 @@ from kcore.log.journal_file import (
 )
 from kcore.log.lmdb_layout import JOURNAL_KEY, LOG_DB, LOG_KEY, META_DB, OLD_JOURNAL_DB, SNAP_DB, SNAP_KEY
 from kcore.log.lmdb_pages import DB, NO_PAGE, PAGE, PAGE_HEADER_SIZE, Meta, check_pages, read_meta
+from kcore.log.node_journals import journal_folders, node_folder, node_journal_key
 
 P_BRANCH: Final = 0x01
 P_LEAF: Final = 0x02
@@ -374,45 +375,54 @@ class Salvage:
     # ---- the journal file
 
     def _read_journal(self, path: str) -> None:
-        """Reads the journal file to which LMDB refers; if it is damaged, all its sound entries."""
+        """Reads the journal files to which LMDB refers: that of one process, and those of several processes."""
+        self._read_file(path, JOURNAL_KEY)
+        for node_id in journal_folders(path):
+            self._read_file(node_folder(path, node_id), node_journal_key(node_id))
+
+    def _read_file(self, folder: str, key: bytes) -> None:
+        """Reads a journal file and, if LMDB refers to it, its entries; if it is damaged, all its sound entries."""
+        begin = len(self._journal)
         try:
-            self._journal = read_file(path)
+            data = read_file(folder)
         except OSError as error:
             self.problems.append(f"{JOURNAL_NAME}: {error.strerror}")
-        versions = self.meta.get(JOURNAL_KEY, [])
-        identities = [value for tier, value in versions if tier < Tier.FREE]
+            return
+        self._journal += data
+        identities = [value for tier, value in self.meta.get(key, []) if tier < Tier.FREE]
         if not identities:
             return
         try:
-            entries = load_entries(self._journal, identities[0])
+            entries = load_entries(data, identities[0])
         except JournalDamagedError as error:
             self.problems.append(str(error))
             self._doubt_all()
-            entries = [found for found, identity in self._sound_entries() if identity == identities[0]]
+            entries = [found for found, identity in _sound_entries(data) if identity == identities[0]]
         for entry in entries:
-            self._take_round(f"round {entry.round}", JOURNAL_POSITION + entry.start, entry.size, Tier.LIVE, True)
+            place = JOURNAL_POSITION + begin + entry.start
+            self._take_round(f"round {entry.round}", place, entry.size, Tier.LIVE, True)
 
     def _scan_journal(self) -> None:
-        """Adds the batches of every sound entry of the file as older copies."""
-        for entry, _ in self._sound_entries():
+        """Adds the batches of every sound entry of the files as older copies."""
+        for entry, _ in _sound_entries(self._journal):
             self._take_round(f"round {entry.round}", JOURNAL_POSITION + entry.start, entry.size, Tier.FREE, False)
 
-    def _sound_entries(self) -> Iterator[tuple[Entry, bytes]]:
-        """Yields every valid entry of any journal in the file, with its identity."""
-        data = self._journal
-        at = 0
-        while at <= len(data) - ENTRY_HEAD.size:
-            found = entry_at(data, at)
-            if found is not None:
-                yield found[0], found[1]
-                at = found[0].end
-            elif data.startswith(_ZEROS, at):
-                at += len(_ZEROS) - ENTRY_HEAD.size  # an entry may begin with zeros, but its identity is not zero
-            else:
-                at += 1
+
+def _sound_entries(data: bytes) -> Iterator[tuple[Entry, bytes]]:
+    """Yields every valid entry of any journal in the bytes of files, with its identity."""
+    at = 0
+    while at <= len(data) - ENTRY_HEAD.size:
+        found = entry_at(data, at)
+        if found is not None:
+            yield found[0], found[1]
+            at = found[0].end
+        elif data.startswith(_ZEROS, at):
+            at += len(_ZEROS) - ENTRY_HEAD.size  # an entry may begin with zeros, but its identity is not zero
+        else:
+            at += 1
 
 
 def _is_meta_key(key: bytes) -> bool:
-    return key in (b"format", b"node_epoch", b"next_partition_number", b"journal") or key.startswith(
-        (b"partition:", b"dropped:", b"user:")
+    return key in (b"format", b"node_epoch", b"next_partition_number", b"journal", b"cluster_epoch") or key.startswith(
+        (b"partition:", b"dropped:", b"user:", b"journal:")
     )

@@ -33,12 +33,23 @@ if TYPE_CHECKING:
 
 CLUSTER_FOLDER: Final = "cluster"
 """The folder with the files of the processes, within the data folder."""
+_NODE_PREFIX: Final = "node-"
 _NODE_ID: Final = struct.Struct(">i")
 
 
 def node_folder(path: str, node_id: int) -> str:
     """Returns the folder with the journal and the locks of a node."""
-    return os.path.join(path, CLUSTER_FOLDER, f"node-{node_id}")
+    return os.path.join(path, CLUSTER_FOLDER, f"{_NODE_PREFIX}{node_id}")
+
+
+def journal_folders(path: str) -> list[int]:
+    """Returns the ids of the nodes that have a folder for a journal, in order."""
+    try:
+        names = os.listdir(os.path.join(path, CLUSTER_FOLDER))
+    except FileNotFoundError:
+        return []
+    ids = [name.removeprefix(_NODE_PREFIX) for name in names if name.startswith(_NODE_PREFIX)]
+    return sorted(int(text) for text in ids if text.isdigit())
 
 
 def node_journal_key(node_id: int) -> bytes:
@@ -46,7 +57,7 @@ def node_journal_key(node_id: int) -> bytes:
     return NODE_JOURNAL_PREFIX + _NODE_ID.pack(node_id)
 
 
-def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id: int, *, end: bool) -> None:
+def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id: int, *, end: bool) -> bool:
     """Moves the journal of a node to the log, on behalf of that node. The caller holds the node's lock.
 
     Args:
@@ -56,18 +67,22 @@ def move_node_journal(txn: Any, environment: LmdbEnvironment, path: str, node_id
         node_id: the node.
         end: True to have no journal in use; False to begin the next one, for a node that runs.
 
+    Returns:
+        True if the journal had entries.
+
     Raises:
         JournalDamagedError: acknowledged batches are missing or damaged.
     """
     key = node_journal_key(node_id)
     identity = txn.get(key, db=environment.meta_db)
     if identity is None:
-        return
+        return False
     entries = move_file(txn, environment, node_folder(path, node_id), bytes(identity))
     if end:
         txn.delete(key, db=environment.meta_db)
     elif entries:
         require_put(txn.put(key, os.urandom(IDENTITY_BYTES), db=environment.meta_db))
+    return entries > 0
 
 
 def fold(txn: Any, environment: LmdbEnvironment, path: str) -> None:

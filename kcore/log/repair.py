@@ -39,6 +39,7 @@ from kcore.log.lmdb_layout import (
     partition_meta_key,
 )
 from kcore.log.lmdb_salvage import Salvage
+from kcore.log.node_journals import journal_folders, node_folder
 from kcore.log.repair_plan import Loss, PartitionPlan, Plan, Reader, make_plan
 
 TRANSACTION_BYTES: Final = 16 << 20
@@ -145,10 +146,8 @@ def _require_known_version(path: str, salvage: Salvage) -> None:
     if found is None and not salvage.log and not salvage.meta:
         raise DataFolderError(path, "nothing of a kcore log can be read", DATA_NAME)
     version = b"" if found is None else found[0][1]
-    if version == U32.pack(SHARED_VERSION):
-        what = "several processes served the folder, and their journals are not in the log yet: open the folder once"
-        raise DataFolderError(path, what, DATA_NAME)
-    if len(version) == U32.size and FORMAT_VERSION < U32.unpack(version)[0] < DAMAGED_VERSION:
+    number = U32.unpack(version)[0] if len(version) == U32.size else 0
+    if FORMAT_VERSION < number < DAMAGED_VERSION and number != SHARED_VERSION:
         raise DataFolderError(path, "a newer format version than this version of kcore knows", DATA_NAME)
 
 
@@ -174,7 +173,7 @@ def _require_room(path: str, copy: str, plan: Plan) -> None:
     parent = os.path.dirname(copy)
     if not os.path.isdir(parent):
         raise LogError(f"{parent} is not a folder: the copy of the damaged file cannot be written there")
-    copied = os.path.getsize(os.path.join(path, DATA_NAME)) + JOURNAL_BYTES
+    copied = os.path.getsize(os.path.join(path, DATA_NAME)) + JOURNAL_BYTES * (1 + len(journal_folders(path)))
     # LMDB fills its pages at least by half, and each value has a key and a header.
     built = 2 * sum(sum(one.sizes) + 64 * len(one.sizes) for one in plan.partitions) + FILE_OVERHEAD_BYTES
     built += 2 * sum(found[1] for found in plan.chunks.values())
@@ -194,11 +193,13 @@ def _require_room(path: str, copy: str, plan: Plan) -> None:
 
 def _copy_damaged(path: str, copy: str) -> None:
     os.mkdir(copy, 0o700)
-    for name in (DATA_NAME, JOURNAL_NAME):
-        source = os.path.join(path, name)
+    folders = [path, *(node_folder(path, node_id) for node_id in journal_folders(path))]
+    for source in (os.path.join(folder, name) for folder in folders for name in (DATA_NAME, JOURNAL_NAME)):
         if not os.path.exists(source):
             continue
-        with open(source, "rb") as damaged, open(os.path.join(copy, name), "wb", opener=open_private) as file:
+        target = os.path.join(copy, os.path.relpath(source, path))
+        os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
+        with open(source, "rb") as damaged, open(target, "wb", opener=open_private) as file:
             shutil.copyfileobj(damaged, file, 1 << 20)
             file.flush()
             os.fsync(file.fileno())

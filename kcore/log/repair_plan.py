@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, Protocol
 from kcore.log.batch_header import HEADER_SIZE, damage, last_offset, leader_epoch
 from kcore.log.interface import EpochEntry, PartitionKey, SnapshotInfo
 from kcore.log.lmdb_layout import (
+    CLUSTER_EPOCH_KEY,
     DROPPED_PREFIX,
     FIRST_VERSION,
     FORMAT_KEY,
@@ -282,6 +283,9 @@ def _other_meta(
     kept[NEXT_NUMBER_KEY] = U32.pack(max(U32.unpack(counted)[0] if len(counted) == 4 else 0, highest))
     counted = meta.get(NODE_EPOCH_KEY, b"")
     epochs = [entry.epoch for one in partitions for entry in one.meta.epochs]
+    shared = meta.get(CLUSTER_EPOCH_KEY, b"")
+    if len(shared) == U64.size:
+        epochs.append(U64.unpack(shared)[0])
     kept[NODE_EPOCH_KEY] = U64.pack(max([U64.unpack(counted)[0] if len(counted) == 8 else 0, *epochs]))
     return kept
 

@@ -7,7 +7,6 @@ import random
 
 import pytest
 
-from kcore.cluster.memory_store import MemoryClusterStore
 from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
 from kcore.protocol.error_codes import RETRIABLE
 from kcore.protocol.messages.alter_partition_reassignments import (
@@ -27,9 +26,9 @@ STEPS = 150
 class Attack:
     """Runs random requests and faults, and remembers what was acknowledged."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, world: ClusterWorld | None = None) -> None:
         self.random = random.Random(seed)
-        self.world = ClusterWorld()
+        self.world = world or ClusterWorld()
         self.client = Client(self.world)
         self.offsets: dict[str, int] = {}
         self.attempted: dict[str, set[int]] = {group: set() for group in GROUPS}
@@ -106,7 +105,7 @@ class Attack:
                 self.restart(node.node_id)
 
     def restart(self, node_id: int) -> None:
-        store = MemoryClusterStore(self.world.store)
+        store = self.world.open_store()
         held = [node for node in store.nodes() if node.node_id == node_id and node.lease.remaining_ms]
         if held:
             self.world.advance(TIMING.ttl_ms)  # a supervisor tries again until the lease has ended
@@ -126,7 +125,7 @@ class Attack:
 
     def drain(self) -> None:
         if not self.world.store.intercept:
-            MemoryClusterStore(self.world.store).set_draining(self.random.choice([1, 2, 3]), self.random.random() < 0.5)
+            self.world.open_store().set_draining(self.random.choice([1, 2, 3]), self.random.random() < 0.5)
 
     def move(self) -> None:
         """Asks for a move of a partition to a random node."""
@@ -185,7 +184,7 @@ class Attack:
 
     def _rows(self) -> list[object]:
         intercept, self.world.store.intercept = self.world.store.intercept, None
-        rows = MemoryClusterStore(self.world.store).leaders()
+        rows = self.world.open_store().leaders()
         self.world.store.intercept = intercept
         return list(rows)
 
@@ -200,7 +199,7 @@ class Attack:
             if node.engine.membership.fenced:
                 node.kill()
         for number in (1, 2, 3):
-            MemoryClusterStore(self.world.store).set_draining(number, False)
+            self.world.open_store().set_draining(number, False)
         for node in self.world.nodes.values():
             if node.engine is None:
                 self.restart(node.node_id)

@@ -9,6 +9,7 @@ from kcore.cluster.local import LocalClusterStore
 from kcore.cluster.local.prepare import prepare
 from kcore.cluster.store import METADATA, ClusterStore, Lease
 from kcore.log import LmdbLogEngine
+from kcore.log.data_folder import DataFolder
 from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
 from tests.cluster.conftest import CLUSTER_ID, TTL_MS, description
@@ -29,6 +30,7 @@ class LocalShared:
         engine.close()
         prepare(str(self.path), {}, 0)
         self._opened: list[LocalClusterStore] = []
+        self.lock: DataFolder | None = None  # of a test that commands look for
 
     def advance(self, ms: int) -> None:
         """Lets time pass by the store's clock."""
@@ -55,6 +57,8 @@ class LocalShared:
     def close(self) -> None:
         for store in self._opened:
             store.close()
+        if self.lock is not None:
+            self.lock.release()
 
     def closed_engine(self) -> LmdbLogEngine:
         """Closes all nodes as a crash would, and opens the folder as a single process."""

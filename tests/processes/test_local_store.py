@@ -1,4 +1,4 @@
-"""What the store of a data folder has beyond the contract: journals, locks, unknown outcomes, and single processes."""
+"""The store of a data folder beyond the contract: journals, locks, unknown outcomes, and single processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,8 +18,11 @@ from kcore.cluster.local.storage import LocalStorage
 from kcore.cluster.store import METADATA
 from kcore.log import journal_file, verify_folder
 from kcore.log.errors import DataFolderError, FencedWriteError, LogError, StoreUnavailableError
+from kcore.log.interface import PartitionKey
+from kcore.log.lmdb_copy import copy_folder
 from kcore.log.node_journals import node_folder
 from kcore.log.repair import repair_folder
+from kcore.log.repair_plan import PartitionPlan, Plan
 from kcore.log.shared_engine import SharedLogEngine
 from kcore.log.storage import Leadership
 from tests.cluster.conftest import TTL_MS, description
@@ -108,11 +111,41 @@ def test_one_process_finds_everything_in_the_folder(pair: Pair, clean: bool) -> 
     assert verify_folder(pair.shared.path) == []
 
 
-def test_a_folder_with_journals_of_nodes_is_not_repaired(pair: Pair) -> None:
+class AnyRecords:
+    """The rules of a repair that accepts every record: the tests' batches have none that can be decoded."""
+
+    def judge(self, key: PartitionKey, base: int, batch: bytes) -> str | None:
+        return None
+
+    def amend(self, plan: Plan, batches: Callable[[PartitionPlan], Iterator[tuple[int, bytes]]]) -> None: ...
+
+
+def test_a_folder_in_use_by_several_processes_is_not_copied(pair: Pair, tmp_path: Path) -> None:
+    fill(pair.log, pair.second, 1)
+    pair.shared.close()  # as a crash: another process would find the same
+    with pytest.raises(DataFolderError, match="several processes serve it"):
+        copy_folder(str(pair.shared.path), str(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
+    pair.shared.closed_engine().close()
+    copy_folder(str(pair.shared.path), str(tmp_path / "copy"))
+    assert verify_folder(tmp_path / "copy") == []
+
+
+def test_a_repair_reads_the_journals_of_nodes(pair: Pair, tmp_path: Path) -> None:
+    stored = contents(pair.log) + fill(pair.log, pair.second, 3)
+    assert pair.entries() == 1
     pair.shared.close()
-    with pytest.raises(DataFolderError, match="several processes served the folder"):
-        repair_folder(str(pair.shared.path), lambda: pytest.fail("the folder was refused before"))
-    assert pair.shared.closed_engine().get(key(1)) is not None
+    copy = tmp_path / "copy"
+    done = repair_folder(str(pair.shared.path), AnyRecords, copy_to=str(copy), confirm=lambda losses: not losses)
+    assert done.losses == []
+    assert (copy / "cluster" / "node-2" / "journal").exists()
+    assert verify_folder(pair.shared.path) == []
+    engine = pair.shared.closed_engine()
+    log = engine.get(key(1))
+    assert log is not None
+    assert contents(log) == stored
+    assert engine.node_epoch > pair.controller.epoch
+    engine.close()
 
 
 class FailingFlush:

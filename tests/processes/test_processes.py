@@ -57,6 +57,19 @@ def test_a_stopped_process_is_fenced_then_killed_and_nothing_acknowledged_is_los
     assert verify_folder(cluster.data) == []
 
 
+@pytest.mark.long
+def test_a_rolling_restart_loses_nothing(tmp_path: Path) -> None:
+    with Supervised(tmp_path, 3, SETTINGS) as cluster:
+        workers = start_all(cluster.bootstrap)
+        for node_id in (1, 2, 3):
+            pid = cluster.send(node_id, signal.SIGTERM)
+            cluster.wait_replaced(node_id, pid)
+            wait_progress(workers)
+        finish(workers)
+        assert cluster.stop() == 0
+    assert verify_folder(cluster.data) == []
+
+
 def is_free(data: Path) -> bool:
     """Returns True if no process has the folder's lock."""
     try:

@@ -31,6 +31,7 @@ T = TypeVar("T")
 TOKEN_BYTES: Final = 16
 NODE_LIMIT_S: Final = 5.0
 """The time after which a caller gives up if another process holds the lock of a node."""
+NO_NODE: Final = -1
 STALE: Final = -1
 """The revision that differs from every stored one."""
 
@@ -128,6 +129,13 @@ class LocalStorage(LmdbReader, SharedStorage):
         self._unsettled: Unsettled | None = None
         self.node_epoch = epoch
         self._journal = Journal(node_folder(environment.path, node_id), sync, node_journal_key(node_id))
+
+    def prepare(self) -> None:
+        """Opens the node's journal, before the first write.
+
+        Raises:
+            LogError: it cannot be opened.
+        """
         try:
             self._journal.prepare()
         except OSError as error:
@@ -239,10 +247,11 @@ class LocalStorage(LmdbReader, SharedStorage):
             return found
         leader = found
 
-        def revoke() -> None:
-            environment.transact(lambda txn: self._revoke(txn, leader), "moving the journal of another node")
+        def move(txn: Any) -> None:
+            if move_node_journal(txn, environment, environment.path, leader, end=False):
+                self._revise(txn, leader)
 
-        self._exclusively(revoke, leader)
+        self._exclusively(lambda: environment.transact(move, "moving the journal of another node"), leader)
         return environment.read(lambda txn: self._load(txn, key), "reading an end")
 
     def removed_numbers(self) -> tuple[list[int], int]:
@@ -356,6 +365,10 @@ class LocalStorage(LmdbReader, SharedStorage):
     def _revoke(self, txn: Any, node_id: int) -> None:
         """Moves the journal of another node to the log, and lets the node read again what it leads."""
         move_node_journal(txn, self._environment, self._environment.path, node_id, end=False)
+        self._revise(txn, node_id)
+
+    def _revise(self, txn: Any, node_id: int) -> None:
+        """Lets another node read again what it leads, and which journal it has."""
         rows = Rows(txn, self._environment)
         row = rows.node(node_id)
         assert row is not None, "a leader is registered"
@@ -497,3 +510,24 @@ class LocalStorage(LmdbReader, SharedStorage):
             with self._lock:
                 self._journal.close()
                 self._locks.close()
+
+
+class LocalReader(LocalStorage):
+    """The logs of all nodes, for a command that has not registered."""
+
+    __slots__ = ()
+
+    def __init__(self, environment: SharedEnvironment) -> None:
+        super().__init__(environment, NO_NODE, 0, sync=False)
+
+    def write(self, write_set: WriteSet) -> None:
+        """Refuses a write set."""
+        raise FencedWriteError("a reader writes nothing", node=True)
+
+    def adopt(self, partitions: Sequence[Leadership]) -> list[StoredPartition]:
+        """Refuses an adoption."""
+        raise FencedWriteError("a reader leads nothing", node=True)
+
+    def reclaim(self, tasks: list[ReclaimTask], max_entries: int) -> int:
+        """Refuses to delete anything."""
+        raise FencedWriteError("a reader deletes nothing", node=True)

@@ -12,7 +12,7 @@ from kcore.cluster.local.deadlines import Deadline
 from kcore.cluster.local.environment import close_environment, open_environment
 from kcore.cluster.local.locks import LifeLock, is_alive, remove_dead, try_lock
 from kcore.cluster.local.rows import ControllerRow, LeaderRow, NodeRow, Rows
-from kcore.cluster.local.storage import LocalStorage, NodeLocks
+from kcore.cluster.local.storage import LocalReader, LocalStorage, NodeLocks
 from kcore.cluster.local.wake import Listener, notify
 from kcore.cluster.store import (
     CONTROLLER_LEASE,
@@ -193,6 +193,7 @@ class LocalClusterStore(ClusterStore):
             self._storage.close()
         self._node_id, self._epoch, self._life = node_id, epoch, life
         self._storage = LocalStorage(self._environment, node_id, epoch, sync=self._sync)
+        self._storage.prepare()
         folder = node_folder(self._path, node_id)
         remove_dead(folder, epoch)
         DataFolder.sync_folder(folder)
@@ -206,6 +207,10 @@ class LocalClusterStore(ClusterStore):
         """Implements `ClusterStore.storage`."""
         assert self._storage is not None, "register first"
         return self._storage
+
+    def reader(self) -> SharedStorage:
+        """Implements `ClusterStore.reader`. It moves journals to the log to read their batches."""
+        return LocalReader(self._environment)
 
     def renew(self, leases: Sequence[Lease], ttl_ms: int) -> list[bool]:
         """Implements `ClusterStore.renew`. It takes no transaction, so a stopped process does not delay it."""

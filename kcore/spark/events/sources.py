@@ -424,7 +424,7 @@ def is_cluster(place: str | Path) -> bool:
     return isinstance(place, str) and place.startswith(CLUSTER_SCHEMES)
 
 
-CLUSTER_SCHEMES = ("postgresql://", "postgres://", "memory://")
+CLUSTER_SCHEMES = ("postgresql://", "postgres://", "local://", "memory://")
 """The beginnings of the URLs in `kcore.cluster.urls.FACTORIES`, which only a job on a cluster imports."""
 
 DATA_FILE = "data.mdb"

@@ -1,0 +1,70 @@
+"""The export of the logs of a folder that several nodes serve, while they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kcore.cli import main
+from kcore.log.data_folder import DataFolder
+from kcore.log.errors import FencedWriteError
+from kcore.log.storage import Leadership
+from kcore.log.write_set import WriteSet
+from kcore.spark.events.sources import open_source
+from kcore.spark.export.exporter import verify
+from tests.cluster.world import Client
+from tests.log.batches import key
+from tests.processes.world import LocalWorld, world  # noqa: F401
+
+
+@pytest.fixture
+def url(world: LocalWorld) -> str:  # noqa: F811
+    """The URL of the nodes; the test holds the folder's lock, as a supervisor does."""
+    world.shared.lock = DataFolder(world.shared.path)
+    return f"local://{world.shared.path}"
+
+
+def test_the_command_exports_and_continues(
+    world: LocalWorld,  # noqa: F811
+    url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = Client(world)
+    client.create("t", 3)
+    for number in range(9):
+        client.produce("t", number % 3, b"%d" % number)
+    out = str(tmp_path / "events")
+    assert main(["export", "--cluster", url, "--topic", "t", "--out", out]) == 0
+    assert capsys.readouterr().out == "9 rows in 3 files\n"
+    client.produce("t", 0, b"later")
+    assert main(["export", "--cluster", url, "--topic", "t", "--out", out]) == 0
+    assert capsys.readouterr().out == "1 rows in 1 files\n"
+    assert verify(out) == []
+    with open_source(out) as exported:
+        rows = {part[:2]: [row.value for row in exported.rows(part)] for part in exported.parts()}
+    assert rows == {("t", 0): [b"0", b"3", b"6", b"later"], ("t", 1): [b"1", b"4", b"7"], ("t", 2): [b"2", b"5", b"8"]}
+
+
+def test_the_command_shows_the_nodes(
+    world: LocalWorld,  # noqa: F811
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["cluster", "status", url]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["1", "2", "3"]
+
+
+def test_a_reader_writes_nothing(world: LocalWorld) -> None:  # noqa: F811
+    reader = world.open_store().reader()
+    for call in (
+        lambda: reader.write(WriteSet([], {}, [], 0)),
+        lambda: reader.adopt([Leadership(key(), 0)]),
+        lambda: reader.reclaim([], 1),
+    ):
+        with pytest.raises(FencedWriteError) as refused:
+            call()
+        assert refused.value.node
+    reader.close()

@@ -1,0 +1,30 @@
+"""Random deaths, pauses and drains of nodes over a data folder: nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.test_random import Attack
+from tests.processes.world import LocalWorld
+from tests.seeds import SEED
+
+
+class LocalAttack(Attack):
+    """An attack on nodes whose store cannot be cut off, because it is a folder."""
+
+    def cut(self) -> None:
+        """Kills a node and starts it at once, instead."""
+        self.kill()
+        self.start()
+
+
+@pytest.mark.seeded
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 6))])
+def test_random_faults(number: int, tmp_path: Path) -> None:
+    world = LocalWorld(tmp_path)
+    LocalAttack(SEED + number, world).run()
+    engine = world.shared.closed_engine()  # one process reads all logs
+    assert engine.verify(deep=True) == []
+    engine.close()
