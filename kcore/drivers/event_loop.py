@@ -128,7 +128,7 @@ class AsyncDriver:
     def when_paused(self, callback: Callable[[bool], None]) -> None:
         """Registers a callback that gets True before a pause, and False after it.
 
-        In between, no code may call the engine; `after_pause` calls it later.
+        In between, no component may call the engine; `after_pause` calls it later.
         """
         self._pauses.append(callback)
 
@@ -141,7 +141,7 @@ class AsyncDriver:
 
     @property
     def paused(self) -> bool:
-        """True while a round is written during which no code may call the engine."""
+        """True while a round is written during which no component may call the engine."""
         return self._paused
 
     def begin_round(self) -> None:
