@@ -54,11 +54,13 @@ class StagedLogEngine(EngineCore, LogEngine):
         "_released",
         "_storage",
         "node_epoch",
+        "recreates",
     )
 
     def __init__(self, storage: Storage, tail_size_bytes: int = TAIL_SIZE_BYTES) -> None:
         self._storage = storage
         self._tails = TailCache(tail_size_bytes)
+        self.recreates = True
         self._closed: str | None = None
         self._released = False
         self._torn = 0
