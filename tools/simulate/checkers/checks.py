@@ -113,6 +113,8 @@ class Checks:
             if not isinstance(client, (Member, StreamsMember)) or not client.alive or client.closed:
                 continue
             group = client.options["group"]
+            if isinstance(client, Member) and client.skipped_epochs and observer.is_consumer_group(group):
+                continue
             for partition in client.owned:
                 if isinstance(client, Member) and partition.topic not in self._world.plan.topics:
                     continue  # the topic's name may have another id by now
@@ -176,7 +178,7 @@ class Checks:
                 partition = log.get(key)
                 if partition is None or key.topic_id != self._world.observer.topic_id("__consumer_offsets"):
                     continue
-                if partition.log_start_offset:
+                if partition.log_start_offset or partition.cleaned_to:
                     return True
                 for _, batch in partition.batches():
                     if any(each.value is None and _names_group(each.key, group_id) for each in decode(bytes(batch))):
