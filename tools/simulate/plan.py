@@ -252,12 +252,13 @@ class _Draw:
             migrates = protocol == "consumer" and self.chance(0.2)
             for member in range(choice.choice([1, 2, 3, 4])):
                 used = choice.choice(["classic", "consumer"]) if migrates else protocol
+                static = self.chance(0.2) and "cooperative-sticky" not in assignors
                 options = {
                     "group": f"group{number}",
                     "topics": list(topics),
                     "protocol": used,
                     "assignors": list(assignors or ("range",)),
-                    "static": self.chance(0.2),
+                    "static": static,  # see the limits in docs/simulation.md
                     "auto_commit_ms": choice.choice([None, 500, 2_000]),
                     "read_committed": self.chance(0.7),
                     "listener_ms": choice.choice([10, 300, 5_000]),
