@@ -12,7 +12,7 @@ from typing import Any, Final
 
 TROUBLE_MS: Final = 60_000
 
-CLUSTER_SETTINGS: Final = {
+NODE_SETTINGS: Final = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "share.coordinator.state.topic.num.partitions": "2",
@@ -127,7 +127,8 @@ class Plan:
 
     Attributes:
         seed: the seed of everything random.
-        store: "memory" or "lmdb".
+        store: "memory" or "lmdb"; "cluster" for several nodes.
+        nodes: the number of nodes of a cluster; 0: a node that is alone.
         trouble_ms: the time with faults.
         max_steps: the largest number of events of that time.
         settings: the node's settings.
@@ -141,6 +142,7 @@ class Plan:
 
     seed: int
     store: str = "memory"
+    nodes: int = 0
     trouble_ms: int = TROUBLE_MS
     max_steps: int = 1_000_000
     settings: dict[str, str] = field(default_factory=dict)
@@ -185,7 +187,7 @@ class _Draw:
 
     def __init__(self, seed: int) -> None:
         self.choice = random.Random(f"{seed}/plan")
-        self.plan = Plan(seed, settings=dict(CLUSTER_SETTINGS))
+        self.plan = Plan(seed, settings=dict(NODE_SETTINGS))
         self.volatile = False
 
     def chance(self, probability: float) -> bool:
