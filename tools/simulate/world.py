@@ -229,8 +229,10 @@ class World:
         for row in response.topics:
             self.checks.require(not row.error_code, "setup", f"{row.name}: {row.error_code} {row.error_message}")
         names = [MetadataRequestTopic(name=name) for name in self.plan.topics]
-        response = await channel.call(MetadataRequest(topics=names))
-        self.topic_names = {row.topic_id: row.name for row in response.topics if row.topic_id and row.name}
+        while len(self.topic_names) < len(self.plan.topics):  # a node of a cluster learns of a topic later
+            response = await channel.call(MetadataRequest(topics=names))
+            self.topic_names = {row.topic_id: row.name for row in response.topics if not row.error_code and row.name}
+            await self.kernel.sleep(10)
         await self._configure_share_groups(channel)
         channel.close()
 

@@ -116,9 +116,10 @@ def _disturb_node(world: ClusterWorld, choice: random.Random, kind: str, node: C
 
 
 def drain(world: ClusterWorld, node_id: int, draining: bool) -> None:
-    """Has the controller move the leaders away from a node, or not any more. It is repeated while the store fails."""
+    """Has the controller move the leaders away from a node, or not any more. The end of a drain is repeated."""
     store: Any = MemoryClusterStore(world.cluster)
     try:
         store.set_draining(node_id, draining)
     except StoreUnavailableError:
-        world.kernel.after(500, drain, world, node_id, draining)
+        if not draining:
+            world.kernel.after(500, drain, world, node_id, draining)
