@@ -96,11 +96,12 @@ class Producer(Client):
         when_ms = self.kernel.now_ms + delay_ms
         if self._wakes_ms < self.kernel.now_ms or when_ms < self._wakes_ms:
             self._wakes_ms = when_ms
-            self.later(delay_ms, self._woken)
+            self.later(delay_ms, self._woken, when_ms)
 
-    def _woken(self) -> None:
-        self._wakes_ms = -1
-        self._send()
+    def _woken(self, when_ms: int) -> None:
+        if when_ms == self._wakes_ms:  # else an earlier time has replaced it
+            self._wakes_ms = -1
+            self._send()
 
     def _initialize(self) -> None:
         if self._initializing:
