@@ -59,6 +59,7 @@ def _main() -> int:
             print(describe())
             return 0
         planted = MUTANTS[options.planted].planted()
+        options.cluster = options.cluster or MUTANTS[options.planted].cluster
     with planted:
         if options.script is not None:
             return _run_one(Plan.from_json(options.script.read_text()), options)

@@ -11,7 +11,6 @@ import time
 
 from tools.simulate.mutants import MUTANTS
 from tools.simulate.mutants.mutant import FOUND, Finding, Mutant, findings
-from tools.simulate.plan import draw_plan
 from tools.simulate.run import run_plan
 
 
@@ -19,7 +18,7 @@ def attempt(mutant: Mutant, seed: int) -> Finding | None:
     """Runs a seed with a planted defect; returns None if no checker finds it."""
     started_s = time.process_time()
     with mutant.planted():
-        result = run_plan(draw_plan(seed))
+        result = run_plan(mutant.plan(seed))
     if result.failure is None:
         return None
     print(f"{mutant.name}: seed {seed}, {result.steps} steps: {str(result.failure)[:150]}", flush=True)

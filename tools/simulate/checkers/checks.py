@@ -65,6 +65,15 @@ class Checks:
             )
             self._history.committed_reads.append((partition, offset, value or b""))
 
+    def saw_end(self, partition: TopicPartition, high_watermark: int, sent_ms: int) -> None:
+        """Checks the end of a partition in a response: records that were acknowledged before the request are below."""
+        if partition.topic not in self._world.plan.topics:
+            return
+        end = self._history.known_end(partition, sent_ms)
+        self.require(
+            high_watermark >= end, "stale reads", f"{partition} ends at {high_watermark}; acknowledged: below {end}"
+        )
+
     def saw_committed(self, group: str, partition: TopicPartition, offset: int, sent_ms: int) -> None:
         """Checks a committed offset that a client has fetched: an overwritten or refused one must not appear."""
         if partition.topic not in self._world.plan.topics:

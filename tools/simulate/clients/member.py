@@ -238,11 +238,13 @@ class Member(Client):
                 if row.error_code == 1:  # OFFSET_OUT_OF_RANGE: records were deleted
                     self._positions[partition] = row.log_start_offset if row.log_start_offset > offset else offset
                 return
+            self.world.checks.saw_end(partition, row.high_watermark, sent_ms)
             records, after = visible_records(row, offset, self.options.get("read_committed", False))
             for at, value in records:
                 self.world.checks.saw_record(partition, at, value, self.options.get("read_committed", False))
             self._positions[partition] = after
 
+        sent_ms = self.kernel.now_ms
         self._reader.send(request, done, FETCH_VERSION)
 
     # ---- the end

@@ -175,6 +175,7 @@ class Producer(Client):
             for at, write in enumerate(self._written.pop(batch)):
                 write.result = ACKNOWLEDGED
                 write.offset = -1 if offset < 0 else offset + at
+                self.history.acknowledged(write.partition, write.offset + 1, self.kernel.now_ms)
             self._accumulator.remove(queue, batch)
             batch.complete(None)
             self._renew_after(order.note_stored(queue))
