@@ -22,6 +22,7 @@ from tools.simulate.channel import Channel
 from tools.simulate.checkers.checks import Checks
 from tools.simulate.checkers.failure import SimulationFailure
 from tools.simulate.checkers.final import FinalChecks
+from tools.simulate.checkers.heap import leaked
 from tools.simulate.checkers.observer import Observer
 from tools.simulate.clients.admin import Admin
 from tools.simulate.clients.breaker import RuleBreaker
@@ -426,6 +427,8 @@ class World:
         require(engine.pipeline.waiting == 0, "leaks", f"{engine.pipeline.waiting} responses wait for a commit")
         require(len(engine.purgatory) == 0, "leaks", f"{len(engine.purgatory)} operations are in the purgatory")
         require(len(engine.wheel) < MAX_TIMERS, "leaks", f"{len(engine.wheel)} timers are armed")
+        objects = leaked(engine)
+        require(not objects, "leaks", f"the engine still has {objects}")
         waiting = sum(channel.waiting for channel in self.channels)
         require(waiting == 0, "responses", f"{waiting} requests have no response")
         for name, state in self.model_topics.items():

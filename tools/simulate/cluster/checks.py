@@ -8,6 +8,7 @@ from kcore.cluster.store import METADATA
 from kcore.log.interface import PartitionKey
 from kcore.runtime import ShardState
 from tools.simulate.checkers.checks import Checks
+from tools.simulate.checkers.failure import SimulationFailure
 from tools.simulate.checkers.observer import Observer
 
 if TYPE_CHECKING:
@@ -47,9 +48,12 @@ class ClusterChecks(Checks):
         self._cluster = world
         self._leaders: dict[tuple[PartitionKey, int], int] = {}  # partition and epoch -> the only leader
         self._writer = -1
+        self._broken: SimulationFailure | None = None  # found within a commit, which handles every exception
 
     def regular(self) -> None:
         """Runs the cheap checks of one moment."""
+        if self._broken is not None:
+            raise self._broken
         super().regular()
         self._check_leaders()
 
@@ -91,6 +95,12 @@ class ClusterChecks(Checks):
 
     def check_write(self, write_set: Any) -> None:
         """Checks a write set that the store has accepted, before it is stored."""
+        try:
+            self._check_write(write_set)
+        except SimulationFailure as failure:
+            self._broken = self._broken or failure
+
+    def _check_write(self, write_set: Any) -> None:
         cluster, writer = self._cluster.cluster, self._writer
         node = cluster.nodes.get(writer)
         self.require(node is not None and node.session > 0, "fenced", f"node {writer} is fenced, and writes")

@@ -80,7 +80,7 @@ def inject_cluster_fault(world: ClusterWorld, fault: Fault) -> None:
 
 
 def _disturb_store(world: ClusterWorld, choice: random.Random, kind: str, node: ClusterSimNode) -> None:
-    duration_ms = choice.choice([300, 3_000, 9_000])
+    duration_ms = choice.choice([300, 3_000, 12_000, 25_000])
     world.trouble(duration_ms + FAILOVER_MS)
     until_ms = world.kernel.now_ms + duration_ms
     if kind == "cut store":

@@ -11,6 +11,7 @@ from kcore.log import MemoryStorage
 from kcore.log.write_set import PartitionMeta
 from tools.simulate.channel import Channel
 from tools.simulate.checkers.failure import SimulationFailure
+from tools.simulate.checkers.heap import leaked
 from tools.simulate.cluster.checks import ClusterChecks, ClusterObserver
 from tools.simulate.cluster.faults import StoreFaults, inject_cluster_fault
 from tools.simulate.cluster.node import ClusterSimNode
@@ -122,6 +123,8 @@ class ClusterWorld(World):
             require(engine.pipeline.waiting == 0, "leaks", f"{name}: {engine.pipeline.waiting} responses wait")
             require(len(engine.purgatory) == 0, "leaks", f"{name}: {len(engine.purgatory)} operations are delayed")
             require(len(engine.wheel) < MAX_TIMERS, "leaks", f"{name}: {len(engine.wheel)} timers are armed")
+            objects = leaked(engine)
+            require(not objects, "leaks", f"{name} still has {objects}")
         waiting = sum(channel.waiting for channel in self.channels if not self._is_of_nodes(channel))
         require(waiting == 0, "responses", f"{waiting} requests have no response")
 
