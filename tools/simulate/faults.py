@@ -52,7 +52,7 @@ def inject(world: World, fault: Fault) -> None:
         node.paused_until_ms = world.kernel.now_ms + duration_ms
         world.trouble(duration_ms + CRASH_TROUBLE_MS)
     elif kind == "read failure":
-        world.store.fail_reads(choice.choice([1, 3, 20]))
+        world.store.fail_reads(choice.choice([1, 3, 20]), choice.choice([0, 0, 3, 10, 30]))
     elif kind in ("slow disk", "slow node"):
         duration_ms = choice.choice([500, 8_000])
         world.trouble(2 * duration_ms + CRASH_TROUBLE_MS)

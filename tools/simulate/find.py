@@ -28,6 +28,8 @@ def attempt(mutant: Mutant, seed: int) -> Finding | None:
 def _search(mutant: Mutant, seeds: int, limit_s: float) -> Finding | None:
     until_s = time.process_time() + limit_s
     for seed in range(1, seeds + 1):
+        if not mutant.may_find(mutant.plan(seed)):
+            continue
         found = attempt(mutant, seed)
         if found is not None or time.process_time() > until_s:
             return found
