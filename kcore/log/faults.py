@@ -96,14 +96,9 @@ class FaultInjectingEngine(LogEngine):
             raise LogError("injected: reclaim", FailureReason.INJECTED)
         return self.inner.reclaim(max_batches)
 
-    @property
-    def recreates(self) -> bool:  # type: ignore[override]
-        """See LogEngine."""
-        return self.inner.recreates
-
-    @recreates.setter
-    def recreates(self, permitted: bool) -> None:
-        self.inner.recreates = permitted
+    def permit_recreation(self, permitted: bool) -> None:
+        """Implements `LogEngine.permit_recreation`."""
+        self.inner.permit_recreation(permitted)
 
     def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
         """Implements `LogEngine.open`."""

@@ -260,15 +260,20 @@ class LogEngine(ABC):
 
     It does not wait for the first commit, because epochs derived from it may reach clients before that.
     """
-    recreates: bool
-    """True if an append may create a partition again whose creation failed; else it raises LogError. First True."""
 
     @abstractmethod
     def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
         """Returns the partition's log. A missing one is created (staged) and begins at `log_start_offset`.
 
         The same key gives the same handle until the partition is dropped. If the commit of the creation fails, the
-        partition is missing again; its handle stays usable and creates it again with the next append, if `recreates`.
+        partition is missing again; its handle stays usable and creates it again with the next append, if permitted.
+        """
+
+    @abstractmethod
+    def permit_recreation(self, permitted: bool) -> None:
+        """Permits appends to partitions whose creation failed, which create them again, or makes them raise LogError.
+
+        They are permitted at first.
         """
 
     @abstractmethod

@@ -178,7 +178,7 @@ class StagedPartitionLog(LogCore, PartitionLog):
         """Handles a call on a handle that is not live: stages a failed creation again, refuses any other state."""
         if self._state != ABSENT:
             self._refuse()
-        if not self._engine.recreates:
+        if not self._engine._recreates:
             raise LogError(f"{self.key} was not created: the commit failed", FailureReason.MISSING)
         self._engine._create_again(self)
 

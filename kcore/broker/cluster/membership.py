@@ -79,8 +79,8 @@ class Membership:
     The local deadline of a lease counts from the moment before the renewal was sent. If the clocks of the node and the
     store run at the same speed, it ends before the store's, even if the response was late.
 
-    If the lease had ended before a renewal, the controller may have moved partitions of this node meanwhile. So the node
-    serves again only after a look at the cluster that began after the renewal.
+    If the lease had ended before a renewal, the controller may have moved partitions of this node meanwhile. So the
+    node serves again only after a look at the cluster that began after the renewal.
 
     Args:
         store: the coordination part of the store.

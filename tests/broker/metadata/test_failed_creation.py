@@ -75,7 +75,9 @@ def test_a_topic_whose_commit_failed_takes_no_records_while_the_metadata_cannot_
 
 def test_a_partition_whose_commit_failed_takes_no_records_until_it_is_created_again() -> None:
     world = EngineHarness(topics={"t": 1})
-    request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)], timeout_ms=1_000)
+    request = CreatePartitionsRequest(
+        topics=[CreatePartitionsTopic(name="t", count=2, assignments=None)], timeout_ms=1_000
+    )
     assert fail(world, request, 3).results[0].error_code
     assert [send(world, "t", partition) for partition in (0, 1)] == [ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR]
     world.settle()
@@ -93,7 +95,7 @@ def test_a_log_creates_a_partition_again_only_with_permission(permitted: bool) -
     log.failures_left = 1
     with pytest.raises(LogError):
         log.commit()
-    log.recreates = permitted
+    log.permit_recreation(permitted)
     if permitted:
         assert partition.append(batch([b"value"]), 0) == 0
     else:

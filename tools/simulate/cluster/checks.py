@@ -90,15 +90,13 @@ class ClusterChecks(Checks):
                 self.require(
                     epoch <= row.leader_epoch,
                     "leaders",
-                    f"node {node.node_id} leads {topic}-{key.partition} in epoch {epoch}, the store has {row.leader_epoch}",
+                    f"node {node.node_id} leads {topic}-{key.partition} in epoch {epoch}, after {row.leader_epoch}",
                 )
                 self._note_leader(key, epoch, node.node_id)
 
     def _note_leader(self, key: PartitionKey, epoch: int, node_id: int) -> None:
         known = self._leaders.setdefault((key, epoch), node_id)
-        self.require(
-            known == node_id, "leaders", f"{key} has the leaders {known} and {node_id} in epoch {epoch}"
-        )
+        self.require(known == node_id, "leaders", f"{key} has the leaders {known} and {node_id} in epoch {epoch}")
 
     # ---- writes
 

@@ -59,7 +59,9 @@ class _Draw:
             options = {"topic": "orders", "partitions": partitions, "interval_ms": interval_ms, "burst": 3}
             self.add("producer", f"producer{number}", options)
         for number in range(choice.choice([1, 2])):
-            protocol, assignor = choice.choice([("classic", "range"), ("classic", "cooperative-sticky"), ("consumer", "")])
+            protocol, assignor = choice.choice(
+                [("classic", "range"), ("classic", "cooperative-sticky"), ("consumer", "")]
+            )
             for member in range(choice.choice([1, 2, 3])):
                 self.add("member", f"member{number}{member}", self._member(number, protocol, assignor or "range"))
         if choice.random() < 0.6:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.cluster_engine import ClusterEngine
 from kcore.log import MemoryLogEngine
 from kcore.log.interface import LogEngine, PartitionKey
+from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
 from kcore.testing.storage import _copied
 from tools.simulate.cluster.node import ClusterSimNode
 from tools.simulate.node import NodeClock

@@ -40,7 +40,9 @@ def _no_failover() -> list[Patch]:
 
 def _early_registration() -> list[Patch]:
     original = controller.Controller._joined
-    return [(controller.Controller, "_joined", lambda self, machine, nodes, leading: original(self, machine, nodes, set()))]
+    return [
+        (controller.Controller, "_joined", lambda self, machine, nodes, leading: original(self, machine, nodes, set()))
+    ]
 
 
 def _settled_as(durable: bool) -> list[Patch]:
@@ -73,12 +75,21 @@ def _still_served() -> list[Patch]:
 CLUSTER_MUTANTS = (
     Mutant("no-lease", "a node serves although its lease has expired", _serves_without_lease, True),
     Mutant("long-lease", "a node takes its lease for ten seconds longer than it is", _long_lease, True),
-    Mutant("fence-unchecked", "the store accepts writes of fenced nodes and of earlier leaders", _fence_unchecked, True),
+    Mutant(
+        "fence-unchecked", "the store accepts writes of fenced nodes and of earlier leaders", _fence_unchecked, True
+    ),
     Mutant("no-failover", "partitions of dead nodes get no new leader", _no_failover, True),
-    Mutant("early-registration", "a new incarnation is registered while it leads partitions", _early_registration, True),
+    Mutant(
+        "early-registration", "a new incarnation is registered while it leads partitions", _early_registration, True
+    ),
     Mutant("unknown-as-failed", "a write with an unknown result counts as failed", lambda: _settled_as(False), True),
     Mutant("unknown-as-durable", "a write with an unknown result counts as durable", lambda: _settled_as(True), True),
     Mutant("remote-markers-lost", "markers for partitions of other nodes are not sent", _remote_markers_lost, True),
-    Mutant("producer-block-shared", "the controller gives one block of producer ids to all nodes", _producer_block_shared, True),
+    Mutant(
+        "producer-block-shared",
+        "the controller gives one block of producer ids to all nodes",
+        _producer_block_shared,
+        True,
+    ),
     Mutant("still-served", "a node serves partitions that it does not lead any more", _still_served, True),
 )

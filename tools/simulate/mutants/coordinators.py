@@ -143,5 +143,10 @@ COORDINATOR_MUTANTS = (
     Mutant("producer-id-reused", "a block of producer ids is allocated twice", _producer_ids_reused),
     Mutant("silent-fetch", "a waiting Fetch gets no response", _delayed_fetch_unanswered),
     Mutant("endless-lock", "locks of share records never expire", _locks_never_expire, needs=("share",)),
-    Mutant("read-error", "a failed read of the log counts as its end", _read_error_is_an_end, needs=("lmdb", "read failure")),
+    Mutant(
+        "read-error",
+        "a failed read of the log counts as its end",
+        _read_error_is_an_end,
+        needs=("lmdb", "read failure"),
+    ),
 )
