@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kcore.cluster.memory_store import MemoryClusterStore
+from kcore.broker.metadata.brokers import leader_record
 from kcore.log.errors import StoreUnavailableError
 from kcore.protocol.error_codes import ErrorCode
-from tests.cluster.world import STEP_MS, TIMING, Client, ClusterWorld, Node
+from tests.cluster.world import STEP_MS, TIMING, Client, ClusterWorld
 from tests.kit import fetch
 
 FETCH_VERSION = 11
@@ -39,13 +39,19 @@ def test_a_renewed_node_serves_nothing_before_it_knows_the_moves() -> None:
 
     world.store.intercept = intercept
     world.advance(STEP_MS)
-    MemoryClusterStore(world.store).set_draining(victim.node_id, True)
-    world.advance(1_000)
     # Its lease ends, and nothing fences it: the cluster was not steady, as after an outage of the store.
-    world.store.nodes[victim.node_id].lease.expires_ms = world.clock.monotonic_ms()
+    world.store.nodes[victim.node_id].lease.expires_ms = world.clock.monotonic_ms() + STEP_MS
     engine.membership.deadline_ms = world.clock.monotonic_ms()
-    leader = next(node for node in world.up if node is not victim and _leads(node, led))
-    assert fetched(world, leader.node_id, led) == (ErrorCode.NONE, 1)
+    controller = world.controller.engine
+    assert controller is not None
+    controller.membership._steady_from_ms = world.clock.monotonic_ms() + TIMING.ttl_ms
+    machine, heir = controller.control.shard.machine, world.controller.node_id
+    topic = controller.topics.by_name("t")
+    assert topic is not None
+    records = [leader_record(topic.topic_id, led, heir, None)]
+    assert controller.control.shard.perform(lambda: machine.outcome(records)) is None
+    world.advance(10 * STEP_MS)
+    assert fetched(world, heir, led) == (ErrorCode.NONE, 1)
     cut.discard("renew")
     engine.membership._renew()
     world.advance(STEP_MS)
@@ -59,9 +65,3 @@ def test_a_renewed_node_serves_nothing_before_it_knows_the_moves() -> None:
     code, _ = fetched(world, victim.node_id, led)
     assert code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     world.close()
-
-
-def _leads(node: Node, partition: int) -> bool:
-    assert node.engine is not None
-    led = node.engine.leadership.led
-    return any(topic == "t" and key.partition == partition for key, (topic, _) in led.items())

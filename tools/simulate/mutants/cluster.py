@@ -11,7 +11,7 @@ from kcore.cluster import memory_store
 from kcore.transaction import shared_markers
 from tools.simulate.mutants.mutant import Mutant, Patch
 
-LATE_MS = 10_000
+LATE_MS = 60_000
 
 
 def _serves_without_lease() -> list[Patch]:
@@ -73,8 +73,8 @@ def _still_served() -> list[Patch]:
 
 
 CLUSTER_MUTANTS = (
-    Mutant("no-lease", "a node serves although its lease has expired", _serves_without_lease, True),
-    Mutant("long-lease", "a node takes its lease for ten seconds longer than it is", _long_lease, True),
+    Mutant("no-lease", "a node serves although its lease has expired", _serves_without_lease, True, ("cut store",)),
+    Mutant("long-lease", "a node takes its lease for a minute longer than it is", _long_lease, True, ("cut store",)),
     Mutant(
         "fence-unchecked", "the store accepts writes of fenced nodes and of earlier leaders", _fence_unchecked, True
     ),

@@ -134,7 +134,7 @@ COORDINATOR_MUTANTS = (
     Mutant("staging-error", "an error while a round is staged does not fail it", _staging_error_ignored),
     Mutant("generation-unchecked", "a classic group takes commits of any generation", _generation_unchecked),
     Mutant("epoch-unread", "a consumer group takes commits of stale member epochs", _member_epoch_unchecked),
-    Mutant("tombstone-early", "compaction drops tombstones at once", _tombstones_dropped_early),
+    Mutant("tombstone-early", "compaction drops tombstones at once", _tombstones_dropped_early, needs=("keyed",)),
     Mutant("retention-early", "retention deletes records three seconds early", _retention_early),
     Mutant("endless-session", "sessions of consumer group members never end", _sessions_never_end),
     Mutant("no-resumption", "a load does not resume marker phases", _markers_not_resumed, True),

@@ -49,7 +49,7 @@ class Mutant:
         defect: the defect in a few words.
         patches: returns what to replace.
         cluster: True if its seeds are those of clusters.
-        needs: the store, and kinds of clients and faults, without which a seed cannot find it.
+        needs: the store, topics, and kinds of clients and faults, without which a seed cannot find it.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Mutant:
 
     def may_find(self, plan: Plan) -> bool:
         """Returns True if a plan has everything that the defect needs to show."""
-        present = {plan.store, *(each.kind for each in plan.clients), *(each.kind for each in plan.faults)}
+        present = {plan.store, *plan.topics, *(each.kind for each in plan.clients), *(each.kind for each in plan.faults)}
         return present.issuperset(self.needs)
 
     def plan(self, seed: int) -> Plan:
