@@ -48,13 +48,14 @@ class StoreFaults:
         for key in (node_id, ALL):
             until_ms, rate = self._cut.get(key, (0, 0.0))
             if now_ms < until_ms and self._choice.random() < rate:
-                self._fail(operation)
+                self._fail(operation, node_id)
         if operation == "write" and self.unknown and self._choice.random() < self.unknown:
-            self._fail(operation)
+            self._fail(operation, node_id)
 
-    def _fail(self, operation: str) -> None:
+    def _fail(self, operation: str, node_id: int) -> None:
         self._world.trace(f"the store fails in {operation}")
-        if operation == "write":
+        if operation == "write":  # its requests get an error, and may be durable
+            self._world.nodes[node_id].uncertain_ms = self._world.kernel.now_ms
             raise UnknownOutcomeError("simulated: the connection was lost")
         raise StoreUnavailableError("simulated: the store cannot be reached")
 
