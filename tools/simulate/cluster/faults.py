@@ -1,4 +1,4 @@
-"""The faults of a cluster: nodes that die, pause or lose the store, a store without answers, drains and restarts."""
+"""The faults of a cluster: nodes that die, pause or lose the store, a store that does not respond, drains, restarts."""
 
 from __future__ import annotations
 
