@@ -1,4 +1,4 @@
-"""The faults of a cluster: nodes that die, pause or lose the store, a store that does not respond, drains, restarts."""
+"""The faults of a cluster: nodes die, pause or lose the store; the store does not respond; nodes are drained."""
 
 from __future__ import annotations
 

@@ -60,7 +60,12 @@ class Mutant:
 
     def may_find(self, plan: Plan) -> bool:
         """Returns True if a plan has everything that the defect needs to show."""
-        present = {plan.store, *plan.topics, *(each.kind for each in plan.clients), *(each.kind for each in plan.faults)}
+        present = {
+            plan.store,
+            *plan.topics,
+            *(each.kind for each in plan.clients),
+            *(each.kind for each in plan.faults),
+        }
         return present.issuperset(self.needs)
 
     def plan(self, seed: int) -> Plan:
