@@ -290,8 +290,13 @@ class ClusterEngine(Engine):
 
     # ---- the cluster's state
 
-    def _seen(self, sight: ClusterSight) -> None:
-        """Replays what the controller has written, or decides as the controller."""
+    def _seen(self, sight: ClusterSight) -> bool:
+        """Replays what the controller has written, or decides as the controller.
+
+        Returns:
+            False if this node has not replayed it, or does not lead what it says yet.
+        """
+        replayed = True
         if self.log.uncertain:
             self.pipeline.commit()  # asks the store again for the result of an earlier round
         holder = sight.controller
@@ -303,9 +308,11 @@ class ClusterEngine(Engine):
                 self.controller.look(sight)
         elif sight.metadata is not None:
             self.log.show(sight.metadata)
-            self.follower.catch_up()
-        if self._opened:
-            self.leadership.apply()
+            replayed = self.follower.catch_up()
+        if not self._opened:
+            return True
+        self.leadership.apply()
+        return replayed and self.leadership.is_applied
 
     def _controller_changed(self, elected: bool) -> None:
         if elected:

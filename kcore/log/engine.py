@@ -51,6 +51,7 @@ class StagedLogEngine(EngineCore, LogEngine):
         "_new_numbers",
         "_next_number",
         "_reclaim_lock",
+        "_recreates",
         "_released",
         "_storage",
         "node_epoch",
@@ -59,6 +60,7 @@ class StagedLogEngine(EngineCore, LogEngine):
     def __init__(self, storage: Storage, tail_size_bytes: int = TAIL_SIZE_BYTES) -> None:
         self._storage = storage
         self._tails = TailCache(tail_size_bytes)
+        self._recreates = True
         self._closed: str | None = None
         self._released = False
         self._torn = 0
@@ -109,6 +111,10 @@ class StagedLogEngine(EngineCore, LogEngine):
         elif log._state == ABSENT:
             self._create_again(log)
         return log
+
+    def permit_recreation(self, permitted: bool) -> None:
+        """Implements `LogEngine.permit_recreation`."""
+        self._recreates = permitted
 
     def _create_again(self, log: StagedPartitionLog) -> None:
         """Stages the creation of a partition whose first creation failed."""

@@ -28,6 +28,8 @@ class FailureReason(Enum):
     """The stored data is inconsistent."""
     MISUSE = "misuse"
     """The call is invalid: an older leader epoch, an offset outside the log, a closed engine."""
+    MISSING = "missing"
+    """The commit that creates the partition has failed, and it may not be created again now."""
     INTERRUPTED = "interrupted"
     """An exception interrupted an earlier call (a signal, lack of memory); all staged changes were discarded."""
     INJECTED = "injected"

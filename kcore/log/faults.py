@@ -96,6 +96,10 @@ class FaultInjectingEngine(LogEngine):
             raise LogError("injected: reclaim", FailureReason.INJECTED)
         return self.inner.reclaim(max_batches)
 
+    def permit_recreation(self, permitted: bool) -> None:
+        """Implements `LogEngine.permit_recreation`."""
+        self.inner.permit_recreation(permitted)
+
     def open(self, key: PartitionKey, log_start_offset: int = 0) -> PartitionLog:
         """Implements `LogEngine.open`."""
         return self.inner.open(key, log_start_offset)

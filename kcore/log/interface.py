@@ -266,7 +266,14 @@ class LogEngine(ABC):
         """Returns the partition's log. A missing one is created (staged) and begins at `log_start_offset`.
 
         The same key gives the same handle until the partition is dropped. If the commit of the creation fails, the
-        partition is missing again; its handle stays usable and creates it again with the next append.
+        partition is missing again; its handle stays usable and creates it again with the next append, if permitted.
+        """
+
+    @abstractmethod
+    def permit_recreation(self, permitted: bool) -> None:
+        """Permits appends to partitions whose creation failed, which create them again, or makes them raise LogError.
+
+        They are permitted at first.
         """
 
     @abstractmethod

@@ -15,9 +15,11 @@ from kcore.log.batch_header import (
 )
 from kcore.log.errors import (
     CorruptLogError,
+    FailureReason,
     FencedLeaderEpochError,
     InvalidBatchError,
     LogClosedError,
+    LogError,
     OffsetOutOfRangeError,
     PartitionDroppedError,
 )
@@ -176,6 +178,8 @@ class StagedPartitionLog(LogCore, PartitionLog):
         """Handles a call on a handle that is not live: stages a failed creation again, refuses any other state."""
         if self._state != ABSENT:
             self._refuse()
+        if not self._engine._recreates:
+            raise LogError(f"{self.key} was not created: the commit failed", FailureReason.MISSING)
         self._engine._create_again(self)
 
     def _refuse(self) -> None:

@@ -46,6 +46,12 @@ class MetadataListener:
 
     __slots__ = ()
 
+    def on_metadata_unloaded(self) -> None:
+        """Handles the beginning of a reload: until its end, the image may have changes whose commit has failed."""
+
+    def on_metadata_loaded(self) -> None:
+        """Handles the end of a load, after the calls for the differences from the previous image."""
+
     def on_topic_created(self, topic: TopicInfo) -> None:
         """Handles a new topic: all its partitions exist, and its settings can be read."""
 

@@ -11,12 +11,19 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from kcore.clock import ManualClock
+from kcore.config.node import Config
+from kcore.engine import Engine
 from kcore.log import LmdbLogEngine, MemoryLogEngine
 from kcore.log.faults import SimulatedCrashError
+from kcore.runtime import RequestContext
 from tests import kit
+from tests.kit import create
 from tests.log.batches import batch, contents, fill, key
 from tools.simulate.batches import decode
 from tools.simulate.campaign import RECORD, append_batch, read_record, run_batch, totals
+from tools.simulate.checkers.heap import leaked
+from tools.simulate.cluster.plan import draw_cluster_plan
 from tools.simulate.interrupts import interrupted
 from tools.simulate.mutants import MUTANTS
 from tools.simulate.mutants.mutant import findings
@@ -27,6 +34,7 @@ from tools.simulate.stores import LmdbStore
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEAN_SEEDS = (4, 8, 14)
+CLEAN_CLUSTER_SEEDS = (1, 16)
 SCRIPTS = sorted(Path(__file__).with_name("scripts").glob("*.json"))
 FOUND = findings()
 QUICK_STEPS = 3_000
@@ -43,6 +51,17 @@ def test_a_fixed_seed_is_clean_and_checks_something(seed: int) -> None:
     assert result.checks["audit"] == 1
 
 
+@pytest.mark.parametrize("seed", CLEAN_CLUSTER_SEEDS)
+def test_a_fixed_seed_of_a_cluster_is_clean_and_checks_something(seed: int) -> None:
+    result = run_plan(draw_cluster_plan(seed))
+    assert result.failure is None
+    assert result.checks["leaders"] > 1_000
+    assert result.checks["fenced"] > 100
+    assert result.checks["stale reads"] > 100
+    assert result.checks["durability"] > 100
+    assert result.checks["audit"] == 1
+
+
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if found.steps <= QUICK_STEPS else pytest.mark.long) for name, found in FOUND.items()],
@@ -51,14 +70,25 @@ def test_a_planted_defect_is_found_within_its_steps(name: str) -> None:
     """A change of kcore's behaviour moves the steps of a seed, so twice the recorded number is allowed."""
     found = FOUND[name]
     with MUTANTS[name].planted():
-        result = run_plan(draw_plan(found.seed))
+        result = run_plan(MUTANTS[name].plan(found.seed))
     assert result.failure is not None
     assert (result.failure.checker, result.steps <= 2 * found.steps) == (found.checker, True), result
 
 
 def test_most_planted_defects_are_found() -> None:
     assert FOUND.keys() <= MUTANTS.keys()
-    assert len(FOUND) >= 39
+    assert len([name for name in FOUND if not MUTANTS[name].cluster]) >= 40
+    assert len([name for name in FOUND if MUTANTS[name].cluster]) >= 5
+
+
+def test_the_engine_reaches_the_objects_of_its_requests() -> None:
+    engine = Engine(MemoryLogEngine(), Config.of({}), ManualClock())
+    assert leaked(engine) == {}
+    engine.submit(RequestContext(7, "test"), create("t"))
+    assert leaked(engine) == {"Pending": 1, "CreateTopicsRequest": 1}
+    engine.commit()
+    assert leaked(engine) == {}
+    engine.close()
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
@@ -78,8 +108,9 @@ def test_every_planted_defect_replaces_something_and_takes_it_back() -> None:
 def test_a_seed_has_the_same_trace_in_every_process() -> None:
     """Hashes of strings differ between these processes."""
     program = (
-        "from tools.simulate.plan import draw_plan; from tools.simulate.run import run_plan; "
-        "print(run_plan(draw_plan(3)).digest)"
+        "from tools.simulate.cluster.plan import draw_cluster_plan; from tools.simulate.plan import draw_plan; "
+        "from tools.simulate.run import run_plan; "
+        "print(run_plan(draw_plan(3)).digest, run_plan(draw_cluster_plan(16)).digest)"
     )
     digests = [
         subprocess.run(
@@ -93,7 +124,7 @@ def test_a_seed_has_the_same_trace_in_every_process() -> None:
         for hash_seed in ("1", "2")
     ]
     assert digests[0] == digests[1]
-    assert len(digests[0].strip()) == 64
+    assert [len(digest) for digest in digests[0].split()] == [64, 64]
 
 
 def test_a_plan_survives_json() -> None:
@@ -101,6 +132,9 @@ def test_a_plan_survives_json() -> None:
     assert Plan.from_json(plan.to_json()) == plan
     assert draw_plan(12) == plan
     assert draw_plan(13) != plan
+    cluster = draw_cluster_plan(12)
+    assert cluster.nodes > 1
+    assert Plan.from_json(cluster.to_json()) == cluster
 
 
 def test_a_failing_plan_shrinks_to_what_the_failure_needs() -> None:

@@ -13,10 +13,12 @@ import argparse
 import random
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from tools.simulate.checkers.failure import SimulationFailure
+from tools.simulate.cluster.plan import draw_cluster_plan
 from tools.simulate.plan import Plan, draw_plan
 from tools.simulate.run import Result, run_plan
 
@@ -29,8 +31,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="print every event")
     parser.add_argument("--script", type=Path, help="run the plan in this file")
     parser.add_argument("--shrink", type=Path, help="shrink a failing seed, and write its plan to this file")
+    parser.add_argument("--cluster", action="store_true", help="the seeds are those of clusters")
     parser.add_argument("--planted", help="plant a defect; 'list' lists them")
     return parser.parse_args()
+
+
+def _drawing(options: argparse.Namespace) -> Callable[[int], Plan]:
+    return draw_cluster_plan if options.cluster else draw_plan
 
 
 def _report(plan: Plan, result: Result) -> None:
@@ -52,11 +59,12 @@ def _main() -> int:
             print(describe())
             return 0
         planted = MUTANTS[options.planted].planted()
+        options.cluster = options.cluster or MUTANTS[options.planted].cluster
     with planted:
         if options.script is not None:
             return _run_one(Plan.from_json(options.script.read_text()), options)
         if options.seed is not None:
-            return _run_one(draw_plan(options.seed), options)
+            return _run_one(_drawing(options)(options.seed), options)
         return _run_many(options)
 
 
@@ -79,7 +87,7 @@ def _run_many(options: argparse.Namespace) -> int:
     runs = failures = steps = 0
     virtual_ms = 0
     while time.monotonic() < until_s:
-        plan = draw_plan(seeds.randrange(1 << 32))
+        plan = _drawing(options)(seeds.randrange(1 << 32))
         if options.steps is not None:
             plan.max_steps = options.steps
         result = run_plan(plan)

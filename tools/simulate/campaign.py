@@ -17,11 +17,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tools.simulate.cluster.plan import draw_cluster_plan
 from tools.simulate.plan import draw_plan
 from tools.simulate.run import run_plan
 
 RECORD: Final = Path(__file__).with_name("campaign.jsonl")
 BATCH_SECONDS: Final = 60.0
+CLUSTER_SHARE: Final = 0.4
+"""The share of batches that simulate clusters."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class Batch:
         virtual_s: the simulated time.
         processor_s: the processor time that it took.
         failures: "seed checker: message" of each failure.
+        cluster: True if the seeds are those of clusters.
     """
 
     commit: str
@@ -45,9 +49,12 @@ class Batch:
     virtual_s: int = 0
     processor_s: float = 0.0
     failures: list[str] = field(default_factory=list)
+    cluster: bool = False
 
 
-def run_batch(commit: str, first_seed: int, seconds: float, most_seeds: int = 1 << 31) -> Batch:
+def run_batch(
+    commit: str, first_seed: int, seconds: float, most_seeds: int = 1 << 31, *, cluster: bool = False
+) -> Batch:
     """Runs consecutive seeds for a time, but at least one.
 
     Args:
@@ -55,14 +62,16 @@ def run_batch(commit: str, first_seed: int, seconds: float, most_seeds: int = 1 
         first_seed: the first seed.
         seconds: the batch ends with the seed that exceeds this time.
         most_seeds: the largest number of seeds.
+        cluster: True to simulate clusters.
     """
-    batch = Batch(commit, first_seed)
+    batch = Batch(commit, first_seed, cluster=cluster)
+    draw = draw_cluster_plan if cluster else draw_plan
     until_s = time.monotonic() + seconds
     started_s = time.process_time()
     virtual_ms = 0
     while not batch.seeds or (time.monotonic() < until_s and batch.seeds < most_seeds):
         seed = first_seed + batch.seeds
-        result = run_plan(draw_plan(seed))
+        result = run_plan(draw(seed))
         batch.seeds += 1
         batch.events += result.steps
         virtual_ms += result.virtual_ms
@@ -112,7 +121,8 @@ def _main() -> None:
     seeds = random.SystemRandom()
     commit = "" if options.totals else _commit()
     while not options.totals and (left_s := until_s - time.monotonic()) > 0:
-        batch = run_batch(commit, seeds.randrange(1 << 40), min(BATCH_SECONDS, left_s))
+        cluster = seeds.random() < CLUSTER_SHARE
+        batch = run_batch(commit, seeds.randrange(1 << 40), min(BATCH_SECONDS, left_s), cluster=cluster)
         append_batch(options.record, batch)
         for failure in batch.failures:
             print(failure, flush=True)

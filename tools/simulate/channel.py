@@ -10,7 +10,7 @@ from kcore.errors import ConnectionClosedError
 from kcore.protocol.api_keys import response_class
 from kcore_ext.codec.frames import encode_request
 from tools.simulate.kernel import Suspension
-from tools.simulate.network import Wire
+from tools.simulate.network import Network, Wire
 
 if TYPE_CHECKING:
     from tools.simulate.world import World
@@ -35,10 +35,12 @@ class Channel:
     Args:
         world: the simulation.
         name: the client's id.
+        network: the connections to the node; None: those of the only node.
     """
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: World, name: str, network: Network | None = None) -> None:
         self._world = world
+        self._network = world.network if network is None else network
         self._kernel = world.kernel
         self.name = name
         self._wire: Wire | None = None
@@ -79,7 +81,7 @@ class Channel:
             self._fail(ConnectionClosedError("simulated: the connection was cut"))  # may send, and so open the next one
         if self._wire is None:
             self._received.clear()
-            self._wire = self._world.network.connect(self, self.name)
+            self._wire = self._network.connect(self, self.name)
             if self._wire is None:
                 kernel.after(5, done, ConnectionClosedError("simulated: the node refuses connections"))
                 return
@@ -98,7 +100,7 @@ class Channel:
     def send_bytes(self, data: bytes) -> None:
         """Sends any bytes, as a client that breaks the protocol."""
         if self._wire is None or not self._wire.open:
-            self._wire = self._world.network.connect(self, self.name)
+            self._wire = self._network.connect(self, self.name)
         if self._wire is not None:
             self._wire.send_to_server(data)
 

@@ -94,7 +94,8 @@ class Disk:
         full: True while every write that needs space fails.
         failure: the kind of the next failure, from `FAILURES`, or None.
         failed: True if an operation has failed since the folder was opened.
-        unreadable: the number of reads that fail from now on.
+        readable: the number of reads that succeed before `unreadable` counts.
+        unreadable: the number of reads that fail then.
         crash: the moment of a crash at the next write, from `CRASHES`, and True for a power failure; or None.
     """
 
@@ -105,7 +106,7 @@ class Disk:
         self.full = False
         self.failure: str | None = None
         self.failed = False
-        self.unreadable = 0
+        self.readable = self.unreadable = 0
         self.crash: tuple[str, bool] | None = None
         self._data = b""  # on the device
         self._journal = bytearray()
@@ -136,7 +137,9 @@ class Disk:
 
     def read(self) -> None:
         """Begins a read transaction, or fails."""
-        if self.unreadable:
+        if self.readable:
+            self.readable -= 1
+        elif self.unreadable:
             self.unreadable -= 1
             self.failed = True
             raise _disk_error(errno.EIO)

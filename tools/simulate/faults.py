@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from tools.simulate.disk import CRASHES, FAILURES
+from tools.simulate.network import Network
 from tools.simulate.plan import Fault
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def inject(world: World, fault: Fault) -> None:
     world.trouble(CRASH_TROUBLE_MS)
     kind = fault.kind
     if kind in ("restart client", "roll clients"):
-        _restart_clients(world, choice, rolling=kind == "roll clients")
+        restart_clients(world, choice, rolling=kind == "roll clients")
     elif kind == "roll protocol":
         _roll_protocol(world, choice)
     elif kind == "clock step":
@@ -51,7 +52,7 @@ def inject(world: World, fault: Fault) -> None:
         node.paused_until_ms = world.kernel.now_ms + duration_ms
         world.trouble(duration_ms + CRASH_TROUBLE_MS)
     elif kind == "read failure":
-        world.store.fail_reads(choice.choice([1, 3, 20]))
+        world.store.fail_reads(choice.choice([1, 3, 20]), choice.choice([0, 0, 3, 10, 30]))
     elif kind in ("slow disk", "slow node"):
         duration_ms = choice.choice([500, 8_000])
         world.trouble(2 * duration_ms + CRASH_TROUBLE_MS)
@@ -68,15 +69,20 @@ def inject(world: World, fault: Fault) -> None:
 def _disturb_network(world: World, choice: random.Random, kind: str) -> None:
     wires = list(world.network.wires)
     if kind == "cut all":
-        for wire in wires:
-            wire.cut(choice.choice([0, 5]), choice.choice([0, 0, 500, 20_000]))
+        cut_all(world.network, choice)
     elif wires:
         duration_ms = choice.choice([500, 12_000])
         choice.choice(wires).stalled_until_ms = world.kernel.now_ms + duration_ms
         world.trouble(duration_ms + CRASH_TROUBLE_MS)
 
 
-def _restart_clients(world: World, choice: random.Random, *, rolling: bool) -> None:
+def cut_all(network: Network, choice: random.Random) -> None:
+    """Cuts all connections to a node; the ends learn of it at different times."""
+    for wire in list(network.wires):
+        wire.cut(choice.choice([0, 5]), choice.choice([0, 0, 500, 20_000]))
+
+
+def restart_clients(world: World, choice: random.Random, *, rolling: bool) -> None:
     """Restarts one client, killed or in order, or all members one after the other."""
     plans = [each for each in world.plan.clients if each.name in world.clients]
     if not plans:

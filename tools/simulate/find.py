@@ -11,7 +11,6 @@ import time
 
 from tools.simulate.mutants import MUTANTS
 from tools.simulate.mutants.mutant import FOUND, Finding, Mutant, findings
-from tools.simulate.plan import draw_plan
 from tools.simulate.run import run_plan
 
 
@@ -19,7 +18,7 @@ def attempt(mutant: Mutant, seed: int) -> Finding | None:
     """Runs a seed with a planted defect; returns None if no checker finds it."""
     started_s = time.process_time()
     with mutant.planted():
-        result = run_plan(draw_plan(seed))
+        result = run_plan(mutant.plan(seed))
     if result.failure is None:
         return None
     print(f"{mutant.name}: seed {seed}, {result.steps} steps: {str(result.failure)[:150]}", flush=True)
@@ -29,6 +28,8 @@ def attempt(mutant: Mutant, seed: int) -> Finding | None:
 def _search(mutant: Mutant, seeds: int, limit_s: float) -> Finding | None:
     until_s = time.process_time() + limit_s
     for seed in range(1, seeds + 1):
+        if not mutant.may_find(mutant.plan(seed)):
+            continue
         found = attempt(mutant, seed)
         if found is not None or time.process_time() > until_s:
             return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -115,6 +116,7 @@ class History:
         self.committed_reads: list[tuple[TopicPartition, int, bytes]] = []
         self.disputed: set[str] = set()
         self.deleted_below: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, tuple[list[int], list[int]]] = {}
 
     def write(
         self, value: bytes, partition: TopicPartition, client: str, transaction: Transaction | None = None
@@ -124,6 +126,19 @@ class History:
         if transaction is not None:
             transaction.writes.append(write)
         return write
+
+    def acknowledged(self, partition: TopicPartition, end_offset: int, now_ms: int) -> None:
+        """Notes that a client knows of records below an offset."""
+        times, ends = self._ends.setdefault(partition, ([], []))
+        if not ends or end_offset > ends[-1]:
+            times.append(now_ms)
+            ends.append(end_offset)
+
+    def known_end(self, partition: TopicPartition, at_ms: int) -> int:
+        """Returns the offset below which records were acknowledged before a time."""
+        times, ends = self._ends.get(partition, ([], []))
+        position = bisect_left(times, at_ms)
+        return ends[position - 1] if position else 0
 
     def commit(self, group: str, partition: TopicPartition, write: OffsetWrite) -> OffsetWrite:
         """Adds an offset commit that is about to be sent."""

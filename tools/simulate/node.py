@@ -451,7 +451,10 @@ class Node:
     def _finish(self) -> None:
         self._written, self._background = self._background, None
         if self._written is not None:
+            interrupt = self.interrupt
             self._interruptible(self.engine.pipeline.finish_background, self._written)
+            if interrupt is not None and self.interrupt is None:
+                self.uncertain_ms = self.kernel.now_ms  # the round is durable, and its requests get an error
             self._written = None
 
     def _slice(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 TROUBLE_MS: Final = 60_000
 
-CLUSTER_SETTINGS: Final = {
+NODE_SETTINGS: Final = {
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
     "share.coordinator.state.topic.num.partitions": "2",
@@ -127,7 +127,8 @@ class Plan:
 
     Attributes:
         seed: the seed of everything random.
-        store: "memory" or "lmdb".
+        store: "memory" or "lmdb"; "cluster" for several nodes.
+        nodes: the number of nodes of a cluster; 0: a node that is alone.
         trouble_ms: the time with faults.
         max_steps: the largest number of events of that time.
         settings: the node's settings.
@@ -141,6 +142,7 @@ class Plan:
 
     seed: int
     store: str = "memory"
+    nodes: int = 0
     trouble_ms: int = TROUBLE_MS
     max_steps: int = 1_000_000
     settings: dict[str, str] = field(default_factory=dict)
@@ -185,7 +187,7 @@ class _Draw:
 
     def __init__(self, seed: int) -> None:
         self.choice = random.Random(f"{seed}/plan")
-        self.plan = Plan(seed, settings=dict(CLUSTER_SETTINGS))
+        self.plan = Plan(seed, settings=dict(NODE_SETTINGS))
         self.volatile = False
 
     def chance(self, probability: float) -> bool:
@@ -252,12 +254,13 @@ class _Draw:
             migrates = protocol == "consumer" and self.chance(0.2)
             for member in range(choice.choice([1, 2, 3, 4])):
                 used = choice.choice(["classic", "consumer"]) if migrates else protocol
+                static = self.chance(0.2) and "cooperative-sticky" not in assignors
                 options = {
                     "group": f"group{number}",
                     "topics": list(topics),
                     "protocol": used,
                     "assignors": list(assignors or ("range",)),
-                    "static": self.chance(0.2),
+                    "static": static,  # see the limits in docs/simulation.md
                     "auto_commit_ms": choice.choice([None, 500, 2_000]),
                     "read_committed": self.chance(0.7),
                     "listener_ms": choice.choice([10, 300, 5_000]),

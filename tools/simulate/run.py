@@ -32,10 +32,18 @@ class Result(NamedTuple):
     checks: dict[str, int]
 
 
+def _make_world(plan: Plan, sink: Callable[[str], None] | None) -> World:
+    if not plan.nodes:
+        return World(plan, sink)
+    from tools.simulate.cluster.world import ClusterWorld  # noqa: PLC0415 - only for clusters
+
+    return ClusterWorld(plan, sink)
+
+
 def run_plan(plan: Plan, sink: Callable[[str], None] | None = None) -> Result:
     """Runs a plan. An exception that leaves the engine or a client is a failure of the checker "exceptions"."""
     started_s = time.perf_counter()
-    world = World(plan, sink)
+    world = _make_world(plan, sink)
     failure: SimulationFailure | None = None
     try:
         world.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tools.simulate.plan import CLUSTER_SETTINGS, ClientPlan, Plan, TopicPlan
+from tools.simulate.plan import NODE_SETTINGS, ClientPlan, Plan, TopicPlan
 from tools.simulate.world import World
 
 
@@ -13,7 +13,7 @@ def _main() -> None:
     parser.add_argument("--groups", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=10, help="simulated time")
     options = parser.parse_args()
-    settings = CLUSTER_SETTINGS | {
+    settings = NODE_SETTINGS | {
         "group.consumer.heartbeat.interval.ms": "5000",
         "group.consumer.session.timeout.ms": "45000",
     }

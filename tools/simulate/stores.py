@@ -52,8 +52,8 @@ class Store(ABC):
         """Fills the disk, or frees space."""
 
     @abstractmethod
-    def fail_reads(self, count: int) -> None:
-        """Makes the next reads fail; 0 ends it."""
+    def fail_reads(self, count: int, after: int = 0) -> None:
+        """Makes reads fail; 0 ends it. `after` is the number of reads that succeed before."""
 
     @abstractmethod
     def copy(self) -> LogEngine:
@@ -122,7 +122,7 @@ class MemoryStore(Store):
         if self.log is not None:
             self._log().full = full
 
-    def fail_reads(self, count: int) -> None:
+    def fail_reads(self, count: int, after: int = 0) -> None:
         """See `Store`; memory is always readable."""
 
     def copy(self) -> LogEngine:
@@ -182,9 +182,9 @@ class LmdbStore(Store):
         """See `Store`."""
         self.disk.full = full
 
-    def fail_reads(self, count: int) -> None:
+    def fail_reads(self, count: int, after: int = 0) -> None:
         """See `Store`."""
-        self.disk.unreadable = count
+        self.disk.unreadable, self.disk.readable = count, after
 
     def copy(self) -> LogEngine:
         """See `Store`; the copy is opened without the simulated disk."""

@@ -22,6 +22,7 @@ from tools.simulate.channel import Channel
 from tools.simulate.checkers.checks import Checks
 from tools.simulate.checkers.failure import SimulationFailure
 from tools.simulate.checkers.final import FinalChecks
+from tools.simulate.checkers.heap import leaked
 from tools.simulate.checkers.observer import Observer
 from tools.simulate.clients.admin import Admin
 from tools.simulate.clients.breaker import RuleBreaker
@@ -36,7 +37,7 @@ from tools.simulate.history import ACKNOWLEDGED, REFUSED, UNKNOWN, History
 from tools.simulate.kernel import Kernel
 from tools.simulate.network import Network, Weather
 from tools.simulate.node import Node
-from tools.simulate.plan import ClientPlan, Plan
+from tools.simulate.plan import ClientPlan, Fault, Plan
 from tools.simulate.stores import LmdbStore, MemoryStore, Store
 
 KINDS: Final[dict[str, type[Client]]] = {
@@ -91,9 +92,10 @@ class World:
         self.calm = True
         self.ended = False
         self.weather = Weather()
-        self.network = Network(self.kernel, self.random("network"), self.weather, self._trouble)
-        self.store: Store = MemoryStore() if plan.store == "memory" else LmdbStore(self.random("disk"))
-        self.node = Node(self.kernel, self.network, self.store, plan.settings, self.random("node"), self.trace)
+        self.network: Network
+        self.store: Store
+        self.node: Node
+        self._make_nodes()
         self.clients: dict[str, Client] = {}
         self.channels: list[Channel] = []
         self.transactional: dict[str, Any] = {}
@@ -104,10 +106,27 @@ class World:
         self.all_topics: dict[bytes, str] = {}
         self.final_offsets: dict[tuple[str, TopicPartition], int] = {}
         self._share_states: dict[tuple[str, TopicPartition], tuple[int, list[tuple[int, int, int, int]]]] = {}
-        self.observer = Observer(self)
-        self.checks = Checks(self)
+        self.observer: Observer
+        self.checks: Checks
+        self._make_checks()
         self._trouble_until_ms = 0
         self._lives: dict[str, int] = {}
+
+    def _make_nodes(self) -> None:
+        """Makes the node, its connections and its store."""
+        plan = self.plan
+        self.network = Network(self.kernel, self.random("network"), self.weather, self._trouble)
+        self.store = MemoryStore() if plan.store == "memory" else LmdbStore(self.random("disk"))
+        self.node = Node(self.kernel, self.network, self.store, plan.settings, self.random("node"), self.trace)
+
+    def _make_checks(self) -> None:
+        """Makes the checkers that run during the simulation."""
+        self.observer = Observer(self)
+        self.checks = Checks(self)
+
+    def make_channel(self, name: str) -> Channel:
+        """Opens a client's connection."""
+        return Channel(self, name)
 
     def random(self, stream: str) -> random.Random:
         """Returns the random numbers of one part of the simulation; they do not depend on the other parts."""
@@ -186,7 +205,7 @@ class World:
 
     def _set_up(self) -> None:
         self.node.start()
-        channel = Channel(self, "setup")
+        channel = self.make_channel("setup")
         self.kernel.spawn(self._create_topics(channel))
         self.kernel.run(SETUP_MS, 1 << 62)
         if set(self.topic_names.values()) != set(self.plan.topics):
@@ -211,8 +230,10 @@ class World:
         for row in response.topics:
             self.checks.require(not row.error_code, "setup", f"{row.name}: {row.error_code} {row.error_message}")
         names = [MetadataRequestTopic(name=name) for name in self.plan.topics]
-        response = await channel.call(MetadataRequest(topics=names))
-        self.topic_names = {row.topic_id: row.name for row in response.topics if row.topic_id and row.name}
+        while len(self.topic_names) < len(self.plan.topics):  # a node of a cluster learns of a topic later
+            response = await channel.call(MetadataRequest(topics=names))
+            self.topic_names = {row.topic_id: row.name for row in response.topics if not row.error_code and row.name}
+            await self.kernel.sleep(10)
         await self._configure_share_groups(channel)
         channel.close()
 
@@ -226,16 +247,23 @@ class World:
             self.checks.require(not code, "setup", f"the settings of {group}: {code}")
 
     def _trouble_phase(self) -> None:
-        plan, node = self.plan, self.node
+        plan = self.plan
         self.calm = False
         for name, value in plan.weather.items():
             setattr(self.weather, name, value)
-        node.round_ms, node.background = plan.round_ms, plan.background
+        self._schedule_rounds(plan.round_ms, plan.background)
         for client in plan.clients:
             self.kernel.after(client.start_ms, self.start_client, client)
         for fault in plan.faults:
-            self.kernel.after(fault.at_ms, inject, self, fault)
+            self.kernel.after(fault.at_ms, self._inject, fault)
         self._run_checked(self.kernel.now_ms + plan.trouble_ms, plan.max_steps)
+
+    def _schedule_rounds(self, round_ms: int, background: float) -> None:
+        """Sets the length of rounds, and the probability of background commits."""
+        self.node.round_ms, self.node.background = round_ms, background
+
+    def _inject(self, fault: Fault) -> None:
+        inject(self, fault)
 
     def _run_checked(self, until_ms: int, max_steps: int) -> None:
         kernel = self.kernel
@@ -257,14 +285,7 @@ class World:
         self.calm = True
         self.trace("calm")
         self.weather.calm()
-        self.store.set_full(False)
-        self.store.fail_reads(0)
-        self.node.interrupt = None
-        self.node.flush_until_ms = self.node.slow_until_ms = 0
-        clock = self.node.clock
-        clock.step_ms += clock.latest_ms - clock.wall_ms()  # transactions time out by the wall clock
-        self.node.background = 0.0
-        self.node.round_ms = 1
+        self._end_faults()
         self.kernel.run(self.kernel.now_ms + 25_000, 1 << 62)  # half-open connections end, pending restarts happen
         for client in list(self.clients.values()):
             if not client.alive or (isinstance(client, Member) and client.machine.closed):
@@ -277,6 +298,16 @@ class World:
             if self.kernel.now_ms >= until_ms:
                 raise SimulationFailure("rest", f"not at rest {REST_MS} ms after the last fault: {reason}")
         self.checks.replay()
+
+    def _end_faults(self) -> None:
+        """Ends all faults of the node and its store."""
+        self.store.set_full(False)
+        self.store.fail_reads(0)
+        self.node.interrupt = None
+        self.node.flush_until_ms = self.node.slow_until_ms = 0
+        clock = self.node.clock
+        clock.step_ms += clock.latest_ms - clock.wall_ms()  # transactions time out by the wall clock
+        self._schedule_rounds(1, 0.0)
 
     def restart_client(self, name: str, life: int) -> None:
         """Starts a client process again that has ended by itself, unless a newer one runs already."""
@@ -396,6 +427,8 @@ class World:
         require(engine.pipeline.waiting == 0, "leaks", f"{engine.pipeline.waiting} responses wait for a commit")
         require(len(engine.purgatory) == 0, "leaks", f"{len(engine.purgatory)} operations are in the purgatory")
         require(len(engine.wheel) < MAX_TIMERS, "leaks", f"{len(engine.wheel)} timers are armed")
+        objects = leaked(engine)
+        require(not objects, "leaks", f"the engine still has {objects}")
         waiting = sum(channel.waiting for channel in self.channels)
         require(waiting == 0, "responses", f"{waiting} requests have no response")
         for name, state in self.model_topics.items():

@@ -112,6 +112,11 @@ class LeadershipKeeper(MetadataListener):
         """The partitions that this node leads, with their topics and leader epochs."""
         return self._led
 
+    @property
+    def is_applied(self) -> bool:
+        """True if this node leads exactly what the replayed metadata says."""
+        return not self._changed
+
     # ---- the metadata's listener
 
     def on_topic_created(self, topic: TopicInfo) -> None:

@@ -79,6 +79,9 @@ class Membership:
     The local deadline of a lease counts from the moment before the renewal was sent. If the clocks of the node and the
     store run at the same speed, it ends before the store's, even if the response was late.
 
+    If the lease had ended before a renewal, the controller may have moved partitions of this node meanwhile. So the
+    node serves again only after a look at the cluster that began after the renewal.
+
     Args:
         store: the coordination part of the store.
         lease: the node's lease, as `register` returned it.
@@ -93,13 +96,14 @@ class Membership:
         controller: the controller's lease while this node holds it, else None.
         deadline_ms: the monotonic time at which this node stops to serve.
         fenced: True after this incarnation has ended; the process must register again.
-        on_sight: called after each poll.
+        on_sight: called after each poll. Returns True if what this node leads is as the metadata log says.
         on_controller: called with True when this node has become the controller, with False when it is it no more.
         on_fenced: called once when this incarnation has ended.
     """
 
     __slots__ = (
         "_clock",
+        "_lapsed_until_ms",
         "_look_again",
         "_polling",
         "_renewing",
@@ -139,11 +143,12 @@ class Membership:
         self.lease = lease
         self.controller: Lease | None = None
         self.deadline_ms = taken_ms + timing.ttl_ms - timing.margin_ms
+        self._lapsed_until_ms = 0  # the deadline after a renewal of an ended lease, until a look has followed it
         self.fenced = False
         self.stopped = False
         self._steady_from_ms = 0
-        self.on_sight: Callable[[ClusterSight], None] = _ignore
-        self.on_controller: Callable[[bool], None] = _ignore
+        self.on_sight: Callable[[ClusterSight], bool] = _ignore
+        self.on_controller: Callable[[bool], object] = _ignore
         self.on_fenced: Callable[[], None] = lambda: None
 
     def is_serving(self) -> bool:
@@ -202,7 +207,12 @@ class Membership:
         if not result[0]:
             self.lost()
             return
-        self.deadline_ms = sent_ms + self.timing.ttl_ms - self.timing.margin_ms
+        until_ms = sent_ms + self.timing.ttl_ms - self.timing.margin_ms
+        if self._clock.monotonic_ms() < self.deadline_ms:
+            self.deadline_ms = until_ms
+        else:
+            self._lapsed_until_ms = until_ms
+            self.look_soon()
         if len(leases) > 1 and not result[1] and self.controller == leases[1]:
             self.resign_controller()
 
@@ -248,7 +258,8 @@ class Membership:
             return
         self._polling = True
         storage = self._store.storage()
-        self.run(lambda: self._sight(storage), self._seen)
+        lapsed_until_ms = self._lapsed_until_ms
+        self.run(lambda: self._sight(storage), lambda result: self._seen(result, lapsed_until_ms))
 
     def _sight(self, storage: SharedStorage) -> tuple[ClusterSight, Lease | None]:
         """Reads the cluster's state; takes the controller's lease if it is free."""
@@ -259,7 +270,7 @@ class Membership:
             controller = self._store.controller() if taken is None else taken
         return ClusterSight(self._store.nodes(), controller, storage.look_up(METADATA)), taken
 
-    def _seen(self, result: tuple[ClusterSight, Lease | None] | LogError) -> None:
+    def _seen(self, result: tuple[ClusterSight, Lease | None] | LogError, lapsed_until_ms: int) -> None:
         self._polling = False
         if self._look_again:
             self._look_again = False
@@ -271,16 +282,22 @@ class Membership:
             self._failed_call(result, "read the state of the cluster")
             return
         sight, taken = result
-        if taken is not None and not self.fenced:
+        if self.fenced:
+            taken = None
+        if taken is not None:
             if self.controller is not None:
                 self.resign_controller()
             self.controller = taken
             logger.warning("cluster: node %d is the controller in epoch %d", taken.holder, taken.epoch)
-            self.on_sight(sight)
+        current = self.on_sight(sight)
+        if lapsed_until_ms and current and not self.fenced:
+            self.deadline_ms = max(self.deadline_ms, lapsed_until_ms)
+            if self._lapsed_until_ms == lapsed_until_ms:
+                self._lapsed_until_ms = 0
+        if taken is not None:
             self.on_controller(True)
-            return
-        self.on_sight(sight)
 
 
-def _ignore(value: object) -> None:
+def _ignore(value: object) -> bool:
     """Does nothing."""
+    return True

@@ -136,6 +136,14 @@ class Partitions(MetadataListener):
 
     # ---- the metadata's listener
 
+    def on_metadata_unloaded(self) -> None:
+        """Refuses appends to partitions whose creation failed: the metadata may not have their topic."""
+        self._engine.permit_recreation(False)
+
+    def on_metadata_loaded(self) -> None:
+        """Permits appends to partitions whose creation failed: the metadata has the topics of all that are left."""
+        self._engine.permit_recreation(True)
+
     def on_topic_created(self, topic: TopicInfo) -> None:
         """Opens the logs of a topic; the next commit creates missing ones."""
         partitions = TopicPartitions(topic.name, topic.topic_id, LogConfig(self._settings(topic.name)))

@@ -441,6 +441,7 @@ class MetadataMachine:
     def on_unloaded(self) -> None:
         """Stops notifications: the next machine compares its image with the published one."""
         self._loaded = False
+        self.topics.unloaded()
 
 
 REPLAY: dict[type, Callable[[MetadataMachine, int, Any], None]] = {

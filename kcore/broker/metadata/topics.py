@@ -61,6 +61,11 @@ class Topics:
 
     # ---- for the machine
 
+    def unloaded(self) -> None:
+        """Notifies the listeners that the metadata is being read again."""
+        for listener in self._listeners:
+            listener.on_metadata_unloaded()
+
     def created(self, topic: TopicInfo) -> None:
         """Notifies the listeners of a new topic."""
         for listener in self._listeners:
@@ -120,6 +125,8 @@ class Topics:
         if before.brokers != image.brokers:
             self.brokers_changed()
         self._replace_topics(before, image)
+        for listener in self._listeners:
+            listener.on_metadata_loaded()
 
     def _replace_topics(self, before: MetadataImage, image: MetadataImage) -> None:
         for topic in list(before.names.values()):

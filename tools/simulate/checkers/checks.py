@@ -65,6 +65,21 @@ class Checks:
             )
             self._history.committed_reads.append((partition, offset, value or b""))
 
+    def saw_end(self, partition: TopicPartition, high_watermark: int, sent_ms: int) -> None:
+        """Checks the end of a partition in a response: records that were acknowledged before the request are below."""
+        if partition.topic not in self._world.plan.topics:
+            return
+        end = self._history.known_end(partition, sent_ms)
+        self.require(
+            high_watermark >= end or self._may_be_stale(partition),
+            "stale reads",
+            f"{partition} ends at {high_watermark}; acknowledged: below {end}",
+        )
+
+    def _may_be_stale(self, partition: TopicPartition) -> bool:
+        """Returns True if a node may respond without the newest records."""
+        return False
+
     def saw_committed(self, group: str, partition: TopicPartition, offset: int, sent_ms: int) -> None:
         """Checks a committed offset that a client has fetched: an overwritten or refused one must not appear."""
         if partition.topic not in self._world.plan.topics:
@@ -113,6 +128,8 @@ class Checks:
             if not isinstance(client, (Member, StreamsMember)) or not client.alive or client.closed:
                 continue
             group = client.options["group"]
+            if isinstance(client, Member) and client.skipped_epochs and observer.is_consumer_group(group):
+                continue
             for partition in client.owned:
                 if isinstance(client, Member) and partition.topic not in self._world.plan.topics:
                     continue  # the topic's name may have another id by now
@@ -176,7 +193,7 @@ class Checks:
                 partition = log.get(key)
                 if partition is None or key.topic_id != self._world.observer.topic_id("__consumer_offsets"):
                     continue
-                if partition.log_start_offset:
+                if partition.log_start_offset or partition.cleaned_to:
                     return True
                 for _, batch in partition.batches():
                     if any(each.value is None and _names_group(each.key, group_id) for each in decode(bytes(batch))):

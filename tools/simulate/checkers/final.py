@@ -9,7 +9,7 @@ from kcore.log.interface import PartitionKey
 from kcore.protocol.topic_partition import TopicPartition
 from tools.simulate.batches import LogRecord, decode
 from tools.simulate.checkers.audit import audit
-from tools.simulate.history import ACKNOWLEDGED, REFUSED, Transaction
+from tools.simulate.history import ACKNOWLEDGED, REFUSED, Transaction, Write
 
 if TYPE_CHECKING:
     from tools.simulate.world import World
@@ -112,19 +112,30 @@ class FinalChecks:
             self._require(age_ms >= topic.retention_ms, "retention", f"{value!r} was deleted at most {age_ms} ms old")
             return
         if topic.compacted:
-            rows = [each for each in self._records[partition].values() if each.key == write.key]
-            if any(each.offset > offset for each in rows):
-                return
-            self._require(
-                write.tombstone, "compaction", f"{value!r} was the last record of {write.key!r} in {partition}"
-            )
-            self._require(
-                topic.config.get("delete.retention.ms") is not None and not rows,
-                "compaction",
-                f"the tombstone of {write.key!r} at {partition}@{offset} is missing; left: {rows}",
-            )
+            self._check_compacted(write, offset)
             return
         self._require(False, "durability", f"{value!r} was acknowledged at {partition}@{offset} and is missing")
+
+    def _check_compacted(self, write: Write, offset: int) -> None:
+        """Checks that compaction may have removed a record: it has a newer one, or was deleted long enough ago."""
+        partition = write.partition
+        topic = self._world.plan.topics[partition.topic]
+        if any(each.key == write.key and each.offset > offset for each in self._records[partition].values()):
+            return
+        tombstones = [
+            each
+            for each in self._history.writes.values()
+            if each.tombstone and each.key == write.key and each.result != REFUSED and each.partition == partition
+        ]
+        newer = [each for each in tombstones if each.offset >= offset or each.offset < 0]
+        self._require(bool(newer), "compaction", f"{write.value!r} was the last record of {write.key!r} in {partition}")
+        retention_ms = topic.config.get("delete.retention.ms")
+        age_ms = self._world.node.clock.latest_ms - min(each.timestamp_ms for each in newer)
+        self._require(
+            retention_ms is not None and age_ms >= int(retention_ms),
+            "compaction",
+            f"the tombstone of {write.key!r} in {partition} was removed at most {age_ms} ms old",
+        )
 
     # ---- transactions
 

@@ -28,6 +28,10 @@ class Observer:
                 return shard.machine.groups[group_id]
         return None
 
+    def is_consumer_group(self, group_id: str) -> bool:
+        """Returns True for a loaded consumer group, which may have classic members."""
+        return hasattr(self.group(group_id), "group_epoch")
+
     def topic_id(self, name: str) -> bytes | None:
         """Returns the id of a topic, or None."""
         topic = self._world.node.engine.topics.by_name(name)
@@ -72,6 +76,13 @@ class Observer:
     def is_member(self, group_id: str, request: Any) -> bool:
         """Returns True if the coordinator would accept this OffsetCommit."""
         return self.accepts(group_id, request.member_id, request.generation_id_or_member_epoch)
+
+    def loads(self) -> tuple[int, int] | None:
+        """Returns numbers that change with each load of group shards; None if a shard is not loaded."""
+        node = self._world.node
+        if not node.running or any(shard.state is not ShardState.ACTIVE for shard in node.engine.groups):
+            return None
+        return node.starts, sum(shard.generation for shard in node.engine.groups)
 
     def at_rest(self) -> bool:
         """Returns True if memory should match the log: everything is loaded, and nothing is uncommitted."""

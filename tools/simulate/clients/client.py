@@ -49,7 +49,7 @@ class Client(ABC):
 
     def channel(self) -> Channel:
         """Opens a connection of the client."""
-        channel = Channel(self.world, self.name)
+        channel = self.world.make_channel(self.name)
         self._channels.append(channel)
         return channel
 

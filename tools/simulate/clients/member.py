@@ -53,6 +53,7 @@ class Member(Client):
             self.machine = ConsumerMember(settings, now_ms, consumed=self._consumed, member_id=member_id)
         self.owned: dict[TopicPartition, int] = {}
         self._positions: dict[TopicPartition, int] = {}
+        self._stable_epoch = -1
         self._handling = False
         self._wakes_ms = -1
         self._polls_ms = 0
@@ -72,6 +73,16 @@ class Member(Client):
         return str(self.machine.member_id)
 
     @property
+    def skipped_epochs(self) -> bool:
+        """True for a classic member that has joined again after other generations, and does not know its assignment.
+
+        As in Kafka, a consumer group lets such a member join with its old id. It may own partitions of other members
+        until its SyncGroup.
+        """
+        machine = self.machine
+        return isinstance(machine, ClassicMember) and machine.epoch > self._stable_epoch + 1
+
+    @property
     def epoch(self) -> int:
         """Its member epoch, or the generation of its group."""
         return int(self.machine.epoch)
@@ -89,6 +100,8 @@ class Member(Client):
             self._polls_ms = now_ms + POLL_MS
             machine.poll(now_ms)
         machine.advance(now_ms)
+        if machine.state.name == "STABLE":  # type: ignore[attr-defined]
+            self._stable_epoch = machine.epoch
         error = machine.take_error()
         if error is not None and (machine.closed or machine.state.name in ("FATAL", "FAILED")):  # type: ignore[attr-defined]
             self.world.trace(f"{self.name} ended: {error}")
@@ -225,11 +238,13 @@ class Member(Client):
                 if row.error_code == 1:  # OFFSET_OUT_OF_RANGE: records were deleted
                     self._positions[partition] = row.log_start_offset if row.log_start_offset > offset else offset
                 return
+            self.world.checks.saw_end(partition, row.high_watermark, sent_ms)
             records, after = visible_records(row, offset, self.options.get("read_committed", False))
             for at, value in records:
                 self.world.checks.saw_record(partition, at, value, self.options.get("read_committed", False))
             self._positions[partition] = after
 
+        sent_ms = self.kernel.now_ms
         self._reader.send(request, done, FETCH_VERSION)
 
     # ---- the end

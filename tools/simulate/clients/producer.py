@@ -96,11 +96,12 @@ class Producer(Client):
         when_ms = self.kernel.now_ms + delay_ms
         if self._wakes_ms < self.kernel.now_ms or when_ms < self._wakes_ms:
             self._wakes_ms = when_ms
-            self.later(delay_ms, self._woken)
+            self.later(delay_ms, self._woken, when_ms)
 
-    def _woken(self) -> None:
-        self._wakes_ms = -1
-        self._send()
+    def _woken(self, when_ms: int) -> None:
+        if when_ms == self._wakes_ms:  # else an earlier time has replaced it
+            self._wakes_ms = -1
+            self._send()
 
     def _initialize(self) -> None:
         if self._initializing:
@@ -174,6 +175,7 @@ class Producer(Client):
             for at, write in enumerate(self._written.pop(batch)):
                 write.result = ACKNOWLEDGED
                 write.offset = -1 if offset < 0 else offset + at
+                self.history.acknowledged(write.partition, write.offset + 1, self.kernel.now_ms)
             self._accumulator.remove(queue, batch)
             batch.complete(None)
             self._renew_after(order.note_stored(queue))

@@ -17,12 +17,15 @@ from kcore.protocol.topic_partition import TopicPartition
 from tools.simulate.clients.client import NETWORK, Client
 
 LEAVE_EPOCH = -1
-JOIN_AGAIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH)
+JOIN_AGAIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.GROUP_ID_NOT_FOUND)
 Tasks = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class StreamsMember(Client):
     """A member that runs the tasks it gets. Options: group, subtopologies (id -> source topic), closing_ms, process.
+
+    The coordinator does not repeat tasks whose response was lost, as in Kafka 4.3. So after a lost response the member
+    joins again, unless the next response has its tasks.
 
     Attributes:
         epoch: its member epoch; 0 before it has joined.
@@ -39,6 +42,7 @@ class StreamsMember(Client):
         self._owned: Tasks = ()
         self._standby: Tasks = ()
         self._reported = False
+        self._response_lost = False
         self._leaving = False
         self._interval_ms = 1_000
         self.spawn(self._run())
@@ -53,11 +57,13 @@ class StreamsMember(Client):
             try:
                 response = await self._channel.call(self._request(), timeout_ms=5_000)
             except NETWORK:
-                self._reported = False
+                self._reported, self._response_lost = False, True
                 await self.kernel.sleep(self.choice.choice([20, 500]))
                 continue
             self._receive(response)
-            if self._target != self._owned:
+            if not self.epoch:
+                await self.kernel.sleep(20)
+            elif self._target != self._owned:
                 await self._change_tasks()
             else:
                 await self.kernel.sleep(self._interval_ms)
@@ -86,6 +92,10 @@ class StreamsMember(Client):
             return
         if code:
             self._reported = False
+            return
+        lost, self._response_lost = self._response_lost, False
+        if lost and response.active_tasks is None:
+            self._lose_all()
             return
         self._reported = True
         self.epoch = response.member_epoch

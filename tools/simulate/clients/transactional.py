@@ -164,6 +164,7 @@ class TransactionalClient(Client):
         for at, write in enumerate(writes):
             write.result = ACKNOWLEDGED
             write.offset = -1 if offset < 0 else offset + at
+            self.history.acknowledged(partition, write.offset + 1, self.kernel.now_ms)
 
     def _note_offsets(self, transaction: Transaction, offsets: dict[TopicPartition, int]) -> list[OffsetWrite]:
         noted = []

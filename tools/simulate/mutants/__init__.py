@@ -6,15 +6,15 @@ Python code.
 
 from __future__ import annotations
 
+from tools.simulate.mutants.cluster import CLUSTER_MUTANTS
 from tools.simulate.mutants.coordinators import COORDINATOR_MUTANTS
 from tools.simulate.mutants.group import GROUP_MUTANTS
 from tools.simulate.mutants.log import LOG_MUTANTS
 from tools.simulate.mutants.mutant import Mutant, findings
 from tools.simulate.mutants.transaction import TRANSACTION_MUTANTS
 
-MUTANTS: dict[str, Mutant] = {
-    each.name: each for each in (*LOG_MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *COORDINATOR_MUTANTS)
-}
+_ALL = (*LOG_MUTANTS, *TRANSACTION_MUTANTS, *GROUP_MUTANTS, *COORDINATOR_MUTANTS, *CLUSTER_MUTANTS)
+MUTANTS: dict[str, Mutant] = {each.name: each for each in _ALL}
 
 
 def describe() -> str:

@@ -76,7 +76,7 @@ def _heartbeat_not_repeated() -> list[Patch]:
 GROUP_MUTANTS = (
     Mutant("two-owners", "a partition is assigned before its owner has released it", _two_owners),
     Mutant("no-timers-after-load", "a load arms no timers of groups", _no_timers_after_load),
-    Mutant("initialized-again", "a late initialization resets a share partition", _initialized_again),
+    Mutant("initialized-again", "a late initialization resets a share partition", _initialized_again, needs=("share",)),
     Mutant("deliveries-forgotten", "a load ignores the deliveries of a share partition", _delivery_state_ignored),
     Mutant("unwritten-acks", "acknowledgements of share records are not written", _acknowledged_without_a_write),
     Mutant("silent-revocation", "a cooperative member does not report revoked partitions", _revokes_silently),

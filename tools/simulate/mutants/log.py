@@ -139,7 +139,10 @@ LOG_MUTANTS = (
     Mutant("last-entry-lost", "an opening ignores the journal's last entry", _last_entry_not_replayed),
     Mutant("torn-entry", "an opening accepts torn entries of the journal", _torn_entry_accepted),
     Mutant(
-        "unknown-result-durable", "a write whose result was unknown counts as durable", _failed_write_counts_as_durable
+        "unknown-result-durable",
+        "a write whose result was unknown counts as durable",
+        _failed_write_counts_as_durable,
+        needs=("lmdb", "admin", "disk failure"),
     ),
     Mutant("identity-reused", "each journal has the identity of the one before", _journal_identity_reused),
     Mutant("delete-records-plus-one", "DeleteRecords deletes one record more", _one_record_too_many_deleted),

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tools.simulate.cluster.plan import draw_cluster_plan
+from tools.simulate.plan import Plan, draw_plan
+
 Patch = tuple[Any, str, Any]
 """Owner, name of the attribute, and its replacement."""
 
@@ -45,11 +48,29 @@ class Mutant:
         name: its name.
         defect: the defect in a few words.
         patches: returns what to replace.
+        cluster: True if its seeds are those of clusters.
+        needs: the store, topics, and kinds of clients and faults, without which a seed cannot find it.
     """
 
     name: str
     defect: str
     patches: Callable[[], list[Patch]]
+    cluster: bool = False
+    needs: tuple[str, ...] = ()
+
+    def may_find(self, plan: Plan) -> bool:
+        """Returns True if a plan has everything that the defect needs to show."""
+        present = {
+            plan.store,
+            *plan.topics,
+            *(each.kind for each in plan.clients),
+            *(each.kind for each in plan.faults),
+        }
+        return present.issuperset(self.needs)
+
+    def plan(self, seed: int) -> Plan:
+        """Draws the plan of a seed that may find it."""
+        return draw_cluster_plan(seed) if self.cluster else draw_plan(seed)
 
     @contextmanager
     def planted(self) -> Iterator[None]:

@@ -1,0 +1,160 @@
+"""The checkers of a cluster: leaders, writes of fenced nodes, and the metadata of all nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kcore.cluster.store import METADATA
+from kcore.log.interface import PartitionKey
+from kcore.protocol.topic_partition import TopicPartition
+from kcore.runtime import ShardState
+from tools.simulate.checkers.checks import Checks
+from tools.simulate.checkers.failure import SimulationFailure
+from tools.simulate.checkers.observer import Observer
+from tools.simulate.cluster.node import TIMING
+
+STALE_MARGIN_MS: Final = 2_000
+"""The time that a response may take in the network, in addition to a lease."""
+
+if TYPE_CHECKING:
+    from tools.simulate.cluster.node import ClusterSimNode
+    from tools.simulate.cluster.world import ClusterWorld
+
+
+class ClusterObserver(Observer):
+    """Looks into the engines of all nodes."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        super().__init__(world)
+        self._cluster = world
+
+    def at_rest(self) -> bool:
+        """Returns True if every node runs, and no node has uncommitted or unloaded state."""
+        return all(self._node_at_rest(node) for node in self._cluster.nodes.values())
+
+    def _node_at_rest(self, node: ClusterSimNode) -> bool:
+        if not node.running or node.kernel.now_ms < node.paused_until_ms:
+            return False
+        engine = node.engine
+        pipeline = engine.pipeline
+        if pipeline.dirty or pipeline.committing or engine.loading or engine.slices or engine.log.uncertain:
+            return False
+        if engine.membership.fenced:
+            return False
+        owned = (engine.groups, engine.transactions.shards or ())
+        return all(shard.state is ShardState.ACTIVE for shards in owned for shard in shards)
+
+
+class ClusterChecks(Checks):
+    """The checks of one simulation of a cluster."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        super().__init__(world)
+        self._cluster = world
+        self._leaders: dict[tuple[PartitionKey, int], int] = {}  # partition and epoch -> the only leader
+        self._moved_ms: dict[PartitionKey, int] = {}  # the time of the newest change of the leader
+        self._writer = -1
+        self._broken: SimulationFailure | None = None  # found within a commit, which handles every exception
+
+    def regular(self) -> None:
+        """Runs the cheap checks of one moment."""
+        if self._broken is not None:
+            raise self._broken
+        super().regular()
+        self._check_leaders()
+
+    def replay(self) -> None:
+        """Checks nothing: the nodes of a cluster replay the logs of other nodes all the time."""
+
+    def _may_be_stale(self, partition: TopicPartition) -> bool:
+        """Returns True within a lease after a move: the old leader may not know of it (see docs/cluster.md)."""
+        info = self._world.node.engine.topics.by_name(partition.topic)
+        if info is None:
+            return True
+        moved_ms = self._moved_ms.get(PartitionKey(info.topic_id, partition.partition), -TIMING.ttl_ms)
+        return self._world.kernel.now_ms < moved_ms + TIMING.ttl_ms + STALE_MARGIN_MS
+
+    def _check_leaders(self) -> None:
+        """Checks that a partition has one leader in each epoch, and that no node leads in an epoch of the future."""
+        rows = self._cluster.cluster.rows
+        for key, row in rows.items():
+            if row.leader >= 0:
+                self._note_leader(key, row.leader_epoch, row.leader)
+        for node in self._cluster.nodes.values():
+            if not node.running:
+                continue
+            for key, (topic, epoch) in node.engine.leadership.led.items():
+                row = rows.get(key)
+                if row is None:
+                    continue  # the partition was deleted
+                self.require(
+                    epoch <= row.leader_epoch,
+                    "leaders",
+                    f"node {node.node_id} leads {topic}-{key.partition} in epoch {epoch}, after {row.leader_epoch}",
+                )
+                self._note_leader(key, epoch, node.node_id)
+
+    def _note_leader(self, key: PartitionKey, epoch: int, node_id: int) -> None:
+        known = self._leaders.setdefault((key, epoch), node_id)
+        self.require(known == node_id, "leaders", f"{key} has the leaders {known} and {node_id} in epoch {epoch}")
+
+    # ---- writes
+
+    def intercepted(self, operation: str, node_id: int, stored: bool) -> None:
+        """Notes the node whose write set reaches the store next."""
+        if operation == "write":
+            self._writer = node_id
+
+    def check_write(self, write_set: Any) -> None:
+        """Checks a write set that the store has accepted, before it is stored."""
+        try:
+            self._check_write(write_set)
+        except SimulationFailure as failure:
+            self._broken = self._broken or failure
+
+    def _check_write(self, write_set: Any) -> None:
+        cluster, writer = self._cluster.cluster, self._writer
+        node = cluster.nodes.get(writer)
+        self.require(node is not None and node.session > 0, "fenced", f"node {writer} is fenced, and writes")
+        for change in write_set.cluster.moved if write_set.cluster is not None else ():
+            self._moved_ms[change.key] = self._world.kernel.now_ms
+        for sealed in write_set.partitions:
+            row, epoch = cluster.rows.get(sealed.key), sealed.log.owned_epoch
+            self.require(
+                row is not None and (row.leader, row.leader_epoch) == (writer, epoch),
+                "fenced",
+                f"node {writer} writes to {sealed.key} in epoch {epoch}",
+            )
+            stored = cluster.data.look_up(sealed.key)
+            if sealed.bases and stored is not None:
+                self.require(
+                    sealed.bases[0] == stored.end_offset,
+                    "log format",
+                    f"node {writer} writes {sealed.key}@{sealed.bases[0]} behind {stored.end_offset}",
+                )
+
+    # ---- the end
+
+    def unrest(self) -> str | None:
+        """Returns the difference between the nodes' views of the cluster; None if they agree with the store."""
+        rows = self._cluster.cluster.rows
+        nodes = self._cluster.nodes
+        led: dict[PartitionKey, tuple[int, int]] = {}
+        for node in nodes.values():
+            image = node.engine.topics.image
+            for key, (_, epoch) in node.engine.leadership.led.items():
+                led[key] = node.node_id, epoch
+            for key, row in rows.items():
+                leader = None if key == METADATA else image.leader(key.topic_id, key.partition)
+                if key != METADATA and (leader is None or tuple(leader) != (row.leader, row.leader_epoch)):
+                    return f"node {node.node_id} has leader {leader} of {key}, the store {row.leader}"
+        for key, row in rows.items():
+            if key != METADATA and led.get(key) != (row.leader, row.leader_epoch):
+                return f"{key} has no leader that serves it"
+        for node_id, stored in self._cluster.cluster.nodes.items():
+            if stored.draining or stored.session == 0:
+                return f"node {node_id} is fenced or draining"
+        counts = [sum(row.leader == node_id for row in rows.values()) for node_id in nodes]
+        if min(counts) == 0:
+            return f"the nodes lead {counts} partitions"
+        return None

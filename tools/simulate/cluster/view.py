@@ -1,0 +1,126 @@
+"""The cluster as the checkers of a single node see it: partitions and coordinators of the leaders in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kcore.cluster_engine import ClusterEngine
+from kcore.log import MemoryLogEngine
+from kcore.log.interface import LogEngine, PartitionKey
+from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
+from kcore.testing.storage import _copied
+from tools.simulate.cluster.node import ClusterSimNode
+from tools.simulate.node import NodeClock
+
+if TYPE_CHECKING:
+    from tools.simulate.cluster.world import ClusterWorld
+
+
+class _Shards:
+    def __init__(self, shards: list[Any]) -> None:
+        self.shards = shards
+
+
+class _NoShards:
+    shards = None
+
+
+class EngineView:
+    """The parts of an engine that checkers read, of the whole cluster."""
+
+    share = _NoShards()
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self._world = world
+
+    def _leads(self, node: ClusterSimNode, key: PartitionKey) -> bool:
+        """Returns True if a node leads a partition by the store and by its own memory."""
+        row = self._world.cluster.rows.get(key)
+        led = node.engine.leadership.led.get(key) if node.running else None
+        return row is not None and led is not None and (row.leader, row.leader_epoch) == (node.node_id, led[1])
+
+    @property
+    def topics(self) -> Any:
+        """The topics of the controller, or of any node."""
+        running = [node.engine for node in self._world.nodes.values() if node.running]
+        deciding: list[ClusterEngine] = [engine for engine in running if engine.decides()]
+        return (deciding or running)[0].topics
+
+    @property
+    def partitions(self) -> Iterator[Any]:
+        """The partitions at their leaders."""
+        for node in self._world.nodes.values():
+            if not node.running:
+                continue
+            for key in list(node.engine.leadership.led):
+                partition = node.engine.partitions.led(key) if self._leads(node, key) else None
+                if partition is not None:
+                    yield partition
+
+    def _led_shards(self, topic: str) -> list[Any]:
+        found = []
+        for node in self._world.nodes.values():
+            if not node.running:
+                continue
+            info = node.engine.topics.by_name(topic)
+            owned: Any = node.engine.groups if topic == CONSUMER_OFFSETS else node.engine.transactions.shards
+            if info is not None and owned is not None:
+                found += [each for each in owned if self._leads(node, PartitionKey(info.topic_id, each.index))]
+        return found
+
+    @property
+    def groups(self) -> list[Any]:
+        """The group shards at their leaders."""
+        return self._led_shards(CONSUMER_OFFSETS)
+
+    @property
+    def transactions(self) -> _Shards:
+        """The transaction shards at their leaders."""
+        return _Shards(self._led_shards(TRANSACTION_STATE))
+
+
+class NodesView:
+    """The attributes of a `Node` that checkers and clients read, of the whole cluster."""
+
+    def __init__(self, world: ClusterWorld, clock: NodeClock) -> None:
+        self._world = world
+        self.clock = clock
+        self.engine = EngineView(world)
+
+    @property
+    def running(self) -> bool:
+        """True while any node runs."""
+        return any(node.running for node in self._world.nodes.values())
+
+    @property
+    def uncertain_ms(self) -> int:
+        """The last time at which a node did not know the result of a write."""
+        return max(node.uncertain_ms for node in self._world.nodes.values())
+
+    @property
+    def starts(self) -> int:
+        """The number of starts of all nodes."""
+        return sum(node.starts for node in self._world.nodes.values())
+
+    def stop(self) -> None:
+        """Ends all nodes."""
+        for node in self._world.nodes.values():
+            node.stop()
+
+
+class SharedStore:
+    """The durable state of the cluster, for the checkers."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self._world = world
+
+    def copy(self) -> LogEngine:
+        """Opens an independent copy of all logs."""
+        return MemoryLogEngine(_copied(self._world.cluster.data))
+
+    def close(self) -> None:
+        """Ends the simulation."""
+        self._world.over = True
+        for node in self._world.nodes.values():
+            node.abandon()

@@ -1,0 +1,95 @@
+"""Planted defects of clusters: leases, fencing, failover, unknown outcomes, and requests between nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kcore.broker.cluster import balance, controller, membership
+from kcore.broker.cluster import producer_ids as shared_producer_ids
+from kcore.broker.data import shared_partitions
+from kcore.cluster import memory_store
+from kcore.transaction import shared_markers
+from tools.simulate.mutants.mutant import Mutant, Patch
+
+LATE_MS = 60_000
+
+
+def _serves_without_lease() -> list[Patch]:
+    return [(membership.Membership, "is_serving", lambda self: not self.fenced)]
+
+
+def _long_lease() -> list[Patch]:
+    original = membership.Membership._renewed
+
+    def renewed(self: Any, result: Any, leases: Any, sent_ms: int) -> None:
+        original(self, result, leases, sent_ms + LATE_MS)
+
+    return [(membership.Membership, "_renewed", renewed)]
+
+
+def _fence_unchecked() -> list[Patch]:
+    return [
+        (memory_store.MemoryCluster, "unfenced", lambda self, node_id, session: None),
+        (memory_store.MemoryCluster, "require_leader", lambda self, node_id, partitions: None),
+    ]
+
+
+def _no_failover() -> list[Patch]:
+    return [(balance.Placement, "homeless", lambda self, alive: iter(()))]
+
+
+def _early_registration() -> list[Patch]:
+    original = controller.Controller._joined
+    return [
+        (controller.Controller, "_joined", lambda self, machine, nodes, leading: original(self, machine, nodes, set()))
+    ]
+
+
+def _settled_as(durable: bool) -> list[Patch]:
+    def settle(self: Any) -> None:
+        if self._unknown is not None:
+            self._intercept("settle")
+            self._unknown[0].is_durable = durable
+            self._unknown = None
+
+    return [(memory_store.MemorySharedStorage, "settle", settle)]
+
+
+def _remote_markers_lost() -> list[Patch]:
+    return [(shared_markers._RemoteMarkers, "committed", lambda self: None)]
+
+
+def _producer_block_shared() -> list[Patch]:
+    original = shared_producer_ids.producer_ids_record
+
+    def record(node_id: int, next_producer_id: int) -> Any:
+        return original(node_id, max(next_producer_id - shared_producer_ids.BLOCK_SIZE, 0))
+
+    return [(shared_producer_ids, "producer_ids_record", record)]
+
+
+def _still_served() -> list[Patch]:
+    return [(shared_partitions.SharedPartitions, "resign", lambda self, key: None)]
+
+
+CLUSTER_MUTANTS = (
+    Mutant("no-lease", "a node serves although its lease has expired", _serves_without_lease, True, ("cut store",)),
+    Mutant("long-lease", "a node takes its lease for a minute longer than it is", _long_lease, True, ("cut store",)),
+    Mutant(
+        "fence-unchecked", "the store accepts writes of fenced nodes and of earlier leaders", _fence_unchecked, True
+    ),
+    Mutant("no-failover", "partitions of dead nodes get no new leader", _no_failover, True),
+    Mutant(
+        "early-registration", "a new incarnation is registered while it leads partitions", _early_registration, True
+    ),
+    Mutant("unknown-as-failed", "a write with an unknown result counts as failed", lambda: _settled_as(False), True),
+    Mutant("unknown-as-durable", "a write with an unknown result counts as durable", lambda: _settled_as(True), True),
+    Mutant("remote-markers-lost", "markers for partitions of other nodes are not sent", _remote_markers_lost, True),
+    Mutant(
+        "producer-block-shared",
+        "the controller gives one block of producer ids to all nodes",
+        _producer_block_shared,
+        True,
+    ),
+    Mutant("still-served", "a node serves partitions that it does not lead any more", _still_served, True),
+)
