@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 import kcore
+from kcore.cli import main
 from kcore.clock import SystemClock
 from kcore.cluster import memory_store
 from kcore.cluster.memory_store import MemoryCluster, MemoryClusterStore
 from kcore.errors import ConfigError
 from kcore.node.cluster_node import ClusteredNode
+from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from tests.cluster.test_node import free_port
 from tests.cluster.world import CLUSTER_ID, SETTINGS
 from tests.kit import wait_until
@@ -107,3 +109,24 @@ def test_a_busy_port_ends_the_attempt(store: MemoryCluster) -> None:
         with pytest.raises(OSError, match="in use"):
             kcore.open(cluster=URL, config=busy)
         one.topics.create("t")
+
+
+def test_commands_move_and_spread_the_leaders(store: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    by_hand = {"auto.leader.rebalance.enable": "false"}
+    with kcore.open(cluster=URL, config={**settings(1), **by_hand}) as one:
+        one.topics.create("t", partitions=4)
+        with kcore.open(cluster=URL, config={**settings(2), **by_hand}):
+            command = MemoryClusterStore(store)
+            wait_until(lambda: len(one.send(DescribeClusterRequest()).brokers) == 2, "both nodes are registered")
+            assert leading(store) == {1}
+            assert main(["cluster", "move", URL, "t-3", "2"]) == 0
+            assert capsys.readouterr().out == "t-3: node 2 leads it\n"
+            moved = [row for row in command.leaders() if row.leader == 2]
+            assert [row.key.partition for row in moved] == [3]
+            assert main(["cluster", "rebalance", URL]) == 0
+            assert capsys.readouterr().out == "the leaders are spread evenly\n"
+            assert main(["cluster", "move", URL, "t-9", "2"]) == 1
+            assert "has no partition 9" in capsys.readouterr().err
+            assert main(["cluster", "move", URL, "t-0", "7"]) == 1
+            assert main(["cluster", "move", URL, "t", "2"]) == 1
+            assert "TOPIC-NUMBER" in capsys.readouterr().err
