@@ -51,8 +51,8 @@ class Unsettled(NamedTuple):
 class NodeLocks:
     """The locks of the nodes of a data folder. Only one thread at a time may use the object.
 
-    The lock of a node protects its journal and what the node leads. Whoever takes a partition from a node, fences it
-    or registers it again holds its lock. Several locks are taken in order of node id, and the writer's lock last.
+    The lock of a node protects its journal and what the node leads. A process holds it while it takes a partition from
+    the node, fences it or registers it again. Several locks are taken in order of node id, and the writer's lock last.
 
     Args:
         path: the data folder.
