@@ -20,7 +20,7 @@ from kcore.broker.cluster.view import SharedClusterView
 from kcore.broker.data.shared_partitions import SharedPartitions
 from kcore.cluster.store import METADATA, ClusterStore
 from kcore.engine import Engine, random_uuid
-from kcore.errors import CloseConnectionError
+from kcore.errors import CloseConnectionError, KcoreError
 from kcore.log.errors import LogError, StoreUnavailableError
 from kcore.log.interface import PartitionKey
 from kcore.log.shared_engine import SharedLogEngine
@@ -202,6 +202,15 @@ class ClusterEngine(Engine):
             super()._ensure_offsets_topic()
         if self.topics.by_name(CONSUMER_OFFSETS) is None:
             raise StoreUnavailableError(f"the controller has not created {CONSUMER_OFFSETS} yet")
+
+    def _finish(self, stage: str) -> None:
+        """Finishes a stage of the start as `Engine` does; the start can be repeated if its commit fails."""
+        try:
+            super()._finish(stage)
+        except LogError:
+            raise
+        except KcoreError as error:
+            raise StoreUnavailableError(str(error)) from error
 
     def _make_markers(self) -> LocalMarkers:
         return SharedMarkers(

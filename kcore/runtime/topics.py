@@ -62,7 +62,10 @@ class MetadataListener:
         """Handles a new leader of a partition. Not called for the leaders with which partitions are created."""
 
     def on_move_planned(self, topic: TopicInfo, partition: int) -> None:
-        """Handles a planned move: the leader of the partition has to release it. The next leader is known."""
+        """Handles a planned move: the leader of the partition has to release it. The next leader is known.
+
+        Also called if the plan was never durable, and has vanished with a reload of the metadata.
+        """
 
     def on_brokers_changed(self) -> None:
         """Handles changed nodes of the cluster."""

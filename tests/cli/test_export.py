@@ -70,9 +70,9 @@ def test_ranges_are_exported_and_existing_rows_are_not_exported_again(run: Run, 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER"),
-        (("DATA",), "name a folder, or --bootstrap HOST:PORT of a running server, and --out FOLDER"),
-        (("DATA", "--follow", "--out", "OUT"), "--follow needs --bootstrap: a closed data folder "),
+        ((), "name a folder, --bootstrap HOST:PORT of a running server, or --cluster URL, and --out FOLDER"),
+        (("DATA",), "name a folder, --bootstrap HOST:PORT of a running server, or --cluster URL, and --out FOLDER"),
+        (("DATA", "--follow", "--out", "OUT"), "--follow needs --bootstrap or --cluster: a closed data folder "),
         (("DATA", "--out", "OUT", "--from", "-1"), "--from -1: not a range of offsets"),
         (("DATA", "--out", "OUT", "--from", "5", "--to", "4"), "--from 5 --to 4: not a range of offsets"),
         (("DATA", "--topic", "none", "--topic", "lines", "--out", "OUT"), "none: no such topic"),

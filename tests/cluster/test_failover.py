@@ -196,6 +196,28 @@ def test_a_minute_without_the_store_costs_only_retriable_errors(world: ClusterWo
     assert client.committed("group-1") == 51
 
 
+def test_a_partition_is_served_after_an_outage_during_its_recovery(world: ClusterWorld, client: Client) -> None:
+    leader = next(node for node in world.up[1:] if world.leader("t", 1) is node or world.leader("t", 2) is node)
+    partition = next(index for index in (1, 2) if world.leader("t", index) is leader)
+    failed = []
+
+    def unreadable(operation: str, node_id: int, stored: bool) -> None:
+        if operation == "slice":
+            failed.append(node_id)
+            raise StoreUnavailableError("the store cannot be reached")
+
+    leader.kill()
+    world.store.intercept = unreadable
+    world.advance(FAILOVER_MS)
+    assert failed
+    world.store.intercept = None
+    world.advance(4_000)
+    check(world)
+    assert client.read("t", partition) == [b"first %d" % partition]
+    client.produce("t", partition, b"second")
+    assert [client.committed(group) for group in GROUPS] == list(range(12))
+
+
 @pytest.mark.parametrize("stored", [False, True], ids=["request-lost", "response-lost"])
 def test_an_unknown_outcome_is_neither_lost_nor_repeated(world: ClusterWorld, client: Client, stored: bool) -> None:
     coordinator = client.coordinator("group-2")
@@ -275,3 +297,21 @@ def test_every_node_down_and_up_again(world: ClusterWorld, client: Client) -> No
     assert [client.committed(group) for group in GROUPS] == list(range(12))
     for partition in range(6):
         assert client.read("t", partition) == [b"first %d" % partition]
+
+
+@pytest.mark.parametrize("error", [UnknownOutcomeError, StoreUnavailableError])
+def test_a_start_whose_first_commit_fails_can_be_repeated(error: type[Exception]) -> None:
+    def fail(operation: str, node_id: int, stored: bool) -> None:
+        if operation in ("write", "settle"):
+            raise (error if operation == "write" else StoreUnavailableError)("the store cannot be reached")
+
+    world = ClusterWorld(1)
+    world.store.intercept = fail
+    with pytest.raises(StoreUnavailableError, match="first commit"):
+        world.nodes[1].start()
+    world.nodes[1].engine = None
+    world.store.intercept = None
+    world.advance(FAILOVER_MS)
+    world.start()
+    check(world)
+    world.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
 from kcore.protocol.error_codes import ErrorCode
 from kcore.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from kcore.protocol.messages.alter_partition_reassignments import (
@@ -247,6 +248,33 @@ def test_a_plan_survives_the_compaction_of_the_metadata_log(world: ClusterWorld,
     assert serving(world) == [target.node_id]
 
 
+@pytest.mark.parametrize("stored", [False, True], ids=["request-lost", "response-lost"])
+def test_a_plan_whose_commit_failed_leaves_the_leader(world: ClusterWorld, client: Client, stored: bool) -> None:
+    """The controller leads the partition itself. It may have given it up for a plan that was never stored."""
+    controller = world.controller
+    partition = next(index for index in range(6) if world.leader("t", index) is controller)
+    [target, _] = others(world, controller)
+    broken = []
+
+    def fail(operation: str, node_id: int, after: bool) -> None:
+        if node_id == controller.node_id and (broken or (operation == "write" and after is stored)):
+            broken.append(operation)
+            if operation == "write":
+                raise UnknownOutcomeError("the connection was lost")
+            raise StoreUnavailableError("the store cannot be reached")
+
+    world.store.intercept = fail
+    entry = ReassignablePartition(partition_index=partition, replicas=(target.node_id,))
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=[entry])])
+    assert controller.send(request).error_code == ErrorCode.NOT_CONTROLLER
+    world.advance(2_000)
+    world.store.intercept = None
+    world.advance(4_000)
+    check(world)
+    assert serving(world, partition) == [target.node_id if stored else controller.node_id]
+    client.produce("t", partition, b"later")
+
+
 @pytest.mark.parametrize("node_id", [1, 2], ids=["controller", "other"])
 def test_a_node_hands_everything_over_before_it_stops(world: ClusterWorld, client: Client, node_id: int) -> None:
     ended = []
@@ -300,6 +328,34 @@ def test_a_node_without_a_lease_does_not_wait(world: ClusterWorld, client: Clien
     assert node.engine is not None
     node.engine.hand_over(lambda: ended.append(True))
     assert ended == [True]
+
+
+def test_a_partition_that_is_named_twice_gets_one_plan(world: ClusterWorld, client: Client) -> None:
+    leader = world.leader("t", 0)
+    one, two = others(world, leader)
+    entries = [ReassignablePartition(partition_index=0, replicas=(node.node_id,)) for node in (one, two)]
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name="t", partitions=entries)])
+    response = world.controller.send(request)
+    codes = [entry.error_code for entry in response.responses[0].partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+    world.advance(1_000)
+    check(world)
+    assert serving(world) == [one.node_id]
+
+
+def test_a_plan_ends_once_if_both_its_nodes_die(world: ClusterWorld, client: Client) -> None:
+    controller = world.controller
+    partition = next(index for index in range(6) if world.leader("t", index) is not controller)
+    leader = world.leader("t", partition)
+    [target] = [node for node in world.up if node not in (leader, controller)]
+    lost(world, "AlterPartitionRequest")
+    move(world, client, partition, (target.node_id,))
+    world.advance(300)
+    leader.kill()
+    target.kill()
+    world.advance(2 * FAILOVER_MS)
+    assert serving(world, partition) == [controller.node_id]
+    client.produce("t", partition, b"x")
 
 
 def test_reports_are_checked(world: ClusterWorld, client: Client) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
 
 from kcore.log.errors import StoreUnavailableError, UnknownOutcomeError
 from kcore.protocol.error_codes import RETRIABLE
+from kcore.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tests.cluster.world import STEP_MS, TIMING, Client, ClusterWorld, NoNodeError, check
 from tests.kit import COMMIT_VERSION, PRODUCE_VERSION, batch, commit, produce
 from tests.seeds import SEED
@@ -30,12 +36,14 @@ class Attack:
         self.number = 0
         self.trouble_until_ms = 0
         self.refused = 0
+        self.moves = 0
 
     def run(self) -> None:
         self.world.start()
         self.client.create("t", PARTITIONS)
         actions = [self.commit] * 6 + [self.produce] * 6 + [self.wait] * 4
         actions += [self.kill, self.start, self.pause, self.resume, self.drain, self.cut]
+        actions += [self.move] * 3 + [self.lose, self.hand_over]
         for _ in range(STEPS):
             self.random.choice(actions)()
             if self.world.clock.monotonic_ms() > self.trouble_until_ms:
@@ -119,6 +127,37 @@ class Attack:
         if not self.world.store.intercept:
             self.world.open_store().set_draining(self.random.choice([1, 2, 3]), self.random.random() < 0.5)
 
+    def move(self) -> None:
+        """Asks for a move of a partition to a random node."""
+        topic, partitions = self.random.choice([("t", PARTITIONS), ("__consumer_offsets", 6)])
+        entry = ReassignablePartition(
+            partition_index=self.random.randrange(partitions), replicas=(self.random.choice([1, 2, 3]),)
+        )
+        request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(name=topic, partitions=[entry])])
+        with contextlib.suppress(NoNodeError):
+            self.client.any_node().send(request)
+            self.moves += 1
+
+    def lose(self) -> None:
+        """Loses some requests between nodes, and some responses, or ends that."""
+        share = self.random.choice([0.0, 0.3, 0.6])
+        self.world.network.lose = lambda call: self.random.random() < share
+
+    def hand_over(self) -> None:
+        """Lets a node hand everything over and stop, if it succeeds in time."""
+        node = self.random.choice(self.world.up)
+        if node.engine is None or node.paused or len(self.world.up) < 2:
+            return
+        engine, ended = node.engine, []
+        engine.hand_over(lambda: ended.append(True))
+        for _ in range(100):
+            if ended:
+                break
+            self.world.advance(STEP_MS)
+            self.check_leaders()
+        if node.engine is engine:
+            node.stop()
+
     def cut(self) -> None:
         """Cuts one node, or all, off from the store for some time, with lost requests and lost responses."""
         victim = self.random.choice([1, 2, 3, 0])
@@ -152,6 +191,7 @@ class Attack:
     def heal(self) -> None:
         """Ends all faults; fenced processes start again."""
         self.world.store.intercept = None
+        self.world.network.lose = lambda call: False
         self.resume()
         self.world.advance(2_000)
         for node in list(self.world.up):
@@ -174,8 +214,10 @@ class Attack:
             assert self.client.read("t", partition)[offset] == value
         for group in GROUPS:
             self.client.commit(group, 1_000_000)
-        assert self.records
-        assert self.offsets
+        for node in self.world.up:
+            assert node.engine is not None
+            assert node.engine.topics.image.successors == {}, "every planned move has ended"
+        assert self.records or self.offsets
         self.world.close()
 
 

@@ -8,6 +8,11 @@ proves both.
 from __future__ import annotations
 
 NAMED = {
+    "auto.leader.rebalance.enable": "cluster/test_handover.py::test_a_node_hands_everything_over_before_it_stops",
+    "broker.heartbeat.interval.ms": "cluster/test_node.py::test_leases_have_kafkas_settings",
+    "broker.session.timeout.ms": "cluster/test_node.py::test_leases_have_kafkas_settings",
+    "sasl.mechanism.inter.broker.protocol": "cluster/test_node.py::test_nodes_connect_with_tls_and_sasl",
+    "security.inter.broker.protocol": "cluster/test_node.py::test_an_unusable_listener_is_refused",
     "listeners": "server/test_accept.py::test_all_addresses_of_a_listener_have_the_same_port",
     "advertised.listeners": "cli/test_serve.py::test_each_listener_advertises_its_own_address",
     "group.coordinator.rebalance.protocols": "group/consumer/test_heartbeats.py::test_the_protocol_can_be_disabled",

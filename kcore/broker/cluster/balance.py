@@ -86,12 +86,15 @@ class Placement:
                 if target != leader:
                     yield self.move(topic, partition, target)
 
-    def stranded(self) -> Iterator[Move]:
-        """Yields moves that end plans whose next leader is not alive any more: the present leader leads again."""
+    def stranded(self, alive: Collection[int]) -> Iterator[Move]:
+        """Yields moves that end plans whose next leader is not alive any more: the present leader leads again.
+
+        Partitions without a live leader are left to `homeless`: a decision has one new leader for each partition.
+        """
         for topic in self._image.all():
             for partition, successor in self._image.successors.get(topic.topic_id, {}).items():
                 leader = self._current(topic, partition)
-                if successor not in self._targets and leader >= 0:
+                if successor not in self._targets and leader in alive:
                     yield Move(topic, partition, leader, self._image.replicas[topic.topic_id][partition])
 
     def drained(self) -> Iterator[Move]:

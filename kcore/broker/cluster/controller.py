@@ -158,7 +158,7 @@ class Controller:
         placement = Placement(image, targets)
         moves = list(islice(placement.homeless(alive), URGENT_MOVES))
         self.failovers += len(moves)
-        moves += placement.stranded()
+        moves += placement.stranded(alive)
         if not moves:
             joined = self._joined(machine, nodes, _leading(image))
             records += joined

@@ -165,10 +165,14 @@ class AlterPartitionApi(ControlApi[AlterPartitionRequest, AlterPartitionResponse
             return self.error(context, request, code)
         records: list[Record] = []
         topics = []
+        seen: set[tuple[bytes, int]] = set()
         for topic in request.topics:
             results = []
             for part in topic.partitions:
                 code = self._check(machine.image, request.broker_id, topic.topic_id, part)
+                if (topic.topic_id, part.partition_index) in seen:
+                    code = ErrorCode.INVALID_REQUEST
+                seen.add((topic.topic_id, part.partition_index))
                 successor = part.new_isr_with_epochs[0].broker_id if part.new_isr_with_epochs else -1
                 if not code:
                     held = machine.image.replicas[topic.topic_id][part.partition_index]

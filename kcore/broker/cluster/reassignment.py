@@ -68,11 +68,15 @@ class MovingReassignmentsApi(AlterPartitionReassignmentsApi):
             return self.error(context, request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         records: list[Record] = []
         responses = []
+        seen: set[tuple[str, int]] = set()
         for topic in request.topics:
             results = []
             for entry in topic.partitions:
                 code, message = ErrorCode.NONE, None
                 try:
+                    if (topic.name, entry.partition_index) in seen:
+                        raise KafkaError(ErrorCode.INVALID_REQUEST, "the request names the partition twice")
+                    seen.add((topic.name, entry.partition_index))
                     records += self._planned(machine, topic.name, entry)
                 except KafkaError as error:
                     code, message = error.code, text(error.code, error.message)

@@ -150,6 +150,7 @@ class Topics:
             leader = image.leader(topic_id, partition)
             if partition < known_partitions and leader not in (None, before.leader(topic_id, partition)):
                 self.moved(topic, partition)
-        for partition, node_id in image.successors.get(topic_id, {}).items():
-            if before.successor(topic_id, partition) != node_id:
+        # A plan that is gone was never durable: a node that has given the partition up for it leads it again.
+        for partition in {**before.successors.get(topic_id, {}), **image.successors.get(topic_id, {})}:
+            if before.successor(topic_id, partition) != image.successor(topic_id, partition):
                 self.planned(topic, partition)
