@@ -19,6 +19,7 @@ from kcore.broker.data.log_dirs import EngineLogDirs
 from kcore.broker.data.partitions import Partitions
 from kcore.broker.data.retention import Housekeeping, Periodic
 from kcore.broker.data.transaction_verifier import PartitionVerifier
+from kcore.broker.metadata.cluster_id import stored_cluster_id
 from kcore.broker.metadata.control_plane import ControlPlane
 from kcore.broker.metadata.machine import METADATA_PARTITION, metadata_shard
 from kcore.broker.metadata.topics import Topics
@@ -37,7 +38,7 @@ from kcore.log import LmdbLogEngine, LogEngine, MemoryLogEngine, PartitionLog
 from kcore.log.data_folder import volume_bytes
 from kcore.process_logging import log_failure
 from kcore.protocol.records import CONSUMER_OFFSETS, TRANSACTION_STATE
-from kcore.protocol.uuids import to_hex, to_text, version_4
+from kcore.protocol.uuids import to_hex, version_4
 from kcore.runtime import Api, CommitPipeline, RequestContext, Shard, Shards, ShardState, Slices
 from kcore.runtime.cluster import AdvertisedCluster, SingleNodeCluster
 from kcore.runtime.deferred import DeferredApi, ServedApis
@@ -56,7 +57,6 @@ from kcore_ext.runtime.timer_wheel import TimerWheel
 
 logger = logging.getLogger(__name__)
 
-CLUSTER_ID_META = "cluster.id"
 RECLAIM_INTERVAL_MS = 10_000
 RECLAIM_BATCHES = 2_000
 TIMER_RETRY_MS = 100  # a timer that failed for lack of memory fires again after this time
@@ -66,24 +66,6 @@ LOAD_AGAIN_INTERVAL_MS = 30_000  # an unreadable log may become readable: memory
 def random_uuid() -> bytes:
     """Returns a new uuid of version 4, sixteen bytes."""
     return version_4(os.urandom(16))
-
-
-def stored_cluster_id(log: LogEngine, config: Config, new_uuid: Callable[[], bytes] = random_uuid) -> str:
-    """Returns the cluster's id: the stored one, else the configured one, else a new one. Stages it if it is new.
-
-    Raises:
-        ConfigError: the configured id differs from the stored one.
-    """
-    stored = log.get_meta(CLUSTER_ID_META)
-    configured = config.cluster_id
-    if stored is not None:
-        stored_id = stored.decode()
-        if configured and configured != stored_id:
-            raise ConfigError(f"cluster.id={configured} was set, but the data folder belongs to cluster {stored_id}")
-        return stored_id
-    cluster_id: str = configured or to_text(new_uuid())
-    log.put_meta(CLUSTER_ID_META, cluster_id.encode())
-    return cluster_id
 
 
 class Engine:

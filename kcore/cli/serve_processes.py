@@ -14,13 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kcore.broker.cluster.folder_epochs import raise_leader_epochs
+from kcore.broker.metadata.cluster_id import stored_cluster_id
 from kcore.cli.serve_process import ALL_END
 from kcore.clock import Now, SystemClock
 from kcore.cluster.local.deadlines import Deadline
 from kcore.cluster.local.prepare import prepare
 from kcore.cluster.local.store import monotonic_ms
 from kcore.cluster.local.wake import notify
-from kcore.engine import stored_cluster_id
+from kcore.engine import random_uuid
 from kcore.errors import ConfigError
 from kcore.log import LmdbLogEngine
 from kcore.log.data_folder import DataFolder
@@ -275,7 +276,7 @@ def make_ready(config: Config) -> DataFolder:
     path = os.path.abspath(config.kcore_data_dir)
     log = LmdbLogEngine(path, config.kcore_durability, map_size_bytes=config.kcore_map_size)
     try:
-        stored_cluster_id(log, config)
+        stored_cluster_id(log, config, random_uuid)
         leaders = raise_leader_epochs(log, Now(SystemClock()))
         log.commit()
         epoch = log.node_epoch

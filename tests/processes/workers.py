@@ -217,7 +217,7 @@ def wait_progress(workers: list[Worker], more: int = 50) -> None:
 
 
 def finish(workers: list[Worker]) -> None:
-    """Stops all workers and checks their results."""
+    """Stops all workers and checks their acknowledgements."""
     for worker in workers:
         worker.stop()
     for worker in workers:
