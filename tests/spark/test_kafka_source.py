@@ -29,7 +29,7 @@ from tests.kit import wait_until
 from tests.spark.maven_packages import KAFKA_SOURCE, packages
 from tests.spark.test_engine_oracle import SETTINGS, real_traffic
 
-pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.clients, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.clients, pytest.mark.timeout(1800)]
 
 RUN = "import sys; from kcore.cli import main; sys.exit(main())"
 HIDDEN = ("producers", "partitions", "faults")
@@ -68,12 +68,18 @@ def state_of(bootstrap: str) -> dict[str, list[str]]:
     return {table: sorted(rows) for table, rows in found.items() if table not in HIDDEN}
 
 
+def finished_traffic(bootstrap: str) -> None:
+    """Runs clients, and waits until the last member has left: nothing changes the state afterwards."""
+    real_traffic(bootstrap)
+    wait_until(lambda: "members" not in state_of(bootstrap), "every member leaves or times out", 180)
+
+
 def spark_job(job: str, *arguments: str, jars: list[Path], **settings: Any) -> subprocess.CompletedProcess[str]:
     """Runs a job in a process of its own, because packages are loaded when the JVM starts."""
     command = [sys.executable, "-c", RUN, "spark", job, *arguments, "--master", "local[2]"]
     for name, value in {**SPARK, "spark.jars": ",".join(map(str, jars)), **settings}.items():
         command += ["--conf", f"{name}={value}"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1_500, check=False)
 
 
 def causes(done: subprocess.CompletedProcess[str]) -> str:
@@ -84,7 +90,7 @@ def causes(done: subprocess.CompletedProcess[str]) -> str:
 def test_a_rebuild_through_sparks_kafka_source(bootstrap: str, tmp_path: Path) -> None:
     """The state equals the one read by Fetch: aborted offsets are left out, and gaps of markers are no loss."""
     jars = packages(KAFKA_SOURCE)
-    real_traffic(bootstrap)
+    finished_traffic(bootstrap)
     done = spark_job("rebuild", "--kafka", bootstrap, "--out", str(tmp_path / "state"), jars=jars)
     assert done.returncode == 0, causes(done)
     expected = state_of(bootstrap)
@@ -128,7 +134,7 @@ def test_a_stream_through_sparks_kafka_source(bootstrap: str, tmp_path: Path) ->
     reader.close()
     out = str(tmp_path / "out")
     arguments = ("--kafka", bootstrap, "--out", out, "--once", "--publish", f"{bootstrap}/rows")
-    for traffic in (lambda: None, lambda: real_traffic(bootstrap)):
+    for traffic in (lambda: None, lambda: finished_traffic(bootstrap)):
         traffic()
         done = spark_job("watch", *arguments, jars=jars)
         assert done.returncode == 0, causes(done)
