@@ -162,7 +162,10 @@ def _read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
 
 
 class _Pickler(pickle.Pickler):
-    """Leaves out state machines: group shards are restored from the checkpoint, share shards from their states."""
+    """Leaves out state machines: group shards are restored from the checkpoint, share shards from their states.
+
+    An audit drops its groups at damage in the log. A restored one has those of the checkpoint again.
+    """
 
     def persistent_id(self, value: Any) -> str | None:
         return GROUPS if isinstance(value, GroupShard) else None
