@@ -16,6 +16,10 @@ STORM: Final = "rebalance-storm"
 STALLED: Final = "no-commits"
 
 
+OWN_GROUPS: Final = "kcore-watch"
+"""The prefix of the groups in which Spark's Kafka source finds the partitions of a stream. They never commit."""
+
+
 class Limits(NamedTuple):
     """The limits of alerts.
 
@@ -114,7 +118,7 @@ def groups_without_commits(
             select group_id, member_count, lag, last_ms,
                    coalesce(last_ms, assigned_timestamp_ms, state_timestamp_ms) as since_ms
             from {groups} left join committed using (group_id) left join behind using (group_id)
-            where member_count > 0 and (group_type in ('consumer', 'streams')
+            where member_count > 0 and not startswith(group_id, {own_groups}) and (group_type in ('consumer', 'streams')
                   or (group_type = 'classic' and protocol_type = 'consumer'))
         )
         select {now_ms} as at_ms, {kind} as kind, group_id as subject, since_ms,
@@ -128,5 +132,6 @@ def groups_without_commits(
         lags=lags,
         now_ms=now_ms,
         kind=STALLED,
+        own_groups=f"{OWN_GROUPS}-",
         gap_ms=limits.gap_ms,
     )

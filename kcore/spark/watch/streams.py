@@ -12,6 +12,7 @@ from kcore.spark.decode.record_types import TOPICS, record_types
 from kcore.spark.frames.kafka_logs import READ_COMMITTED, kafka_options, use_consumer_offsets
 from kcore.spark.frames.logs import KafkaCluster, Place
 from kcore.spark.frames.transforms import DETAIL_COLUMNS
+from kcore.spark.watch.alerts import OWN_GROUPS
 from kcore.spark.watch.continued import STATE_DDL, ContinuedPartition, Stored
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def events_of(spark: SparkSession, source: Place, max_offsets: int | None = None
         reader = (
             reader.option("subscribePattern", "|".join(TOPICS))
             .option("kafka.exclude.internal.topics", "false")
+            .option("groupIdPrefix", OWN_GROUPS)
             .option("kafka.isolation.level", READ_COMMITTED)
             .option("startingOffsets", "earliest")
             .option("failOnDataLoss", "false")  # compaction may remove records meanwhile
