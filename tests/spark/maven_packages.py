@@ -19,7 +19,7 @@ KAFKA_SOURCE: Final = (
     "org.scala-lang.modules:scala-parallel-collections_2.13:1.2.0",
 )
 DELTA: Final = ("io.delta:delta-spark_{minor}_2.13:4.4.0", "io.delta:delta-storage:4.4.0")
-ICEBERG: Final = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)
+ICEBERG: Final = ("org.apache.iceberg:iceberg-spark-runtime-{minor}_2.13:1.12.0",)
 
 
 def packages(names: tuple[str, ...]) -> list[Path]:

@@ -65,6 +65,7 @@ def check_growing(tables: WatchTables, logs: Path, names: list[str], growing: It
     assert counts["timeline/transactions"]
 
 
+@pytest.mark.long  # Spark gives the workers of a stream ten seconds to start, which a busy machine may exceed
 def test_a_stream_continues_with_more_events_and_late_partitions(spark: Any, kafka_logs: Path, tmp_path: Path) -> None:
     """A second run reads the rest of a partition and a new one; the state equals that of a rebuild."""
     logs = kafka_logs / "moment-1"

@@ -82,7 +82,7 @@ def test_micro_batches_give_what_one_pass_gives(kafka_logs: Path, moment: str) -
     for topic, partition, rows in logs_of(kafka_logs / moment):
         for hides_control in (False, True):
             read = [row for row in rows if not (hides_control and (row.control or row.batch_only))]
-            cuts = sorted(chance.sample(range(1, len(read)), min(8, len(read) - 1)))
+            cuts = sorted(chance.sample(range(1, len(read)), min(4, len(read) - 1)))
             expected = one_pass(topic, partition, read, hides_control)
             found, _ = in_micro_batches(topic, partition, read, hides_control, cuts)
             for table in (expected.keys() | found.keys()) - set(ABOUT_THE_LOG):
